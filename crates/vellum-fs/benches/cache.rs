@@ -12,7 +12,7 @@ use vellum_benchkit::{
     CountingAllocator, ProcessorTime, RenewedFixture, assert_max_allocations, count_retained_bytes,
     create_scratch_dir, record_figure, setup_size, thread_time_criterion,
 };
-use vellum_fs::attributes::cache::{InodeCache, InsertTicket};
+use vellum_fs::tree::cache::{InodeCache, InsertTicket};
 use vellum_fs::tree::head::LiveHead;
 use vellum_fs::{LiveFilesystem, LiveOptions, RequestCaller, WriteLog};
 use vellum_live::MemoryStore;
@@ -177,14 +177,14 @@ impl Deep {
         let mut path = Vec::new();
         for level in 0..9 {
             let name = format!("directory-{level}");
-            at = fs.mkdir(at, name.as_bytes(), 0o755, CALLER).expect("made").ino;
+            at = fs.names().mkdir(at, name.as_bytes(), 0o755, CALLER).expect("made").ino;
             path.extend([name.as_bytes(), b"/"].concat());
         }
         path.extend(b"file");
         for number in 0..COUNT {
-            fs.create(at, format!("file-{number}").as_bytes(), 0o644, CALLER).expect("made");
+            fs.names().create(at, format!("file-{number}").as_bytes(), 0o644, CALLER).expect("made");
         }
-        let file = fs.create(at, b"file", 0o644, CALLER).expect("made").ino;
+        let file = fs.names().create(at, b"file", 0o644, CALLER).expect("made").ino;
         Self { _dir: dir, fs, path, at, file }
     }
 }
@@ -194,19 +194,19 @@ fn bench_path_lookups(criterion: &mut Criterion<ProcessorTime>) {
     let mut group = criterion.benchmark_group("lookup");
     group.bench_function("path-of-10-levels/warm", |bencher| {
         let deep = &*deep;
-        bencher.iter(|| deep.fs.resolve_path(&deep.path).expect("it is there"));
+        bencher.iter(|| deep.fs.names().resolve_path(&deep.path).expect("it is there"));
     });
     group.bench_function("name/warm", |bencher| {
         let deep = &*deep;
-        bencher.iter(|| deep.fs.lookup(deep.at, b"file").expect("it is there"));
+        bencher.iter(|| deep.fs.names().lookup(deep.at, b"file").expect("it is there"));
     });
     group.bench_function("stat/not-cached", |bencher| {
         let deep = &*deep;
-        deep.fs.inode_cache().set_capacity(0);
+        deep.fs.live_map().inode_cache().set_capacity(0);
         let mut number = 0;
         bencher.iter(|| {
             number += 1;
-            deep.fs.getattr(Ino(deep.file.0 - number % COUNT)).expect("it is there")
+            deep.fs.live_map().inode_attr(Ino(deep.file.0 - number % COUNT)).expect("it is there")
         });
     });
     group.finish();

@@ -19,7 +19,7 @@ use vellum_benchkit::{
     wall_time_criterion,
 };
 use vellum_fs::StateReader;
-use vellum_fs::{LiveFilesystem, OpenFlags, RequestCaller};
+use vellum_fs::{LiveFilesystem, RequestCaller};
 use vellum_types::Ino;
 
 use crate::filesystem::open_new_filesystem;
@@ -52,7 +52,7 @@ struct Bench {
 impl Bench {
     fn new() -> Self {
         let (dir, fs) = open_new_filesystem();
-        let ino = fs.create(Ino::ROOT, b"file", 0o644, CALLER).unwrap().ino;
+        let ino = fs.names().create(Ino::ROOT, b"file", 0o644, CALLER).unwrap().ino;
         Self { _dir: dir, fs, ino }
     }
 
@@ -61,7 +61,7 @@ impl Bench {
         let bench = Self::new();
         const BLOCK: usize = 1 << 20;
         for at in (0..FILE).step_by(BLOCK) {
-            bench.fs.write(bench.ino, at, &random_bytes(at, BLOCK), false).unwrap();
+            bench.fs.content().write(bench.ino, at, &random_bytes(at, BLOCK), false).unwrap();
         }
         bench
     }
@@ -69,7 +69,7 @@ impl Bench {
     /// The same, published: its content is in chunks.
     fn with_published_file() -> Self {
         let bench = Self::with_random_file();
-        bench.fs.publish_all().unwrap();
+        bench.fs.publisher().publish_all().unwrap();
         bench
     }
 }
@@ -92,14 +92,14 @@ fn bench_small_files(criterion: &mut Criterion<ProcessorTime>) {
                 times,
                 |work| ProcessorTime::THREAD.measure_time(work),
                 |bench, _| {
-                    bench.fs.write(bench.ino, 0, &data, false).unwrap();
+                    bench.fs.content().write(bench.ino, 0, &data, false).unwrap();
                 },
             )
         });
     });
     let held = LazyCell::new(|| {
         let bench = Bench::new();
-        bench.fs.write(bench.ino, 0, &data, false).unwrap();
+        bench.fs.content().write(bench.ino, 0, &data, false).unwrap();
         bench
     });
     group.bench_function("read-1000", |bencher| {
@@ -123,7 +123,7 @@ fn bench_appends(criterion: &mut Criterion<ProcessorTime>) {
                     times,
                     |work| ProcessorTime::THREAD.measure_time(work),
                     |bench, _| {
-                        bench.fs.append_to_file(bench.ino, &data).unwrap();
+                        bench.fs.content().append_to_file(bench.ino, &data).unwrap();
                     },
                 )
             });
@@ -156,7 +156,7 @@ fn bench_overwrites(criterion: &mut Criterion<ProcessorTime>) {
                 times,
                 |work| ProcessorTime::THREAD.measure_time(work),
                 |bench, _| {
-                    bench.fs.write(bench.ino, place(), &data, false).unwrap();
+                    bench.fs.content().write(bench.ino, place(), &data, false).unwrap();
                 },
             )
         });
@@ -165,8 +165,9 @@ fn bench_overwrites(criterion: &mut Criterion<ProcessorTime>) {
     let held = LazyCell::new(|| {
         let bench = Bench::with_random_file();
         let mut place = generate_page_offsets(2, FILE);
-        (0..SMALL)
-            .for_each(|_| assert_eq!(bench.fs.write(bench.ino, place(), &[1; PAGE], false).unwrap(), PAGE));
+        (0..SMALL).for_each(|_| {
+            assert_eq!(bench.fs.content().write(bench.ino, place(), &[1; PAGE], false).unwrap(), PAGE)
+        });
         bench
     });
     let mut group = criterion.benchmark_group("content/read-overwritten");
@@ -202,11 +203,7 @@ fn bench_cold_reads(criterion: &mut Criterion<WallTime>) {
     const LEN: u64 = 128 << 10;
     let mut group = criterion.benchmark_group("content/read-cold");
     group.sample_size(10).throughput(Throughput::Bytes(LEN));
-    let mut benches = RenewedFixture::new(FILE / LEN, || {
-        let bench = Bench::with_published_file();
-        bench.fs.open_file(bench.ino, OpenFlags::default()).unwrap();
-        bench
-    });
+    let mut benches = RenewedFixture::new(FILE / LEN, Bench::with_published_file);
     group.bench_function("128KiB", |bencher| {
         bencher.iter_custom(|times| {
             benches.measure_operations(times, measure_wall_time, |bench, number| {
@@ -242,9 +239,9 @@ fn time_flushed_files(fs: &LiveFilesystem, next: &AtomicU64, writers: u64, times
             scope.spawn(|| {
                 for _ in 0..each {
                     let name = format!("new-{}", next.fetch_add(1, Ordering::Relaxed));
-                    let ino = fs.create(Ino::ROOT, name.as_bytes(), 0o644, CALLER).unwrap().ino;
-                    fs.write(ino, 0, &[1; PAGE], false).unwrap();
-                    fs.fsync(ino, false).unwrap();
+                    let ino = fs.names().create(Ino::ROOT, name.as_bytes(), 0o644, CALLER).unwrap().ino;
+                    fs.content().write(ino, 0, &[1; PAGE], false).unwrap();
+                    fs.content().sync_all().unwrap();
                 }
             });
         }

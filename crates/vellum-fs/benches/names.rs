@@ -46,11 +46,11 @@ impl Bench {
     fn with_files(len: usize) -> Self {
         let (dir, fs) = open_new_filesystem();
         let make = |number| {
-            let ino = fs.create(Ino::ROOT, &file_name(number), 0o644, CALLER).unwrap().ino;
+            let ino = fs.names().create(Ino::ROOT, &file_name(number), 0o644, CALLER).unwrap().ino;
             if len > 0 {
-                fs.write(ino, 0, &vec![7; len], false).unwrap();
+                fs.content().write(ino, 0, &vec![7; len], false).unwrap();
             }
-            fs.hold_inode(fs.current_epoch(), ino).unwrap();
+            fs.epochs().hold_inode(fs.epochs().current_epoch(), ino).unwrap();
             ino
         };
         let inodes = (0..FILES).map(make).collect();
@@ -63,8 +63,8 @@ impl Bench {
 
     /// What the kernel asks of an inode whose time it has set, and of the directory in which it was.
     fn finish_change(&self, ino: Ino) {
-        self.fs.bare_inode_attr(ino).unwrap();
-        self.fs.bare_inode_attr(Ino::ROOT).unwrap();
+        self.fs.live_map().bare_inode_attr(ino).unwrap();
+        self.fs.live_map().bare_inode_attr(Ino::ROOT).unwrap();
     }
 }
 
@@ -96,11 +96,11 @@ fn bench_each(
 fn bench_unlink(criterion: &mut Criterion<ProcessorTime>, name: &str, len: usize) {
     bench_each(criterion, "names/unlink", (name, len), |bench, number| {
         let ino = bench.ino(number);
-        bench.fs.unlink(Ino::ROOT, &file_name(number)).unwrap();
+        bench.fs.names().unlink(Ino::ROOT, &file_name(number)).unwrap();
         bench.finish_change(ino);
-        bench.fs.defer_inode_release(bench.fs.current_epoch(), ino, 1).unwrap();
+        bench.fs.epochs().defer_inode_release(bench.fs.epochs().current_epoch(), ino, 1).unwrap();
         if number % RELEASED == RELEASED - 1 {
-            bench.fs.remove_released_orphans().unwrap();
+            bench.fs.epochs().remove_released_orphans().unwrap();
         }
     });
 }
@@ -109,11 +109,15 @@ fn bench_unlink(criterion: &mut Criterion<ProcessorTime>, name: &str, len: usize
 fn bench_rename(criterion: &mut Criterion<ProcessorTime>, name: &str, len: usize) {
     bench_each(criterion, "names/rename", (name, len), |bench, number| {
         let to = format!("renamed-{number}").into_bytes();
-        bench.fs.lookup(Ino::ROOT, &to).unwrap_err();
-        bench.fs.rename(Ino::ROOT, &file_name(number), Ino::ROOT, &to, RenameFlags::default()).unwrap();
+        bench.fs.names().lookup(Ino::ROOT, &to).unwrap_err();
+        bench
+            .fs
+            .names()
+            .rename(Ino::ROOT, &file_name(number), Ino::ROOT, &to, RenameFlags::default())
+            .unwrap();
         let set = AttributeChanges { ctime: Some(current_time()), ..AttributeChanges::default() };
-        bench.fs.setattr(bench.ino(number), &set, CALLER).unwrap();
-        bench.fs.bare_inode_attr(Ino::ROOT).unwrap();
+        bench.fs.attributes().setattr(bench.ino(number), &set, CALLER).unwrap();
+        bench.fs.live_map().bare_inode_attr(Ino::ROOT).unwrap();
     });
 }
 
@@ -121,9 +125,9 @@ fn bench_rename(criterion: &mut Criterion<ProcessorTime>, name: &str, len: usize
 fn bench_chmod(criterion: &mut Criterion<ProcessorTime>, name: &str, len: usize) {
     bench_each(criterion, "names/setattr", (name, len), |bench, number| {
         let set = AttributeChanges { mode: Some(0o600), ..AttributeChanges::default() };
-        bench.fs.setattr(bench.ino(number), &set, CALLER).unwrap();
+        bench.fs.attributes().setattr(bench.ino(number), &set, CALLER).unwrap();
         let set = AttributeChanges { mtime: Some(TimeChange::Now), ..AttributeChanges::default() };
-        bench.fs.setattr(bench.ino(number), &set, CALLER).unwrap();
+        bench.fs.attributes().setattr(bench.ino(number), &set, CALLER).unwrap();
     });
 }
 
@@ -131,8 +135,8 @@ fn bench_chmod(criterion: &mut Criterion<ProcessorTime>, name: &str, len: usize)
 fn bench_listing(criterion: &mut Criterion<ProcessorTime>, name: &str, len: usize) {
     bench_each(criterion, "names/listed", (name, len), |bench, number| {
         let ino = bench.ino(number);
-        let bare = bench.fs.bare_inode_attr(ino).unwrap();
-        bench.fs.stored_bytes_of_bare(ino, &bare).unwrap();
+        let bare = bench.fs.live_map().bare_inode_attr(ino).unwrap();
+        bench.fs.content().stored_bytes_of_bare(ino, &bare).unwrap();
     });
 }
 

@@ -10,7 +10,7 @@ mod durable;
 pub(crate) mod extents;
 pub(crate) mod memory;
 mod open;
-pub mod opened;
+pub(crate) mod opened;
 mod read;
 mod released;
 pub mod residence;
@@ -20,21 +20,29 @@ mod source;
 mod stored;
 mod write;
 
+use std::sync::Arc;
+
 use rustix::io::Errno;
 use vellum_types::limits::BLOB_MAX;
 use vellum_types::{FileKind, Ino, InodeAttr, UnixTime};
+use vellum_volume::Volume;
+use vellum_volume::tree::PrefetchLimits;
 
 use crate::attributes::clock::advance_change_time;
 use crate::error::Result;
-use crate::tree::MapReader;
+use crate::fs::LiveBase;
+use crate::lease::WorktreeLease;
+use crate::log::WriteLog;
+use crate::tree::{LiveMap, MapReader};
+use opened::OpenInodes;
+use released::ReleasedOrphans;
+use stored::StoredByteCounts;
 
 pub(crate) use copy::EXTENTS_MAX;
 pub(crate) use open::remove_inode;
-pub(crate) use released::ReleasedOrphans;
 pub use resize::AllocateMode;
 pub(crate) use seek::seek_in_state;
 pub(crate) use source::ContentSource;
-pub(crate) use stored::StoredByteCounts;
 
 /// Longest extent, bytes: as long as the longest chunk, so that what covers an offset is found by looking back no
 /// further than this.
@@ -45,6 +53,47 @@ const SET_UID: u32 = 0o4000;
 /// Set-group-id, which counts only on files that the group may execute.
 pub(crate) const SET_GID: u32 = 0o2000;
 const GROUP_EXEC: u32 = 0o010;
+
+/// The content of a live worktree's files, and who has them open.
+pub struct LiveContent {
+    volume: Arc<Volume>,
+    lease: Arc<WorktreeLease>,
+    map: Arc<LiveMap>,
+    log: Arc<WriteLog>,
+    source: ContentSource,
+    opened: OpenInodes,
+    released: ReleasedOrphans,
+    stored_counts: StoredByteCounts,
+}
+
+impl LiveContent {
+    /// The content that the map names; up to `chunk_cache` bytes of decoded chunks are kept in memory.
+    pub(crate) fn new(base: &LiveBase, chunk_cache: u64) -> Self {
+        let LiveBase { volume, lease, map, log } = base.clone();
+        let limits = PrefetchLimits::for_requests_at_once(volume.objects.parallel_get_count());
+        let source = ContentSource::new(log.clone(), volume.blobs.clone(), chunk_cache, limits);
+        let opened = OpenInodes::default();
+        let released = ReleasedOrphans::default();
+        let stored_counts = StoredByteCounts::default();
+        Self { volume, lease, map, log, source, opened, released, stored_counts }
+    }
+
+    /// Where the bytes of extents come from.
+    pub(crate) fn source(&self) -> &ContentSource {
+        &self.source
+    }
+
+    /// Which inodes are open or held.
+    pub(crate) fn open_inodes(&self) -> &OpenInodes {
+        &self.opened
+    }
+
+    /// Forgets what is known of files by their numbers, because the worktree has another state. To be called like
+    /// [`LiveMap::forget_cached`].
+    pub(crate) fn forget_counts(&self) {
+        self.stored_counts.forget_all();
+    }
+}
 
 /// The attributes of an inode that must be a regular file.
 fn read_file_attr<R: MapReader + ?Sized>(view: &R, ino: Ino) -> Result<InodeAttr> {

@@ -1,32 +1,30 @@
-//! A live worktree with everything that works on it. The operations are in modules of their own, by family.
+//! A live worktree: the map, and the parts that work on it, each the owner of its state.
+//!
+//! Each part calls those before it, and none after it: the map, content, names and attributes, epochs, the publisher.
+//! What needs all of them are operations of the whole worktree: snapshots, restores, views, copies and forks
+//! ([`crate::history`]). Locks are taken in this order: the epoch, publishing, the live head, past states, views, the
+//! engine's writer.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use parking_lot::Mutex;
-use vellum_chunker::Chunker;
 use vellum_host::clock::current_time;
-use vellum_live::{CommitSequence, LiveStore};
+use vellum_live::LiveStore;
 use vellum_types::value::SuperBlock;
-use vellum_types::{BareInodeAttr, FileKind, Ino, InodeAttr, MapKey, SnapshotId};
+use vellum_types::{BareInodeAttr, FileKind, Ino, InodeAttr, MapKey};
 use vellum_volume::Volume;
 use vellum_volume::lease::HeldLease;
 use vellum_volume::refs::WorktreeQuota;
-use vellum_volume::tree::PrefetchLimits;
 
-use crate::attributes::cache::InodeCache;
-use crate::attributes::numbers::InodeNumberPool;
-use crate::content::memory;
-use crate::content::opened::OpenInodes;
-use crate::content::{ContentSource, ReleasedOrphans, StoredByteCounts};
+use crate::attributes::LiveAttributes;
+use crate::content::{LiveContent, memory};
 use crate::error::Result;
-use crate::history::past::Epochs;
+use crate::history::past::LiveEpochs;
+use crate::lease::WorktreeLease;
 use crate::log::WriteLog;
-use crate::metrics::LiveTimes;
-use crate::names::HardLinks;
-use crate::publish::age::UnpublishedAge;
-use crate::tree::head::{LayeredState, LiveHead};
-use crate::tree::{CommittedChanges, LiveMap, LiveTransaction};
+use crate::names::LiveNames;
+use crate::publish::LivePublisher;
+use crate::tree::head::LiveHead;
+use crate::tree::{LiveMap, LiveTransaction};
 
 /// The caller of an operation: owner of new entries, and subject of ownership checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +35,11 @@ pub struct RequestCaller {
     pub gid: u32,
     /// Permission bits that new files do not get, unless a default ACL decides.
     pub umask: u32,
+}
+
+impl RequestCaller {
+    /// The caller of what copies inodes: nobody's wish decides over what is copied.
+    pub(crate) const NOBODY: Self = Self { uid: 0, gid: 0, umask: 0 };
 }
 
 /// An inode with its attributes.
@@ -77,37 +80,23 @@ impl Default for LiveOptions {
     }
 }
 
+/// What all parts of a live worktree stand on.
+#[derive(Clone)]
+pub(crate) struct LiveBase {
+    pub volume: Arc<Volume>,
+    pub lease: Arc<WorktreeLease>,
+    pub map: Arc<LiveMap>,
+    pub log: Arc<WriteLog>,
+}
+
 /// A live worktree.
 pub struct LiveFilesystem {
-    pub(crate) volume: Arc<Volume>,
-    pub(crate) tree: LiveMap,
-    pub(crate) log: Arc<WriteLog>,
-    pub(crate) inodes: InodeCache,
-    pub(crate) opened: OpenInodes,
-    pub(crate) released: ReleasedOrphans,
-    pub(crate) stored_counts: StoredByteCounts,
-    pub(crate) epochs: Epochs,
-    /// Access times are not updated.
-    pub(crate) keeps_access_times: AtomicBool,
-    /// There may be layers that no state needs.
-    pub(crate) has_unneeded_layers: AtomicBool,
-    pub(crate) source: ContentSource,
-    /// The chunker for publishing.
-    pub(crate) chunker: Chunker,
-    pub(crate) times: LiveTimes,
-    /// Held while publishing: publishing is sequential and in order.
-    pub(crate) publishing: Mutex<()>,
-    /// A sealed state of which nothing can be published: it contains only open files without a name.
-    pub(crate) remainder: Mutex<Option<LayeredState>>,
-    pub(crate) unpublished_age: UnpublishedAge,
-    pub(crate) numbers: InodeNumberPool,
-    pub(crate) places: HardLinks,
-    /// The snapshot that the worktree's ref names, as far as this process wrote it.
-    pub(crate) announced: Mutex<Option<SnapshotId>>,
-    pub(crate) tenure: Option<Arc<HeldLease>>,
-    worktree: String,
-    /// The last transaction that was committed.
-    committed: AtomicU64,
+    base: LiveBase,
+    content: Arc<LiveContent>,
+    names: LiveNames,
+    attributes: LiveAttributes,
+    epochs: Arc<LiveEpochs>,
+    publisher: Arc<LivePublisher>,
 }
 
 impl LiveFilesystem {
@@ -119,107 +108,93 @@ impl LiveFilesystem {
         fresh: &LiveHead,
         options: LiveOptions,
     ) -> Result<Self> {
-        let tree = LiveMap::open(live, volume.nodes.clone(), fresh)?;
-        tree.worktree_usage().set_quota(options.quota);
-        let limits = PrefetchLimits::for_requests_at_once(volume.objects.parallel_get_count());
-        let source = ContentSource::new(log.clone(), volume.blobs.clone(), options.chunk_cache, limits);
-        let inodes = InodeCache::default();
-        let opened = OpenInodes::default();
-        let chunker = Chunker::new(volume.config.chunker, &volume.keys.chunker_key());
         let worktree = options.worktree.unwrap_or_else(|| volume.worktree.worktree.clone());
+        let lease = Arc::new(WorktreeLease::new(volume.clone(), worktree, options.tenure));
+        let map = Arc::new(LiveMap::open(live, volume.nodes.clone(), fresh, lease.clone())?);
+        map.worktree_usage().set_quota(options.quota);
+        let base = LiveBase { volume, lease, map, log };
+        let content = Arc::new(LiveContent::new(&base, options.chunk_cache));
+        let epochs = Arc::new(LiveEpochs::new(&base, content.clone()));
         let fs = Self {
-            worktree,
-            tenure: options.tenure,
-            volume,
-            tree,
-            log,
-            inodes,
-            opened,
-            released: ReleasedOrphans::default(),
-            stored_counts: StoredByteCounts::default(),
-            source,
-            chunker,
-            times: LiveTimes::default(),
-            numbers: InodeNumberPool::default(),
-            places: HardLinks::default(),
-            publishing: Mutex::default(),
-            epochs: Epochs::default(),
-            keeps_access_times: AtomicBool::new(false),
-            has_unneeded_layers: AtomicBool::new(true),
-            remainder: Mutex::default(),
-            unpublished_age: UnpublishedAge::default(),
-            announced: Mutex::default(),
-            committed: AtomicU64::new(0),
+            names: LiveNames::new(&base, content.clone()),
+            attributes: LiveAttributes::new(&base, content.clone()),
+            publisher: Arc::new(LivePublisher::new(&base, content.clone(), epochs.clone())),
+            base,
+            content,
+            epochs,
         };
-        if fs.tree.read_head_state(|view| view.inode_attr(Ino::ROOT))?.is_none() {
-            fs.apply_change(create_root)?;
+        if fs.live_map().read_head_state(|view| view.inode_attr(Ino::ROOT))?.is_none() {
+            fs.live_map().apply_change(create_root)?;
         }
-        fs.remove_orphans()?;
+        fs.content.remove_orphans()?;
         fs.release_all_retained()?;
         Ok(fs)
-    }
-
-    /// Stops updating access times: from now on reading changes nothing, as a read-only mount requires.
-    pub fn freeze_access_times(&self) {
-        self.keeps_access_times.store(true, Ordering::Relaxed);
     }
 
     /// The volume.
     #[must_use]
     pub fn volume(&self) -> &Arc<Volume> {
-        &self.volume
-    }
-
-    /// The current state and the live head.
-    #[must_use]
-    pub fn live_map(&self) -> &LiveMap {
-        &self.tree
-    }
-
-    /// The write log.
-    #[must_use]
-    pub fn write_log(&self) -> &Arc<WriteLog> {
-        &self.log
+        &self.base.volume
     }
 
     /// The name of the worktree.
     #[must_use]
     pub fn worktree_name(&self) -> &str {
-        &self.worktree
+        self.base.lease.worktree_name()
     }
 
-    /// Changes the worktree, and removes what was changed from the caches. The body may run several times.
-    pub(crate) fn apply_change<T>(
-        &self,
-        body: impl FnMut(&mut LiveTransaction<'_>) -> Result<T>,
-    ) -> Result<T> {
-        self.check_lease()?;
-        let (value, CommittedChanges { changed, sequence }) = self.tree.run_transaction(body)?;
-        self.committed.fetch_max(sequence.0, Ordering::AcqRel);
-        self.tree.access_times().forget_changed(&changed);
-        self.inodes.invalidate_keys(&changed);
-        Ok(value)
+    /// The worktree's ref, and the right to change it.
+    pub(crate) fn lease(&self) -> &WorktreeLease {
+        &self.base.lease
     }
 
-    /// Clears all caches, because the worktree has another state. To be called in the body of
-    /// [`LiveMap::change_head`]: no operation is in progress then, and none continues with cached values.
-    pub fn invalidate_caches(&self) {
-        self.inodes.clear_all();
-        self.stored_counts.forget_all();
-        self.tree.access_times().forget_all();
-        self.numbers.discard_numbers();
-        self.places.forget_all();
-    }
-
-    /// The cache of inodes and names: its statistics and its size.
+    /// The current state and the live head.
     #[must_use]
-    pub fn inode_cache(&self) -> &InodeCache {
-        &self.inodes
+    pub fn live_map(&self) -> &LiveMap {
+        &self.base.map
     }
 
-    /// The last change that was committed.
-    pub(crate) fn last_commit(&self) -> CommitSequence {
-        CommitSequence(self.committed.load(Ordering::Acquire))
+    /// The write log.
+    #[must_use]
+    pub fn write_log(&self) -> &Arc<WriteLog> {
+        &self.base.log
+    }
+
+    /// The content of files, and who has them open.
+    #[must_use]
+    pub fn content(&self) -> &LiveContent {
+        &self.content
+    }
+
+    /// The names of files.
+    #[must_use]
+    pub fn names(&self) -> &LiveNames {
+        &self.names
+    }
+
+    /// The attributes of files.
+    #[must_use]
+    pub fn attributes(&self) -> &LiveAttributes {
+        &self.attributes
+    }
+
+    /// The epochs, and who holds inodes of them.
+    #[must_use]
+    pub fn epochs(&self) -> &LiveEpochs {
+        &self.epochs
+    }
+
+    /// Publishes the worktree.
+    #[must_use]
+    pub fn publisher(&self) -> &Arc<LivePublisher> {
+        &self.publisher
+    }
+
+    /// Forgets what is cached, because the worktree has another state. To be called like [`LiveMap::forget_cached`].
+    pub(crate) fn forget_cached_state(&self) {
+        self.live_map().forget_cached();
+        self.content.forget_counts();
+        self.names.forget_state();
     }
 }
 

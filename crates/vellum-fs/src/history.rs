@@ -2,10 +2,12 @@
 //!
 //! Invariant: a state never changes once it has a place here. What it needs stays as long as it is needed.
 
+mod copy;
 pub mod fork;
 pub mod partial;
 pub mod past;
 pub mod pending;
+mod read_trees;
 pub(crate) mod retained_roots;
 pub(crate) mod selected;
 pub mod snapshot;

@@ -1,99 +1,62 @@
-//! The worktree's lease: operations require it, and the ref of its holder names the trees in use.
+//! The worktree's lease: changes require it, and its holder changes the worktree's ref in the store.
+//!
+//! Invariant: who holds a lease changes the ref through it only, so that a process that lost it changes nothing.
 
-use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use vellum_live::LiveStore;
 use vellum_map::{KeySpan, MapRoot};
-use vellum_types::SnapshotId;
-use vellum_volume::VolumeError;
+use vellum_volume::lease::HeldLease;
 use vellum_volume::refs::WorktreeHead;
+use vellum_volume::{Volume, VolumeError};
 
 use crate::error::{FsError, Result};
-use crate::fs::LiveFilesystem;
-use crate::tree::head::{HEAD_KEY, LayeredState, LiveHead, PENDING, layer_prefix};
+use crate::tree::head::{HEAD_KEY, LiveHead, PENDING, layer_prefix};
 use crate::tree::wrap_decode_error;
 
-/// A published tree that no state uses yet: while this exists, the worktree's ref names it.
-pub(crate) struct NamedTree<'f> {
-    fs: &'f LiveFilesystem,
-    state: LayeredState,
+/// A worktree's ref in the store, and the right to change it. A worktree of one process needs no lease.
+pub(crate) struct WorktreeLease {
+    volume: Arc<Volume>,
+    worktree: String,
+    tenure: Option<Arc<HeldLease>>,
 }
 
-impl Drop for NamedTree<'_> {
-    fn drop(&mut self) {
-        self.fs.tree.open_views().end_read(&self.state);
+impl WorktreeLease {
+    /// The ref of a worktree, changed with a lease if it has one.
+    pub fn new(volume: Arc<Volume>, worktree: String, tenure: Option<Arc<HeldLease>>) -> Self {
+        Self { volume, worktree, tenure }
     }
-}
 
-impl LiveFilesystem {
+    /// The name of the worktree.
+    pub fn worktree_name(&self) -> &str {
+        &self.worktree
+    }
+
     /// Fails if another process has taken the worktree over: changes made here would never reach the store.
-    pub(crate) fn check_lease(&self) -> Result<()> {
+    pub fn check_held(&self) -> Result<()> {
         Ok(self.tenure.as_ref().map_or(Ok(()), |tenure| tenure.check_still_held())?)
     }
 
-    /// Registers the trees in use, so that every change of the worktree's ref names them.
-    pub fn publish_read_trees(self: &Arc<Self>) {
-        let Some(tenure) = &self.tenure else { return };
-        let fs = Arc::downgrade(self);
-        tenure.set_read_trees_source(move || fs.upgrade()?.base_roots().ok());
+    /// Renews the lease now, which writes the ref with the trees in use. Returns `false` if there is no lease, and
+    /// nothing was written.
+    pub fn renew(&self) -> std::result::Result<bool, VolumeError> {
+        self.tenure.as_ref().map_or(Ok(false), |tenure| tenure.renew_lease().map(|()| true))
     }
 
-    /// Makes the worktree's ref name a published snapshot's tree before a state uses it, so that the collector keeps
-    /// it even if the snapshot is forgotten next. Fails if it was already forgotten.
-    pub(crate) fn pin_snapshot_tree(&self, id: SnapshotId) -> Result<NamedTree<'_>> {
-        let (state, ..) = self.load_published_state(id)?;
-        self.tree.open_views().begin_sealed_read(&state);
-        let named = NamedTree { fs: self, state };
-        self.publish_read_snapshot(id)?;
-        Ok(named)
-    }
-
-    /// Makes the worktree's ref name the trees in use, one of which is the tree of a published snapshot. Fails if the
-    /// snapshot was already forgotten.
-    pub(crate) fn publish_read_snapshot(&self, id: SnapshotId) -> Result<()> {
-        let Some(tenure) = &self.tenure else { return Ok(()) };
-        // Renewing writes the worktree's ref, which names the tree from then on. Only then is it asked whether the
-        // snapshot is still there: in the other order it could be collected in between.
-        match tenure.renew_lease() {
-            // If the snapshot is forgotten from now on, a collection that does not find its tree among the snapshots
-            // finds it in the ref.
-            Ok(()) if self.volume.catalog.has_snapshot(&id)? => Ok(()),
-            Ok(()) => Err(VolumeError::MissingRecord(id).into()),
-            Err(error @ VolumeError::Fenced { .. }) => Err(error.into()),
-            // If the store is unreachable, work continues; the next renewal names the tree.
-            Err(_) => Ok(()),
-        }
-    }
-
-    /// Returns the published trees in use: by the worktree, retained roots, pending snapshots, past states and views.
-    /// In this order, because only a limited number is kept.
-    pub fn base_roots(&self) -> Result<Vec<MapRoot>> {
-        let head = self.tree.lock_head();
-        let mut bases = vec![head.state.base];
-        bases.extend(self.tree.retained_trees()?);
-        bases.extend(self.tree.pending_snapshots()?.iter().map(|(_, pending)| pending.state.base));
-        bases.extend(self.epochs.lock_past_states().values().map(|past| past.state.base));
-        bases.extend(self.tree.open_views().read_bases());
-        drop(head);
-        let mut seen = BTreeSet::from([self.volume.empty_root()]);
-        bases.retain(|root| seen.insert(*root));
-        Ok(bases)
-    }
-
-    /// Changes the value of the worktree's ref.
-    pub(crate) fn update_worktree_ref(&self, change: impl Fn(&mut WorktreeHead)) -> Result<()> {
+    /// Changes the value of the ref.
+    pub fn update_ref(&self, change: impl Fn(&mut WorktreeHead)) -> Result<()> {
         Ok(match &self.tenure {
             Some(tenure) => tenure.update_worktree_ref(change),
-            None => self.volume.update_worktree_ref(self.worktree_name(), change),
+            None => self.volume.update_worktree_ref(&self.worktree, change),
         }?)
     }
 
-    /// Returns why the worktree can no longer be changed, if another process has taken it over.
-    #[must_use]
-    pub fn lease_loss(&self) -> Option<VolumeError> {
-        self.tenure.as_ref().and_then(|tenure| tenure.lease_loss())
+    /// Lets every change of the ref name these trees, so that the collector keeps them.
+    pub fn set_read_trees_source(&self, source: impl Fn() -> Option<Vec<MapRoot>> + Send + Sync + 'static) {
+        if let Some(tenure) = &self.tenure {
+            tenure.set_read_trees_source(source);
+        }
     }
 }
 

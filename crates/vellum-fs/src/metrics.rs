@@ -1,34 +1,26 @@
 //! Metrics of a live worktree: always counted, exported as text.
 
-use vellum_host::DurationHistogram;
 use vellum_host::MetricsExposition;
 use vellum_host::clock::current_time;
 
-use crate::attributes::cache::CacheStatistics;
 use crate::fs::LiveFilesystem;
-
-/// How long the work of a worktree took, beside what its live store and its objects tell.
-#[derive(Debug, Default)]
-pub(crate) struct LiveTimes {
-    /// Publishing: from the layers to a tree in the store.
-    pub publish: DurationHistogram,
-}
+use crate::tree::cache::CacheStatistics;
 
 impl LiveFilesystem {
     /// Tells all figures.
     pub fn expose_metrics(&self, out: &mut MetricsExposition) {
-        let log = self.log.usage();
+        let log = self.write_log().usage();
         out.write_gauge("vellum_log_used_bytes", "", log.used);
         out.write_gauge("vellum_log_limit_bytes", "", log.limit);
         out.write_gauge("vellum_log_waiting_writers", "", log.waiting);
         out.write_counter("vellum_log_waits_total", "", log.waits);
-        if let Ok(since) = self.unpublished_since() {
+        if let Ok(since) = self.publisher().unpublished_since() {
             let age = since.map_or(0, |since| current_time().secs.saturating_sub(since.secs));
             out.write_gauge("vellum_unpublished_age_seconds", "", u64::try_from(age).unwrap_or_default());
         }
-        out.write_histogram("vellum_publish_seconds", "", &self.times.publish.read_distribution());
-        out.write_gauge("vellum_live_memory_bytes", "", self.tree.live_store().memory_size() as u64);
-        if let Some(times) = self.tree.live_store().store_times() {
+        out.write_histogram("vellum_publish_seconds", "", &self.publisher().publish_durations());
+        out.write_gauge("vellum_live_memory_bytes", "", self.live_map().live_store().memory_size() as u64);
+        if let Some(times) = self.live_map().live_store().store_times() {
             out.write_histogram(
                 "vellum_live_transaction_seconds",
                 "",
@@ -36,8 +28,10 @@ impl LiveFilesystem {
             );
             out.write_histogram("vellum_live_sync_seconds", "", &times.syncs.read_distribution());
         }
-        out.write_counter("vellum_live_retries_total", "", self.tree.retry_count());
-        expose_caches(out, &[("inode", self.inodes.statistics()), ("chunk", self.source.chunk_statistics())]);
+        out.write_counter("vellum_live_retries_total", "", self.live_map().retry_count());
+        let inodes = self.live_map().inode_cache().statistics();
+        let chunks = self.content().source().chunk_statistics();
+        expose_caches(out, &[("inode", inodes), ("chunk", chunks)]);
     }
 }
 

@@ -5,14 +5,16 @@
 //! needs of directories' entries is read before; if that has changed by then, the operation begins again. Attributes are
 //! read in the transaction, which is begun anew if they have to be fetched from the store ([`crate::tree`]).
 
-mod copy;
 mod link;
 mod make;
+pub(crate) mod numbers;
 mod places;
 mod read;
 mod remove;
 mod remove_tree;
 mod rename;
+
+use std::sync::Arc;
 
 use rustix::io::Errno;
 use vellum_types::limits::NAME_MAX;
@@ -20,14 +22,25 @@ use vellum_types::{Dentry, FileKind, Ino, InodeAttr, UnixTime};
 use vellum_volume::state::STATE_DIR;
 
 use crate::attributes::clock::advance_change_time;
+use crate::content::LiveContent;
 use crate::error::Result;
-use crate::fs::LiveFilesystem;
-use crate::tree::{LiveTransaction, MapReader};
+use crate::fs::LiveBase;
+use crate::log::WriteLog;
+use crate::tree::{LiveMap, LiveTransaction, MapReader};
+use numbers::InodeNumberPool;
+use places::HardLinks;
 
-pub(crate) use copy::new_hidden_name;
-pub(crate) use places::HardLinks;
 pub(crate) use read::read_dir_entries;
 pub use rename::RenameFlags;
+
+/// The names of a live worktree, and the numbers that new inodes get.
+pub struct LiveNames {
+    map: Arc<LiveMap>,
+    log: Arc<WriteLog>,
+    content: Arc<LiveContent>,
+    links: HardLinks,
+    numbers: InodeNumberPool,
+}
 
 /// A name in a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +58,7 @@ impl<'a> NameInDir<'a> {
 
     /// Refuses names that nothing of this kind may have: the state directory's name is taken at the root by what
     /// mounts show there, and is below it that of other volumes' state, which no snapshot holds.
-    fn check_name_allowed(&self, kind: FileKind) -> Result<()> {
+    pub fn check_name_allowed(&self, kind: FileKind) -> Result<()> {
         let taken = self.name == STATE_DIR.as_bytes() && (self.dir == Ino::ROOT || kind == FileKind::Dir);
         if taken { Err(Errno::PERM.into()) } else { Ok(()) }
     }
@@ -68,7 +81,7 @@ pub(crate) fn check_name(name: &[u8]) -> Result<()> {
 }
 
 /// The attributes of a directory in which something is to be changed.
-fn read_dir_attr(txn: &LiveTransaction<'_>, dir: Ino) -> Result<InodeAttr> {
+pub(crate) fn read_dir_attr(txn: &LiveTransaction<'_>, dir: Ino) -> Result<InodeAttr> {
     let attr = txn.expect_inode_attr(dir)?;
     check_is_dir(&attr)?;
     if attr.nlink == 0 { Err(Errno::NOENT.into()) } else { Ok(attr) }
@@ -79,35 +92,44 @@ pub(crate) fn check_is_dir(attr: &InodeAttr) -> Result<()> {
 }
 
 /// A directory whose entries change has other times, and another link count if a directory comes or goes.
-fn update_dir(attr: &mut InodeAttr, time: UnixTime) {
+pub(crate) fn update_dir(attr: &mut InodeAttr, time: UnixTime) {
     attr.mtime = time;
     advance_change_time(attr, time);
 }
 
-fn add_link_count(attr: &mut InodeAttr, count: i32) -> Result<()> {
+pub(crate) fn add_link_count(attr: &mut InodeAttr, count: i32) -> Result<()> {
     attr.nlink = attr.nlink.checked_add_signed(count).ok_or(Errno::MLINK)?;
     Ok(())
 }
 
-impl LiveFilesystem {
-    /// What a directory holds under a name.
-    pub(crate) fn lookup_dentry(&self, place: &NameInDir<'_>) -> Result<Option<Dentry>> {
-        let NameInDir { dir, name } = *place;
-        let ticket = match self.inodes.get_dentry(dir, name) {
-            Ok(dentry) => return Ok(dentry),
-            Err(ticket) => ticket,
-        };
-        let dentry = self.tree.read_head_state(|view| view.lookup_dentry(dir, name))?;
-        self.inodes.insert_dentry(dir, name, dentry, ticket);
-        Ok(dentry)
+impl LiveNames {
+    /// The names that the map has; an inode that loses its last name goes with its content.
+    pub(crate) fn new(base: &LiveBase, content: Arc<LiveContent>) -> Self {
+        let LiveBase { map, log, .. } = base.clone();
+        Self { map, log, content, links: HardLinks::default(), numbers: InodeNumberPool::default() }
     }
 
-    /// The same, of what must be there.
-    pub(crate) fn expect_dentry(&self, place: &NameInDir<'_>) -> Result<Dentry> {
-        if let Some(dentry) = self.lookup_dentry(place)? {
+    /// What a directory must hold under a name.
+    fn expect_dentry(&self, place: &NameInDir<'_>) -> Result<Dentry> {
+        if let Some(dentry) = self.map.lookup_dentry(place.dir, place.name)? {
             return Ok(dentry);
         }
-        check_is_dir(&*self.inode_attr(place.dir)?)?;
+        check_is_dir(&*self.map.inode_attr(place.dir)?)?;
         Err(Errno::NOENT.into())
+    }
+
+    /// Fails unless a directory is one, and holds nothing under a name.
+    pub(crate) fn check_name_free(&self, place: &NameInDir<'_>) -> Result<()> {
+        check_is_dir(&*self.map.inode_attr(place.dir)?)?;
+        match self.map.lookup_dentry(place.dir, place.name)? {
+            Some(_) => Err(Errno::EXIST.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Forgets links and numbers, because the worktree has another state. To be called like [`LiveMap::forget_cached`].
+    pub(crate) fn forget_state(&self) {
+        self.links.forget_all();
+        self.numbers.discard_numbers();
     }
 }

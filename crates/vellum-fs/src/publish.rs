@@ -18,23 +18,51 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::ControlFlow;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
+use vellum_chunker::Chunker;
+use vellum_host::{DurationDistribution, DurationHistogram};
 use vellum_live::StoreTransaction;
 use vellum_map::{KeySpan, MapRoot};
-use vellum_types::{ErrorKind, Ino};
+use vellum_types::{ErrorKind, Ino, SnapshotId};
 use vellum_volume::refs::UnsnapshottedTree;
-use vellum_volume::{SnapshotRecord, SnapshotStatistics};
+use vellum_volume::{SnapshotRecord, SnapshotStatistics, Volume};
 
+use crate::content::LiveContent;
 use crate::error::{FsError, Result};
-use crate::fs::LiveFilesystem;
-use crate::history::past::{Epoch, PastState};
-use crate::history::pending::{PendingSnapshot, pending_snapshot_key_of, read_pending_snapshots};
+use crate::fs::LiveBase;
+use crate::history::past::{Epoch, LiveEpochs, PastState};
+use crate::history::pending::{PendingSnapshot, read_pending_snapshots};
 use crate::history::retained_roots;
-use crate::history::snapshot::LAYERS_MANY;
-use crate::log::SealedSegments;
+use crate::lease::WorktreeLease;
+use crate::log::{SealedSegments, WriteLog};
 use crate::tree::LiveMap;
-use crate::tree::head::{LAYERS_END, LayerId, LayeredState, LiveHead, layer_prefix};
+use crate::tree::head::{LAYERS_END, LayerId, LayeredState, LiveHead, layer_prefix, pending_snapshot_key};
+use age::UnpublishedAge;
+
+/// Number of layers above which a state is published before a layer is added: well below the maximum.
+pub(crate) const LAYERS_MANY: usize = 1024;
+
+/// Publishes a live worktree, and knows what of it is not published.
+pub struct LivePublisher {
+    volume: Arc<Volume>,
+    lease: Arc<WorktreeLease>,
+    map: Arc<LiveMap>,
+    log: Arc<WriteLog>,
+    content: Arc<LiveContent>,
+    epochs: Arc<LiveEpochs>,
+    chunker: Chunker,
+    /// Held while publishing: publishing is sequential and in order. Lock order: after the epoch, before the live head.
+    publishing: Mutex<()>,
+    /// A sealed state of which nothing can be published: it contains only open files without a name.
+    remainder: Mutex<Option<LayeredState>>,
+    unpublished_age: UnpublishedAge,
+    /// The snapshot that the worktree's ref names, as far as this process wrote it.
+    announced: Mutex<Option<SnapshotId>>,
+    /// How long publishing took: from the layers to a tree in the store.
+    durations: DurationHistogram,
+}
 
 /// A state whose tree is in the store.
 pub(crate) struct PublishedState {
@@ -55,20 +83,50 @@ pub enum PublishProgress {
     Some,
 }
 
-impl LiveFilesystem {
+impl LivePublisher {
+    /// Publishes what the map and the content have, and moves past states onto the trees that it stores.
+    pub(crate) fn new(base: &LiveBase, content: Arc<LiveContent>, epochs: Arc<LiveEpochs>) -> Self {
+        let LiveBase { volume, lease, map, log } = base.clone();
+        let chunker = Chunker::new(volume.config.chunker, &volume.keys.chunker_key());
+        Self {
+            volume,
+            lease,
+            map,
+            log,
+            content,
+            epochs,
+            chunker,
+            publishing: Mutex::default(),
+            remainder: Mutex::default(),
+            unpublished_age: UnpublishedAge::default(),
+            announced: Mutex::default(),
+            durations: DurationHistogram::default(),
+        }
+    }
+
+    /// Keeps anything from being published, and layers from being removed, until the guard is dropped.
+    pub(crate) fn pause_publishing(&self) -> MutexGuard<'_, ()> {
+        self.publishing.lock()
+    }
+
+    /// How long publishing took.
+    pub(crate) fn publish_durations(&self) -> DurationDistribution {
+        self.durations.read_distribution()
+    }
+
     /// Publishes the oldest pending snapshot, or all sealed layers if none is pending.
     pub fn publish_oldest(&self) -> Result<PublishProgress> {
         let _one_at_a_time = self.publishing.lock();
         // First, since it frees what publishing would otherwise carry along.
         self.remove_unused_layers()?;
-        self.check_lease()?;
+        self.lease.check_held()?;
         let start = std::time::Instant::now();
-        match self.tree.pending_snapshots()?.into_iter().next() {
+        match self.map.pending_snapshots()?.into_iter().next() {
             Some((number, pending)) => self.publish_snapshot(number, pending)?,
             None => {
                 // A copy: the head is free while this is published, which may take long, and gets newer layers
                 // meanwhile.
-                let sealed = self.tree.lock_head().sealed_state();
+                let sealed = self.map.lock_head().sealed_state();
                 if !self.has_publishable_changes(&sealed) {
                     self.update_ref_snapshot()?;
                     return Ok(PublishProgress::Nothing);
@@ -77,7 +135,7 @@ impl LiveFilesystem {
             }
         }
         let elapsed = start.elapsed();
-        self.times.publish.record_duration(elapsed);
+        self.durations.record_duration(elapsed);
         tracing::info!(?elapsed, "changes published");
         Ok(PublishProgress::Some)
     }
@@ -87,7 +145,7 @@ impl LiveFilesystem {
         match self.seal_and_publish() {
             Err(error) if error.kind() == ErrorKind::NoSpace => {
                 // The journal may have what the store lacks.
-                self.tree.live_store().compact_storage()?;
+                self.map.live_store().compact_storage()?;
                 self.seal_and_publish()
             }
             done => done,
@@ -100,21 +158,19 @@ impl LiveFilesystem {
         if self.log.usage().waiting == 0 {
             return;
         }
-        let _ = self.tree.live_store().compact_storage();
-        if let Some(tenure) = &self.tenure {
-            // The worktree's ref names no tree any more that was let go, and deleted packs are closed.
-            let _ = tenure.renew_lease();
-        }
+        let _ = self.map.live_store().compact_storage();
+        // The worktree's ref names no tree any more that was let go, and deleted packs are closed.
+        let _ = self.lease.renew();
     }
 
     fn seal_and_publish(&self) -> Result<()> {
-        self.sync_all()?;
+        self.content.sync_all()?;
         // A store that was away for long must not leave more layers than a head may have.
         self.limit_layer_count(LAYERS_MANY)?;
         // What is written from now on does not hold back the room that this frees.
         self.log.rotate_segment();
-        if !self.tree.is_top_layer_empty()? {
-            self.tree.change_head(|head, _| {
+        if !self.map.is_top_layer_empty()? {
+            self.map.change_head(|head, _| {
                 head.seal_top_layer();
                 Ok(())
             })?;
@@ -124,9 +180,22 @@ impl LiveFilesystem {
         Ok(())
     }
 
+    /// Publishes if at least `many` layers lie over each other. Not more than once: others go on laying layers. A store
+    /// that is away is an error only if a few layers more might be too many to be read back.
+    pub(crate) fn limit_layer_count(&self, many: usize) -> Result<()> {
+        let count = self.map.lock_head().state.layers.len();
+        if count < many {
+            return Ok(());
+        }
+        match self.publish_oldest() {
+            Err(error) if count >= LAYERS_MANY => Err(error),
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
     /// Publishes the pending snapshots, then updates the worktree's ref.
     pub fn publish_pending(&self) -> Result<()> {
-        while !self.tree.pending_snapshots()?.is_empty() {
+        while !self.map.pending_snapshots()?.is_empty() {
             self.publish_oldest()?;
         }
         self.update_ref_snapshot()
@@ -134,7 +203,7 @@ impl LiveFilesystem {
 
     /// Updates the ref if it names another snapshot after a restore.
     pub(crate) fn update_ref_snapshot(&self) -> Result<()> {
-        let head = self.tree.lock_head().clone();
+        let head = self.map.lock_head().clone();
         // A worktree that has never had a snapshot has none for the ref to name.
         let Some(stands) = head.snapshot.map(|last| last.id) else { return Ok(()) };
         let mut announced = self.announced.lock();
@@ -143,7 +212,7 @@ impl LiveFilesystem {
             let live = Some(UnsnapshottedTree { root: head.state.base, counted: head.state.counted });
             // If the snapshot's tree is the worktree's base, the collector keeps it already.
             let live = live.filter(|live| live.root != root);
-            self.update_worktree_ref(|old| (old.head, old.live) = (Some(stands), live))?;
+            self.lease.update_ref(|old| (old.head, old.live) = (Some(stands), live))?;
             *announced = Some(stands);
         }
         Ok(())
@@ -158,7 +227,7 @@ impl LiveFilesystem {
         // Everything that the record names is durable by now. Until the ref names the snapshot, the session protects
         // it from the collector.
         let id = self.volume.catalog.store_record(&record)?;
-        self.update_worktree_ref(|old| (old.head, old.live) = (Some(id), None))?;
+        self.lease.update_ref(|old| (old.head, old.live) = (Some(id), None))?;
         // Remembered, so that the ref is not written again only to say the same.
         *self.announced.lock() = Some(id);
         for tag in &pending.tags {
@@ -176,7 +245,7 @@ impl LiveFilesystem {
         let mut published = self.store_state(sealed, &session)?;
         published.counted.stored += session.flush_blobs()?.bytes_stored;
         let live = UnsnapshottedTree { root: published.root, counted: published.counted };
-        self.update_worktree_ref(|head| head.live = Some(live))?;
+        self.lease.update_ref(|head| head.live = Some(live))?;
         session.end_session()?;
         let rest = self.rebase_states(sealed, &published, None)?;
         if live.root == sealed.base {
@@ -193,7 +262,7 @@ impl LiveFilesystem {
     }
 
     /// Adds a tag. A tag that was given to another snapshot meanwhile is ignored: it is no reason to publish again.
-    pub(crate) fn add_snapshot_tag(&self, tag: &str, id: &vellum_types::SnapshotId) -> Result<()> {
+    pub(crate) fn add_snapshot_tag(&self, tag: &str, id: &SnapshotId) -> Result<()> {
         match self.volume.add_tag(tag, *id) {
             Err(error) if error.kind() != ErrorKind::Conflict => Err(error.into()),
             Ok(()) | Err(_) => Ok(()),
@@ -211,7 +280,7 @@ impl LiveFilesystem {
         // Asked first: what is named after this moment, by transactions that the change of the head waits for, counts.
         let sealed = self.log.sealed_segments();
         let mut pasts_before = None;
-        let ((left, rest), sequence) = self.tree.change_head(|head, txn| {
+        let ((left, rest), sequence) = self.map.change_head(|head, txn| {
             // The head is held by `change_head`, and the lock on past states comes after it: that is their order
             // everywhere.
             let mut pasts = self.epochs.lock_past_states();
@@ -231,7 +300,7 @@ impl LiveFilesystem {
                 .copied()
                 .collect();
             // Within the transaction: what the newer layers touch is known only while nobody writes.
-            let amended = self.tree.add_amendment(done, published, &newer, head.next_layer, txn)?;
+            let amended = self.map.add_amendment(done, published, &newer, head.next_layer, txn)?;
             if let Some(amendment) = amended {
                 retained_roots::retain_for_amendment(txn, done, amendment)?;
             }
@@ -247,13 +316,13 @@ impl LiveFilesystem {
             // frozen the prefix.
             head.next_layer = LayerId(head.next_layer.0 + u64::from(amended.is_some()));
             for (number, pending) in &waiting {
-                txn.set_key(&pending_snapshot_key_of(*number), pending.encode().into());
+                txn.set_key(&pending_snapshot_key(*number), pending.encode().into());
             }
             if let Some(number) = snapshot {
-                txn.delete_key(&pending_snapshot_key_of(number));
+                txn.delete_key(&pending_snapshot_key(number));
             }
             // Asked after the states have moved: of the published layers, those remain that a view still reads.
-            let needed = self.tree.collect_needed_layers(head, &waiting, &pasts);
+            let needed = self.map.collect_needed_layers(head, &waiting, &pasts);
             for layer in done.layers.iter().filter(|layer| !needed.contains(layer)) {
                 txn.delete_prefix(&layer_prefix(*layer));
             }
@@ -261,7 +330,7 @@ impl LiveFilesystem {
             Ok((needed, rest))
         })?;
         // A loss of power must not bring back what names the segments that go.
-        self.tree.live_store().wait_until_confirmed(sequence)?;
+        self.map.live_store().wait_until_confirmed(sequence)?;
         self.remove_unused_segments(&sealed, &left)?;
         Ok(rest)
     }
@@ -269,20 +338,20 @@ impl LiveFilesystem {
     /// Deletes layers that are not needed any more: those of a state before a restore, of a past state that was
     /// released, and of a view that ended.
     fn remove_unused_layers(&self) -> Result<()> {
-        if !self.has_unneeded_layers.swap(false, Ordering::AcqRel) {
+        if !self.map.open_views().take_unneeded_layers_note() {
             return Ok(());
         }
         let sealed = self.log.sealed_segments();
-        let (left, sequence) = self.tree.change_head(|head, txn| {
+        let (left, sequence) = self.map.change_head(|head, txn| {
             let waiting = read_pending_snapshots(|span, visit| txn.scan(span, visit))?;
-            let needed = self.tree.collect_needed_layers(head, &waiting, &self.epochs.lock_past_states());
+            let needed = self.map.collect_needed_layers(head, &waiting, &self.epochs.lock_past_states());
             for layer in list_layers(txn)?.difference(&needed) {
                 txn.delete_prefix(&layer_prefix(*layer));
             }
             retained_roots::release_unneeded_roots(txn, &needed)?;
             Ok(needed)
         })?;
-        self.tree.live_store().wait_until_confirmed(sequence)?;
+        self.map.live_store().wait_until_confirmed(sequence)?;
         self.remove_unused_segments(&sealed, &left)
     }
 
@@ -291,7 +360,7 @@ impl LiveFilesystem {
         // Looked up, and not counted as extents come and go: a count would have to survive crashes.
         let mut named = BTreeSet::new();
         for layer in layers {
-            amend::visit_log_segments(&**self.tree.live_store(), *layer, &mut |segment| {
+            amend::visit_log_segments(&**self.map.live_store(), *layer, &mut |segment| {
                 named.insert(segment);
             })?;
         }
@@ -313,22 +382,6 @@ impl LiveMap {
             .flat_map(|state| state.layers.iter().copied())
             .chain(self.open_views().read_layers())
             .collect()
-    }
-
-    /// Returns the pending snapshots, oldest first, with their numbers.
-    pub fn pending_snapshots(&self) -> Result<Vec<(u64, PendingSnapshot)>> {
-        read_pending_snapshots(|span, visit| self.live_store().scan(span, visit))
-    }
-
-    /// Returns whether nothing was changed since the top layer was begun.
-    pub(crate) fn is_top_layer_empty(&self) -> Result<bool> {
-        let top = self.lock_head().top_layer();
-        let mut empty = true;
-        self.live_store().scan(&KeySpan::from_prefix(layer_prefix(top)), &mut |_, _| {
-            empty = false;
-            ControlFlow::Break(())
-        })?;
-        Ok(empty)
     }
 }
 

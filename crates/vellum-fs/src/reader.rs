@@ -7,57 +7,52 @@ use rustix::io::Errno;
 use vellum_types::{Dentry, FileKind, Ino, InodeAttr, MapKey};
 use vellum_volume::tree::{DirEntry, SeekTarget, StateReader};
 
-use crate::attributes::xattr::{check_value_len, list_xattr_names};
+use crate::attributes::xattr::list_xattr_names;
 use crate::content::extents::count_stored_bytes;
 use crate::content::seek_in_state;
 use crate::error::{FsError, Result};
 use crate::fs::LiveFilesystem;
 use crate::history::view::LiveView;
-use crate::names::{NameInDir, check_is_dir, check_name, read_dir_entries};
+use crate::names::{check_is_dir, check_name, read_dir_entries};
 
 impl StateReader<FsError> for LiveFilesystem {
     fn inode_attr(&self, ino: Ino) -> Result<Arc<InodeAttr>> {
-        LiveFilesystem::inode_attr(self, ino)
+        self.live_map().inode_attr(ino)
     }
 
     fn find_dentry(&self, dir: Ino, name: &[u8]) -> Result<Dentry> {
-        self.expect_dentry(&NameInDir::new(dir, name)?)
+        self.names().find_dentry(dir, name)
     }
 
     fn list_entries(&self, dir: Ino) -> Result<Vec<DirEntry>> {
-        check_is_dir(&*self.inode_attr(dir)?)?;
-        let entries = self.tree.read_head_state(|view| read_dir_entries(view, dir))?;
-        self.record_access(dir)?;
-        Ok(entries)
+        self.names().list_entries(dir)
     }
 
     fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
         let target = symlink_target(&*self.inode_attr(ino)?)?;
-        self.record_access(ino)?;
+        self.live_map().record_access(ino)?;
         Ok(target)
     }
 
     fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Arc<[u8]>> {
-        check_value_len(name)?;
-        Ok(self.find_xattr(ino, name)?.ok_or(Errno::NODATA)?)
+        self.attributes().getxattr(ino, name)
     }
 
     fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
-        self.inode_attr(ino)?;
-        self.tree.read_head_state(|view| list_xattr_names(view, ino))
+        self.attributes().listxattr(ino)
     }
 
     fn read(&self, ino: Ino, offset: u64, len: usize) -> Result<Vec<u8>> {
-        self.read_live_content(ino, offset, len)
+        self.content().read_live(ino, offset, len)
     }
 
     fn seek_data_or_hole(&self, ino: Ino, offset: u64, seek: SeekTarget) -> Result<u64> {
-        self.tree.read_head_state(|view| seek_in_state(view, ino, offset, seek))
+        self.live_map().read_head_state(|view| seek_in_state(view, ino, offset, seek))
     }
 
     /// Of a file with very many extents it is an estimate, or up to a second old.
     fn stored_bytes(&self, ino: Ino, attr: &InodeAttr) -> Result<u64> {
-        self.count_live_bytes(ino, attr)
+        self.content().count_live_bytes(ino, attr)
     }
 }
 
@@ -98,7 +93,7 @@ impl StateReader<FsError> for LiveView {
     }
 
     fn read(&self, ino: Ino, offset: u64, len: usize) -> Result<Vec<u8>> {
-        self.filesystem().read_sealed_content(self.layered_state(), ino, offset, len)
+        self.filesystem().content().read_sealed(self.layered_state(), ino, offset, len)
     }
 
     fn seek_data_or_hole(&self, ino: Ino, offset: u64, seek: SeekTarget) -> Result<u64> {

@@ -1,13 +1,16 @@
-//! The current state of a live worktree, and transactions on it.
+//! The current state of a live worktree, what is cached of it, and transactions on it.
 //!
 //! Invariants: if several layers have a key, the newest one counts, and a tombstone hides lower ones; only the top
 //! layer changes, and not while a view reads it; a body that reads sees one live head throughout (sealing, publishing
-//! and restoring wait for it).
+//! and restoring wait for it); each change requires the lease, and what it changed is in no cache when it returns.
 
 mod accesses;
+pub mod cache;
+mod cached;
 pub mod head;
 mod inline;
 mod merge;
+mod reader;
 mod resident;
 mod txn;
 mod usage;
@@ -15,22 +18,25 @@ mod views;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-use rustix::io::Errno;
 use vellum_live::{CommitSequence, LiveError, LiveStore};
 use vellum_map::{KeySpan, NodeCache, NodeSource};
-use vellum_types::value::SuperBlock;
-use vellum_types::{BareInodeAttr, Dentry, Ino, InodeAttr, MapKey, MapKeyRef, MapKeyTag};
+use vellum_types::MapKey;
 use vellum_volume::tree::NodeLoader;
 
-use crate::error::{FsError, Result};
-use crate::tree::head::{HEAD_KEY, LayeredState, LiveHead};
+use crate::error::Result;
+use crate::lease::{WorktreeLease, read_stored_head};
+use crate::tree::cache::InodeCache;
+use crate::tree::head::{HEAD_KEY, LayeredState, LiveHead, layer_prefix};
 
-pub use accesses::AccessTimes;
-use merge::{LayerChanges, LiveRead, MergedEntries, get_merged_bare_attr, get_merged_value};
+use accesses::AccessTimes;
+use merge::LayerChanges;
 pub(crate) use merge::{decode_change, encode_change, encode_layer_key};
+use reader::MapSnapshot;
+pub use reader::{MapReader, VisitDentry, VisitEntry, VisitKey};
+pub(crate) use reader::{read_numbered_records, wrap_decode_error};
 use resident::ResidentNodes;
 pub use txn::LiveTransaction;
 pub use usage::{UsageAmount, WorktreeUsage};
@@ -43,11 +49,6 @@ const FETCHES_MAX: usize = 64;
 /// Where nodes of the base come from.
 pub type NodeProvider = NodeCache<NodeLoader>;
 
-/// Called with each key and value of a scan, until it breaks off.
-pub type VisitEntry<'v> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'v;
-/// Called with each name and what it stands for, until it breaks off.
-pub type VisitDentry<'v> = dyn FnMut(&[u8], Dentry) -> ControlFlow<()> + 'v;
-
 /// A live worktree's map.
 pub struct LiveMap {
     live: Arc<dyn LiveStore>,
@@ -56,132 +57,32 @@ pub struct LiveMap {
     head: RwLock<LiveHead>,
     views: OpenViews,
     accesses: AccessTimes,
+    /// Access times are not updated.
+    keeps_access_times: AtomicBool,
+    cache: InodeCache,
     usage: WorktreeUsage,
+    lease: Arc<WorktreeLease>,
+    /// The last transaction that was committed.
+    committed: AtomicU64,
 }
 
 /// The result of a commit.
-#[derive(Debug)]
-pub struct CommittedChanges {
-    /// Its sequence number.
-    pub sequence: CommitSequence,
+struct CommittedChanges {
+    sequence: CommitSequence,
     /// The keys that were put or deleted: what caches must forget.
-    pub changed: Vec<MapKey>,
-}
-
-/// Reads one state of the map. Bodies of [`LiveMap::read_head_state`], [`LiveMap::read_sealed_state`] and
-/// [`LiveMap::run_transaction`] get it.
-pub trait MapReader {
-    /// The value under a key.
-    fn get_value(&self, key: &MapKey) -> Result<Option<vellum_map::MapValue>>;
-
-    /// Visits the entries of a span in ascending order of their keys, until `visit` breaks off.
-    fn scan(&self, span: KeySpan, visit: &mut VisitEntry<'_>) -> Result<()>;
-
-    /// The attributes of an inode, if it exists.
-    fn inode_attr(&self, ino: Ino) -> Result<Option<InodeAttr>> {
-        let value = self.get_value(&MapKey::for_attr(ino))?;
-        value.map(|value| InodeAttr::decode(&value).map_err(wrap_decode_error("an inode"))).transpose()
-    }
-
-    /// The attributes of an inode that somebody holds: stale if it is gone.
-    fn expect_inode_attr(&self, ino: Ino) -> Result<InodeAttr> {
-        self.inode_attr(ino)?.ok_or(FsError::Posix(Errno::STALE))
-    }
-
-    /// The attributes of an inode without its inline content, if it exists.
-    fn bare_inode_attr(&self, ino: Ino) -> Result<Option<BareInodeAttr>>;
-
-    /// The same of an inode that somebody holds: stale if it is gone.
-    fn expect_bare_attr(&self, ino: Ino) -> Result<BareInodeAttr> {
-        self.bare_inode_attr(ino)?.ok_or(FsError::Posix(Errno::STALE))
-    }
-
-    /// An entry of a directory.
-    fn lookup_dentry(&self, dir: Ino, name: &[u8]) -> Result<Option<Dentry>> {
-        let value = self.get_value(&MapKey::for_dentry(dir, name))?;
-        value.map(|value| Dentry::decode(&value).map_err(wrap_decode_error("a directory entry"))).transpose()
-    }
-
-    /// Visits the entries of a directory whose names come after `after`, in order.
-    fn visit_dentries(&self, dir: Ino, after: Option<&[u8]>, visit: &mut VisitDentry<'_>) -> Result<()> {
-        let end = MapKey::first_for_tag(dir, MapKeyTag::Xattr);
-        let span = match after {
-            None => {
-                KeySpan::from_bounds(MapKey::first_for_tag(dir, MapKeyTag::Dentry).as_bytes(), end.as_bytes())
-            }
-            Some(name) => KeySpan::from_bounds(MapKey::for_dentry(dir, name).as_bytes(), end.as_bytes())
-                .after_key(MapKey::for_dentry(dir, name).as_bytes()),
-        };
-        let mut failed = None;
-        self.scan(span, &mut |key, value| {
-            let entry = MapKeyRef::parse(key).and_then(|key| Ok((key, Dentry::decode(value)?)));
-            match entry {
-                Ok((MapKeyRef::Dentry(_, name), dentry)) => visit(name, dentry),
-                Ok(_) => ControlFlow::Break(()),
-                Err(error) => {
-                    failed = Some(error);
-                    ControlFlow::Break(())
-                }
-            }
-        })?;
-        failed.map_or(Ok(()), |error| Err(wrap_decode_error("a directory entry")(error)))
-    }
-
-    /// All keys of an inode but that of its attributes, added to `keys`.
-    fn collect_inode_keys(&self, ino: Ino, keys: &mut Vec<MapKey>) -> Result<()> {
-        let start = MapKey::first_for_tag(ino, MapKeyTag::Dentry);
-        let end = MapKey::for_attr(Ino(ino.0.saturating_add(1)));
-        let mut failed = None;
-        self.scan(KeySpan::from_bounds(start.as_bytes(), end.as_bytes()), &mut |key, _| {
-            match MapKeyRef::parse(key) {
-                Ok(key) => keys.push(key.into()),
-                Err(error) => failed = Some(error),
-            }
-            ControlFlow::Continue(())
-        })?;
-        failed.map_or(Ok(()), |error| Err(wrap_decode_error("a key")(error)))
-    }
-
-    /// The filesystem's own record.
-    fn read_super_block(&self) -> Result<SuperBlock> {
-        match self.get_value(&MapKey::for_attr(Ino::SUPER))? {
-            Some(value) => SuperBlock::decode(&value).map_err(wrap_decode_error("the filesystem's record")),
-            None => Ok(SuperBlock { next_ino: Ino(Ino::ROOT.0 + 1) }),
-        }
-    }
-}
-
-/// Names what does not decode.
-pub(crate) fn wrap_decode_error(what: &str) -> impl Fn(vellum_types::DecodeError) -> FsError + use<'_> {
-    move |source| FsError::Decode { what: what.into(), source }
-}
-
-/// Something to read from and the state to read.
-struct MapSnapshot<'a> {
-    live: &'a dyn LiveRead,
-    state: &'a LayeredState,
-    nodes: &'a NodeProvider,
-}
-
-impl MapReader for MapSnapshot<'_> {
-    fn bare_inode_attr(&self, ino: Ino) -> Result<Option<BareInodeAttr>> {
-        get_merged_bare_attr(self.live, self.state, self.nodes, ino)
-    }
-
-    fn get_value(&self, key: &MapKey) -> Result<Option<vellum_map::MapValue>> {
-        get_merged_value(self.live, self.state, self.nodes, key)
-    }
-
-    fn scan(&self, span: KeySpan, visit: &mut VisitEntry<'_>) -> Result<()> {
-        MergedEntries::new(self.live, self.state, self.nodes, span)?.visit_entries(visit)
-    }
+    changed: Vec<MapKey>,
 }
 
 impl LiveMap {
-    /// Opens the map in a live store. In an empty store it creates one with the head `fresh`.
-    pub fn open(live: Arc<dyn LiveStore>, nodes: Arc<NodeProvider>, fresh: &LiveHead) -> Result<Self> {
-        let head = match live.get(HEAD_KEY)? {
-            Some(bytes) => LiveHead::decode(&bytes).map_err(wrap_decode_error("the head"))?,
+    /// Opens the map in a live store. In an empty store it creates one with the head `fresh`. Changes require `lease`.
+    pub(crate) fn open(
+        live: Arc<dyn LiveStore>,
+        nodes: Arc<NodeProvider>,
+        fresh: &LiveHead,
+        lease: Arc<WorktreeLease>,
+    ) -> Result<Self> {
+        let head = match read_stored_head(&*live)? {
+            Some(head) => head,
             None => {
                 live.run_transaction(&mut |txn| {
                     txn.set_key(HEAD_KEY, fresh.encode().into());
@@ -190,49 +91,21 @@ impl LiveMap {
                 fresh.clone()
             }
         };
-        let views = OpenViews::new(&head);
-        let accesses = AccessTimes::default();
-        let usage = WorktreeUsage::new();
-        let tree =
-            Self { live, retries: AtomicU64::new(0), nodes, head: RwLock::new(head), views, accesses, usage };
-        tree.usage.set_used_amount(tree.measure_usage()?);
-        Ok(tree)
-    }
-
-    /// Computes the usage of the worktree from that of its base and the changes of its layers. Takes time in proportion
-    /// to the changes.
-    pub fn measure_usage(&self) -> Result<UsageAmount> {
-        let state = self.lock_head().state.clone();
-        let mut sum = UsageAmount::from_statistics(&state.counted);
-        self.visit_changes(&state, &mut |key, value| {
-            let MapKeyRef::Attr(ino) =
-                MapKeyRef::parse(&key).map_err(wrap_decode_error("a key of a layer"))?
-            else {
-                return Ok(());
-            };
-            if ino == Ino::SUPER {
-                return Ok(());
-            }
-            let weight = |value: &[u8]| {
-                InodeAttr::decode(value)
-                    .map(|attr| UsageAmount::from_attr(&attr))
-                    .map_err(wrap_decode_error("an inode"))
-            };
-            if let Some(before) = vellum_map::get_value(&*self.nodes, &state.base, &key)? {
-                sum = sum.subtract_amount(weight(&before)?);
-            }
-            if let Some(after) = value {
-                sum = sum.add_amount(weight(&after)?);
-            }
-            Ok(())
-        })?;
-        Ok(sum)
-    }
-
-    /// When inodes were read.
-    #[must_use]
-    pub fn access_times(&self) -> &AccessTimes {
-        &self.accesses
+        let map = Self {
+            live,
+            retries: AtomicU64::new(0),
+            nodes,
+            views: OpenViews::new(&head),
+            head: RwLock::new(head),
+            accesses: AccessTimes::default(),
+            keeps_access_times: AtomicBool::new(false),
+            cache: InodeCache::default(),
+            usage: WorktreeUsage::new(),
+            lease,
+            committed: AtomicU64::new(0),
+        };
+        map.usage.set_used_amount(map.measure_usage()?);
+        Ok(map)
     }
 
     /// How much there is, and may be.
@@ -295,9 +168,24 @@ impl LiveMap {
         self.retries.load(Ordering::Relaxed)
     }
 
-    /// Changes the map: carries out all changes of the body, or none if it fails. The body may run several times, and
-    /// must not call a method of this map.
-    pub fn run_transaction<T>(
+    /// Changes the map: carries out all changes of the body, or none if it fails, and removes what was changed from the
+    /// caches. The body may run several times, and must not call a method of this map.
+    pub fn apply_change<T>(&self, body: impl FnMut(&mut LiveTransaction<'_>) -> Result<T>) -> Result<T> {
+        self.lease.check_held()?;
+        let (value, CommittedChanges { changed, sequence }) = self.run_transaction(body)?;
+        self.committed.fetch_max(sequence.0, Ordering::AcqRel);
+        self.accesses.forget_changed(&changed);
+        // After the commit: what was read before, and is put into the cache only now, has a ticket that this voids.
+        self.cache.invalidate_keys(&changed);
+        Ok(value)
+    }
+
+    /// The last change that was committed.
+    pub fn last_commit(&self) -> CommitSequence {
+        CommitSequence(self.committed.load(Ordering::Acquire))
+    }
+
+    fn run_transaction<T>(
         &self,
         mut body: impl FnMut(&mut LiveTransaction<'_>) -> Result<T>,
     ) -> Result<(T, CommittedChanges)> {
@@ -378,6 +266,17 @@ impl LiveMap {
                 Ok(())
             })?;
         }
+    }
+
+    /// Returns whether nothing was changed since the top layer was begun.
+    pub fn is_top_layer_empty(&self) -> Result<bool> {
+        let top = self.lock_head().top_layer();
+        let mut empty = true;
+        self.live.scan(&KeySpan::from_prefix(layer_prefix(top)), &mut |_, _| {
+            empty = false;
+            ControlFlow::Break(())
+        })?;
+        Ok(empty)
     }
 
     /// Locks the head for reading: while the guard exists, the head does not change.

@@ -173,7 +173,7 @@ impl FuseAdapter {
         // A request of one epoch must not be answered from the next: a restore waits until all requests that entered have
         // left.
         match &self.main {
-            MountedState::Live(fs) => Some(fs.enter_epoch()),
+            MountedState::Live(fs) => Some(fs.epochs().enter_epoch()),
             MountedState::Frozen(_) => None,
         }
     }
@@ -199,7 +199,7 @@ impl FuseAdapter {
         Ok(match NodePlace::from_node(node) {
             NodePlace::Main(epoch, ino) => match &self.main {
                 // The root has one number in all epochs: the kernel never looks it up again.
-                MountedState::Live(fs) if ino == Ino::ROOT || epoch == fs.current_epoch() => {
+                MountedState::Live(fs) if ino == Ino::ROOT || epoch == fs.epochs().current_epoch() => {
                     InodeOwner::Live(fs, ino)
                 }
                 MountedState::Live(fs) => past_inode_owner(fs, epoch, ino)?,
@@ -214,7 +214,7 @@ impl FuseAdapter {
     fn is_past_node(&self, node: u64) -> bool {
         match (&self.main, NodePlace::from_node(node)) {
             (MountedState::Live(fs), NodePlace::Main(epoch, ino)) => {
-                ino != Ino::ROOT && epoch != fs.current_epoch()
+                ino != Ino::ROOT && epoch != fs.epochs().current_epoch()
             }
             (MountedState::Live(_), NodePlace::Snapshot(..) | NodePlace::Virtual(_))
             | (MountedState::Frozen(_), _) => false,
@@ -256,7 +256,7 @@ fn past_inode_owner(fs: &Arc<LiveFilesystem>, epoch: Epoch, ino: Ino) -> Result<
         Ok(_) | Err(_) => {}
     }
     // If the current state has a directory with this number, it is the same one.
-    if fs.getattr(ino)?.attr.kind == FileKind::Dir {
+    if fs.inode_attr(ino)?.kind == FileKind::Dir {
         Ok(InodeOwner::Live(fs, ino))
     } else {
         Err(Errno::STALE.into())

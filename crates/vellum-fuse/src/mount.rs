@@ -147,7 +147,7 @@ fn build_adapter(
         MountSource::Live(fs) => {
             // Access times are changes, which a read-only mount must not make.
             if options.read_only {
-                fs.freeze_access_times();
+                fs.live_map().freeze_access_times();
             }
             MountedState::Live(fs)
         }

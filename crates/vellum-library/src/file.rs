@@ -52,7 +52,7 @@ impl File {
         let epoch = source.current_epoch();
         if let ReadSource::Live(live) = source {
             // From here on the content stays, even if the last name of the file is removed.
-            live.fs.hold_inode(epoch, at.ino)?;
+            live.fs.epochs().hold_inode(epoch, at.ino)?;
         }
         Ok(Self { source: source.clone(), ino: at.ino, epoch, options, position: Mutex::new(0) })
     }
@@ -61,7 +61,7 @@ impl File {
     pub(crate) fn finish_open(self) -> vellum_fs::Result<Self> {
         let attr = self.attributes()?;
         if self.options.truncate && attr.kind == FileKind::File {
-            self.change_file(|fs| fs.truncate(self.ino, 0))?;
+            self.change_file(|fs| fs.content().truncate(self.ino, 0))?;
         }
         Ok(self)
     }
@@ -96,9 +96,9 @@ impl File {
     pub(crate) fn write_unchecked(&self, data: &[u8], offset: u64) -> vellum_fs::Result<usize> {
         self.change_file(|fs| {
             if self.options.append {
-                fs.append_to_file(self.ino, data)
+                fs.content().append_to_file(self.ino, data)
             } else {
-                fs.write(self.ino, offset, data, false)
+                fs.content().write(self.ino, offset, data, false)
             }
         })
     }
@@ -106,13 +106,13 @@ impl File {
     /// Sets its size. Content beyond it is removed; added space reads as zeros.
     pub fn truncate(&self, size: u64) -> Result<()> {
         self.check_allowed(self.options.is_writable())?;
-        Ok(self.change_file(|fs| fs.truncate(self.ino, size))?)
+        Ok(self.change_file(|fs| fs.content().truncate(self.ino, size))?)
     }
 
     /// Waits until everything written so far, to this file and before, survives a power cut.
     pub fn sync(&self) -> Result<()> {
         match &self.source {
-            ReadSource::Live(live) => Ok(live.fs.fsync(self.ino, false)?),
+            ReadSource::Live(live) => Ok(live.fs.content().sync_all()?),
             ReadSource::View(_) | ReadSource::Frozen(_) => Ok(()),
         }
     }
@@ -140,7 +140,7 @@ impl File {
             }
             self.change_file(|fs| {
                 let place = dir.reader().split_parent(path)?.ok_or(Errno::EXIST)?;
-                fs.link(self.ino, place.dir, place.name).map(drop)
+                fs.names().link(self.ino, place.dir, place.name).map(drop)
             })
         };
         link().map_err(failed)
@@ -165,8 +165,8 @@ impl File {
         read: impl FnOnce(&dyn StateReader<FsError>) -> vellum_fs::Result<T>,
     ) -> vellum_fs::Result<T> {
         let ReadSource::Live(live) = &self.source else { return read(self.source.state()) };
-        let _entered = live.fs.enter_epoch();
-        if self.epoch == live.fs.current_epoch() {
+        let _entered = live.fs.epochs().enter_epoch();
+        if self.epoch == live.fs.epochs().current_epoch() {
             return read(&*live.fs);
         }
         read(&live.fs.open_past_view(self.epoch)?)
@@ -186,7 +186,7 @@ impl File {
     /// Calls a function with its current state. Fails with a stale handle if the file belongs to an earlier epoch.
     fn run_in_epoch<T>(&self, body: impl FnOnce() -> vellum_fs::Result<T>) -> vellum_fs::Result<T> {
         let _entered = match &self.source {
-            ReadSource::Live(live) => Some(live.fs.enter_epoch()),
+            ReadSource::Live(live) => Some(live.fs.epochs().enter_epoch()),
             ReadSource::View(_) | ReadSource::Frozen(_) => None,
         };
         self.check_epoch()?;
@@ -212,7 +212,7 @@ impl Drop for File {
     fn drop(&mut self) {
         if let ReadSource::Live(live) = &self.source {
             // What it leaves behind is removed when the worktree is opened again.
-            let _ = live.fs.release_inode(self.epoch, self.ino, 1);
+            let _ = live.fs.epochs().release_inode(self.epoch, self.ino, 1);
         }
     }
 }

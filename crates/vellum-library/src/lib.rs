@@ -82,7 +82,7 @@ pub use metadata::{DirEntry, Metadata, WalkEntry};
 pub use options::OpenOptions;
 pub use snapshot::{Snapshot, SnapshotInfo, WorktreeView};
 pub use tree::Tree;
-pub use vellum_fs::attributes::cache::CacheStatistics;
+pub use vellum_fs::tree::cache::CacheStatistics;
 pub use vellum_types::{FileKind, SnapshotId};
 pub use volume::{CreatedVolume, Volume, VolumeOptions};
 pub use walk::TreeWalk;

@@ -67,7 +67,7 @@ impl PathReader {
     /// must not call this.
     pub(crate) fn enter_epoch(&self) -> Option<EpochGuard<'_>> {
         match &self.source {
-            ReadSource::Live(live) => Some(live.fs.enter_epoch()),
+            ReadSource::Live(live) => Some(live.fs.epochs().enter_epoch()),
             ReadSource::View(_) | ReadSource::Frozen(_) => None,
         }
     }

@@ -64,7 +64,7 @@ impl ReadSource {
     /// Returns the epoch of a live worktree; an immutable source has only one.
     pub fn current_epoch(&self) -> Epoch {
         match self {
-            Self::Live(live) => live.fs.current_epoch(),
+            Self::Live(live) => live.fs.epochs().current_epoch(),
             Self::View(_) | Self::Frozen(_) => Epoch::default(),
         }
     }

@@ -3,9 +3,9 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use vellum_fs::attributes::cache::CacheStatistics;
 use vellum_fs::history::pending::PendingSnapshot;
 use vellum_fs::history::snapshot::{LiveSnapshotRequest, UnpublishedChanges};
+use vellum_fs::tree::cache::CacheStatistics;
 use vellum_types::SnapshotId;
 use vellum_volume::refs::check_ref_name;
 use vellum_volume::{SnapshotOrigin, VolumeError};
@@ -164,12 +164,12 @@ impl Worktree {
 
     /// Waits until all changes survive a power cut of this machine.
     pub fn sync(&self) -> Result<()> {
-        Ok(self.live_worktree().fs.sync_all()?)
+        Ok(self.live_worktree().fs.content().sync_all()?)
     }
 
     /// Waits until everything is published, including snapshots.
     pub fn flush(&self) -> Result<()> {
-        Ok(self.live_worktree().fs.publish_all()?)
+        Ok(self.live_worktree().fs.publisher().publish_all()?)
     }
 
     /// Returns what is not published yet.
@@ -186,17 +186,17 @@ impl Worktree {
     /// Returns statistics of the cache of inodes and names.
     #[must_use]
     pub fn cache_statistics(&self) -> CacheStatistics {
-        self.live_worktree().fs.inode_cache().statistics()
+        self.live_worktree().fs.live_map().inode_cache().statistics()
     }
 
     /// Sets the size of the cache of inodes and names, in bytes.
     pub fn resize_cache(&self, bytes: usize) {
-        self.live_worktree().fs.inode_cache().set_capacity(bytes);
+        self.live_worktree().fs.live_map().inode_cache().set_capacity(bytes);
     }
 
     /// Empties the cache of inodes and names.
     pub fn clear_cache(&self) {
-        self.live_worktree().fs.inode_cache().clear_all();
+        self.live_worktree().fs.live_map().inode_cache().clear_all();
     }
 }
 

@@ -1,13 +1,10 @@
 //! Free space and quota, for `statfs`.
 
-use std::path::Path;
-
 use vellum_types::limits::NAME_MAX;
 use vellum_volume::refs::WorktreeQuota;
 
+use super::LiveAttributes;
 use crate::error::{FsError, Result};
-use crate::fs::LiveFilesystem;
-use crate::log::LogDisk;
 
 /// Space and limits, as `statvfs(3)` reports them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,13 +28,23 @@ pub struct FilesystemStatistics {
 /// Free inodes, as far as anybody asks: numbers do not run out.
 const FILES_FREE: u64 = 1 << 40;
 
-impl LiveFilesystem {
+impl LiveAttributes {
     /// Returns the space on the disk of the state directory, where new data is written first, limited by the worktree's
     /// quota.
     pub fn statfs(&self) -> Result<FilesystemStatistics> {
-        let mut room = self.disk_statistics()?;
-        let used = self.tree.worktree_usage().used_amount();
-        let quota = self.tree.worktree_usage().quota();
+        let disk = rustix::fs::statvfs(self.volume.state.path()).map_err(FsError::Posix)?;
+        let given_out = self.map.read_head_state(|view| view.read_super_block())?.next_ino.0;
+        let mut room = FilesystemStatistics {
+            block_size: u32::try_from(disk.f_frsize).unwrap_or(u32::MAX),
+            blocks: disk.f_blocks,
+            blocks_free: disk.f_bfree,
+            blocks_available: disk.f_bavail,
+            files: given_out.saturating_add(FILES_FREE),
+            files_free: FILES_FREE,
+            name_max: NAME_MAX as u32,
+        };
+        let used = self.map.worktree_usage().used_amount();
+        let quota = self.map.worktree_usage().quota();
         let [bytes, inodes] = [used.bytes, used.inodes].map(|used| u64::try_from(used).unwrap_or(0));
         if let Some(most) = quota.bytes {
             let size = u64::from(room.block_size).max(1);
@@ -53,37 +60,8 @@ impl LiveFilesystem {
 
     /// Sets the quota of the worktree. Existing content stays, even if it exceeds the quota.
     pub fn set_worktree_quota(&self, quota: WorktreeQuota) -> Result<()> {
-        self.update_worktree_ref(|head| head.quota = quota)?;
-        self.tree.worktree_usage().set_quota(quota);
+        self.lease.update_ref(|head| head.quota = quota)?;
+        self.map.worktree_usage().set_quota(quota);
         Ok(())
-    }
-
-    /// The disk of the state directory, and what publishing will put onto it.
-    pub(crate) fn state_disk(&self) -> Option<LogDisk> {
-        let path = self.volume.state.path();
-        let disk = rustix::fs::statvfs(path).ok()?;
-        let device = |path: &Path| rustix::fs::stat(path).map(|stat| stat.st_dev).ok();
-        let store = self.volume.objects.local_dir().and_then(device);
-        Some(LogDisk {
-            size: disk.f_blocks.saturating_mul(disk.f_frsize),
-            free: disk.f_bavail.saturating_mul(disk.f_frsize),
-            metadata: self.tree.live_store().memory_size() as u64,
-            has_store: store.is_some() && store == device(path),
-        })
-    }
-
-    /// The room of the disk alone.
-    pub(crate) fn disk_statistics(&self) -> Result<FilesystemStatistics> {
-        let disk = rustix::fs::statvfs(self.volume.state.path()).map_err(FsError::Posix)?;
-        let given_out = self.tree.read_head_state(|view| view.read_super_block())?.next_ino.0;
-        Ok(FilesystemStatistics {
-            block_size: u32::try_from(disk.f_frsize).unwrap_or(u32::MAX),
-            blocks: disk.f_blocks,
-            blocks_free: disk.f_bfree,
-            blocks_available: disk.f_bavail,
-            files: given_out.saturating_add(FILES_FREE),
-            files_free: FILES_FREE,
-            name_max: NAME_MAX as u32,
-        })
     }
 }

@@ -10,20 +10,19 @@ use vellum_host::clock::current_time;
 use vellum_map::KeySpan;
 use vellum_types::limits::{NAME_MAX, XATTR_VALUE_MAX};
 use vellum_types::{FileKind, Ino, MapKey, MapKeyRef, MapKeyTag};
-use vellum_volume::tree::StateReader;
 
+use super::LiveAttributes;
 use crate::attributes::acl;
 use crate::attributes::clock::advance_change_time;
 use crate::content::SET_GID;
 use crate::error::Result;
-use crate::fs::LiveFilesystem;
-use crate::tree::{LiveTransaction, MapReader, wrap_decode_error};
+use crate::tree::{LiveTransaction, MapReader};
 
 /// Bytes of all names of an inode, with a NUL after each: `XATTR_LIST_MAX` of Linux, which lists no more.
 const LIST_MAX: usize = 64 << 10;
 
-/// What an executable may do beyond its user: gone when its owner changes.
-pub(crate) const CAPABILITY: &[u8] = b"security.capability";
+/// What an executable may do beyond its user: gone when its owner or its content changes.
+const CAPABILITY: &[u8] = b"security.capability";
 
 /// Whether an extended attribute must be there before.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -36,33 +35,33 @@ pub struct XattrFlags {
     pub drops_set_gid: bool,
 }
 
-impl LiveFilesystem {
-    /// The value of an extended attribute; None if it is not there.
-    pub(crate) fn find_xattr(&self, ino: Ino, name: &[u8]) -> Result<Option<Arc<[u8]>>> {
-        let ticket = match self.inodes.get_xattr(ino, name) {
-            Ok(value) => return Ok(value),
-            Err(ticket) => ticket,
-        };
-        let value = self.tree.read_head_state(|view| view.get_value(&MapKey::for_xattr(ino, name)))?;
-        let value: Option<Arc<[u8]>> = value.map(|value| value.as_bytes().into());
-        self.inodes.insert_xattr(ino, name, value.clone(), ticket);
-        Ok(value)
+impl LiveAttributes {
+    /// The value of an extended attribute. Fails with `ENODATA` if there is none.
+    pub fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Arc<[u8]>> {
+        check_value_len(name)?;
+        Ok(self.map.find_xattr(ino, name)?.ok_or(Errno::NODATA)?)
+    }
+
+    /// The names of an inode's extended attributes, in order.
+    pub fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
+        self.map.inode_attr(ino)?;
+        self.map.read_head_state(|view| list_xattr_names(view, ino))
     }
 
     /// Sets an extended attribute. An access control list changes the mode, too.
     pub fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], flags: XattrFlags) -> Result<()> {
         check_value_len(name)?;
-        let kind = self.inode_attr(ino)?.kind;
+        let kind = self.map.inode_attr(ino)?.kind;
         check_xattr_namespace(name, kind)?;
         if value.len() > XATTR_VALUE_MAX {
             return Err(Errno::TOOBIG.into());
         }
-        if self.find_xattr(ino, name)?.is_none() {
+        if self.map.find_xattr(ino, name)?.is_none() {
             // What the transaction will look through is fetched here.
             self.listxattr(ino)?;
         }
         self.log.wait_for_disk_space(value.len() as u64)?;
-        self.apply_change(|txn| {
+        self.map.apply_change(|txn| {
             let mut attr = txn.expect_inode_attr(ino)?;
             check_xattr_presence(txn, ino, name, flags)?;
             if is_acl_name(name) {
@@ -82,12 +81,12 @@ impl LiveFilesystem {
     /// Removes an extended attribute. The mode stays as an access control list has made it.
     pub fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
         check_value_len(name)?;
-        self.inode_attr(ino)?;
-        if self.find_xattr(ino, name)?.is_none() {
+        self.map.inode_attr(ino)?;
+        if self.map.find_xattr(ino, name)?.is_none() {
             // Having no list is what removing one is asked for.
             return if is_acl_name(name) { Ok(()) } else { Err(Errno::NODATA.into()) };
         }
-        self.apply_change(|txn| {
+        self.map.apply_change(|txn| {
             let mut attr = txn.expect_inode_attr(ino)?;
             let key = MapKey::for_xattr(ino, name);
             if txn.get_value(&key)?.is_none() {
@@ -99,6 +98,15 @@ impl LiveFilesystem {
             Ok(())
         })
     }
+}
+
+/// Takes away the privileges that a program gets from its file.
+pub(crate) fn remove_capability(txn: &mut LiveTransaction<'_>, ino: Ino) -> Result<()> {
+    let key = MapKey::for_xattr(ino, CAPABILITY);
+    if txn.get_value(&key)?.is_some() {
+        txn.delete_key(key);
+    }
+    Ok(())
 }
 
 fn check_xattr_presence(txn: &LiveTransaction<'_>, ino: Ino, name: &[u8], flags: XattrFlags) -> Result<()> {
@@ -123,23 +131,20 @@ fn check_xattr_presence(txn: &LiveTransaction<'_>, ino: Ino, name: &[u8], flags:
 pub(crate) fn list_xattr_names(view: &(impl MapReader + ?Sized), ino: Ino) -> Result<Vec<Vec<u8>>> {
     let [start, end] = [MapKeyTag::Xattr, MapKeyTag::Extent].map(|tag| MapKey::first_for_tag(ino, tag));
     let mut names = Vec::new();
-    let mut failed = None;
-    view.scan(KeySpan::from_bounds(start.as_bytes(), end.as_bytes()), &mut |key, _| {
-        match MapKeyRef::parse(key) {
-            Ok(MapKeyRef::Xattr(_, name)) => names.push(name.to_vec()),
-            Ok(_) => return ControlFlow::Break(()),
-            Err(error) => failed = Some(error),
-        }
-        ControlFlow::Continue(())
+    let span = KeySpan::from_bounds(start.as_bytes(), end.as_bytes());
+    view.scan_keys(span, "an extended attribute", &mut |key, _| {
+        let MapKeyRef::Xattr(_, name) = key else { return Ok(ControlFlow::Break(())) };
+        names.push(name.to_vec());
+        Ok(ControlFlow::Continue(()))
     })?;
-    failed.map_or(Ok(names), |error| Err(wrap_decode_error("an extended attribute")(error)))
+    Ok(names)
 }
 
 fn is_acl_name(name: &[u8]) -> bool {
     name == acl::ACCESS || name == acl::DEFAULT
 }
 
-pub(crate) fn check_value_len(name: &[u8]) -> Result<()> {
+fn check_value_len(name: &[u8]) -> Result<()> {
     if name.contains(&0) {
         return Err(Errno::INVAL.into());
     }

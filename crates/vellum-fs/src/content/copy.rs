@@ -5,14 +5,12 @@ use std::ops::Range;
 use rustix::io::Errno;
 use vellum_host::clock::current_time;
 use vellum_types::limits::{FILE_SIZE_MAX, INLINE_MAX};
-use vellum_types::{ExtentSource, Ino, MapKey};
-use vellum_volume::tree::StateReader;
+use vellum_types::{Extent, ExtentSource, Ino, MapKey};
 
 use super::extents::{PlacedExtent, clear_extents, clip_extent, find_first_overlapping};
 use super::write::can_hold_inline;
-use super::{read_file_attr, update_change_times};
+use super::{LiveContent, read_file_attr, update_change_times};
 use crate::error::Result;
-use crate::fs::LiveFilesystem;
 use crate::tree::LiveTransaction;
 
 /// Extents that one transaction copies at most; who asked goes on where it ended.
@@ -41,12 +39,12 @@ enum CopyOutcome {
     Write(usize),
 }
 
-impl LiveFilesystem {
+impl LiveContent {
     /// Copies a range of one file over a range of another, or of the same one; gives how many bytes were copied.
     pub fn copy_range(&self, source: Ino, from: u64, target: Ino, to: u64, len: u64) -> Result<u64> {
         let copy = CopyRange { source, from, target, to, len };
         let now = current_time();
-        let copied = self.apply_change(|txn| {
+        let copied = self.map.apply_change(|txn| {
             let Some(CopySource { range, extents }) = copy.read_source(txn)? else {
                 return Ok(CopyOutcome::Shared(0));
             };
@@ -62,10 +60,7 @@ impl LiveFilesystem {
                 extents.into_iter().map(|extent| clip_extent(extent, &range)).collect::<Result<Vec<_>>>()?;
             clear_extents(txn, target, to..to + count)?;
             for (start, extent) in placed.into_iter().flatten() {
-                if let ExtentSource::WriteLog { segment, .. } = extent.source {
-                    self.log.record_reuse(segment);
-                }
-                txn.set_key(MapKey::for_extent(target, to + (start - range.start)), &extent.encode());
+                self.share_extent(txn, target, to + (start - range.start), &extent);
             }
             attr.size = attr.size.max(to + count);
             update_change_times(&mut attr, now);
@@ -75,10 +70,19 @@ impl LiveFilesystem {
         match copied {
             CopyOutcome::Shared(count) => Ok(count),
             CopyOutcome::Write(count) => {
-                let bytes = self.read(source, from, count)?;
+                let bytes = self.read_live(source, from, count)?;
                 Ok(self.write(target, to, &bytes, false)? as u64)
             }
         }
+    }
+
+    /// Lets a file have an extent of another one at an offset. Part of a transaction.
+    pub(crate) fn share_extent(&self, txn: &mut LiveTransaction<'_>, ino: Ino, at: u64, extent: &Extent) {
+        // Before the transaction is committed: publishing must not remove a segment that is named again by then.
+        if let ExtentSource::WriteLog { segment, .. } = extent.source {
+            self.log.record_reuse(segment);
+        }
+        txn.set_key(MapKey::for_extent(ino, at), &extent.encode());
     }
 }
 

@@ -1,46 +1,28 @@
-//! Open files: counts handles and holders of each inode, so that an inode without a name is removed at the last
-//! close.
+//! Open inodes: counts the holders of each, so that an inode without a name is removed when its last holder lets go: the
+//! kernel, which knows it, or a program that has opened it through the library.
 //!
-//! Invariant: a claimed inode cannot be opened, so the claimant may remove it.
+//! Invariant: a claimed inode cannot be held, so the claimant may remove it.
 
 use std::collections::hash_map::Entry;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use vellum_types::Ino;
 
-use crate::attributes::numbers::NumberMap;
 use crate::history::past::HeldInodes;
-
-/// An open file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct FileHandle(pub u64);
-
-/// How a file is opened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct OpenFlags {
-    /// It is going to be written.
-    pub write: bool,
-    /// Each write goes to its end.
-    pub append: bool,
-    /// Its content goes.
-    pub truncate: bool,
-}
+use crate::number_map::NumberMap;
 
 /// An inode in the table.
 #[derive(Debug)]
 enum InodeUse {
-    /// It is open by so many handles, and held so many times without one.
-    Open {
-        handles: u64,
-        held: u64,
+    /// It is held so many times.
+    Held {
+        count: u64,
         /// It lost its last name meanwhile. A hint: it may have got one again, or may have had none from the start.
         is_orphan: bool,
     },
     /// Somebody is removing it.
     Claimed,
 }
-
-const UNUSED: InodeUse = InodeUse::Open { handles: 0, held: 0, is_orphan: false };
 
 /// An inode whose last use has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,32 +31,13 @@ pub(crate) struct UnusedInode {
     pub is_orphan: bool,
 }
 
-#[derive(Debug, Default)]
-struct OpenInodeMap {
-    inodes: NumberMap<Ino, InodeUse>,
-    handles: NumberMap<FileHandle, Ino>,
-    last: u64,
-}
+type OpenInodeMap = NumberMap<Ino, InodeUse>;
 
 /// The table of open inodes.
 #[derive(Debug, Default)]
-pub struct OpenInodes {
+pub(crate) struct OpenInodes {
     table: Mutex<OpenInodeMap>,
     unclaimed: Condvar,
-}
-
-impl OpenInodeMap {
-    /// Counts down; gives the inode if nobody uses it any more, and somebody did.
-    fn reduce_counts(&mut self, ino: Ino, count: impl FnOnce(&mut u64, &mut u64)) -> Option<UnusedInode> {
-        let Entry::Occupied(mut entry) = self.inodes.entry(ino) else { return None };
-        let InodeUse::Open { handles, held, is_orphan } = entry.get_mut() else { return None };
-        count(handles, held);
-        let unused = (*handles == 0 && *held == 0).then_some(UnusedInode { is_orphan: *is_orphan });
-        if unused.is_some() {
-            entry.remove();
-        }
-        unused
-    }
 }
 
 /// The right to remove an inode that nobody has open. Opening it waits until this is dropped.
@@ -85,44 +48,32 @@ pub(crate) struct RemovalClaim<'o> {
 }
 
 impl OpenInodes {
-    /// Counts an opening.
-    pub(crate) fn add_handle(&self, ino: Ino) -> FileHandle {
-        let mut table = self.wait_until_unclaimed(ino);
-        if let InodeUse::Open { handles, .. } = table.inodes.entry(ino).or_insert(UNUSED) {
-            *handles += 1;
+    /// Counts a holder. From here on nobody removes the inode; whether it is there still, the holder looks afterwards.
+    pub fn hold_inode(&self, ino: Ino) {
+        let unused = InodeUse::Held { count: 0, is_orphan: false };
+        if let InodeUse::Held { count, .. } = self.wait_until_unclaimed(ino).entry(ino).or_insert(unused) {
+            *count += 1;
         }
-        table.last += 1;
-        let handle = FileHandle(table.last);
-        table.handles.insert(handle, ino);
-        handle
     }
 
-    /// Counts a close; gives the inode if nobody has it open or holds it any more.
-    pub(crate) fn close_handle(&self, handle: FileHandle) -> Option<Ino> {
+    /// Counts so many holders less; gives the inode if nobody holds it any more, and somebody did.
+    pub fn release_inode(&self, ino: Ino, times: u64) -> Option<UnusedInode> {
         let mut table = self.table.lock();
-        let ino = table.handles.remove(&handle)?;
-        table.reduce_counts(ino, |handles, _| *handles = handles.saturating_sub(1)).map(|_| ino)
-    }
-
-    /// Counts that somebody holds an inode, for whom there is no handle.
-    pub(crate) fn hold_inode(&self, ino: Ino) {
-        if let InodeUse::Open { held, .. } =
-            self.wait_until_unclaimed(ino).inodes.entry(ino).or_insert(UNUSED)
-        {
-            *held += 1;
+        let Entry::Occupied(mut entry) = table.entry(ino) else { return None };
+        let InodeUse::Held { count, is_orphan } = entry.get_mut() else { return None };
+        *count = count.saturating_sub(times);
+        let unused = (*count == 0).then_some(UnusedInode { is_orphan: *is_orphan });
+        if unused.is_some() {
+            entry.remove();
         }
-    }
-
-    /// Counts that it is held so many times less; gives it if nobody has it open or holds it any more.
-    pub(crate) fn release_inode(&self, ino: Ino, times: u64) -> Option<UnusedInode> {
-        self.table.lock().reduce_counts(ino, |_, held| *held = held.saturating_sub(times))
+        unused
     }
 
     /// Remembers that an inode lost its last name while it was in use. False if its last use has ended since: whoever
     /// ended it did not know of an orphan, so the caller must see to it.
-    pub(crate) fn mark_orphan(&self, ino: Ino) -> bool {
-        match self.table.lock().inodes.get_mut(&ino) {
-            Some(InodeUse::Open { is_orphan, .. }) => {
+    pub fn mark_orphan(&self, ino: Ino) -> bool {
+        match self.table.lock().get_mut(&ino) {
+            Some(InodeUse::Held { is_orphan, .. }) => {
                 *is_orphan = true;
                 true
             }
@@ -130,16 +81,13 @@ impl OpenInodes {
         }
     }
 
-    /// Takes what is held without a handle: it is of another state from now on.
-    pub(crate) fn take_held_inodes(&self) -> HeldInodes {
+    /// Takes all holders: they stay with the state that they knew, and the worktree's new state starts without any.
+    pub fn take_held_inodes(&self) -> HeldInodes {
         let mut taken = HeldInodes::default();
-        self.table.lock().inodes.retain(|ino, used| match used {
-            InodeUse::Open { handles, held, .. } => {
-                // The holders stay with the state that they knew; the worktree's new state starts without any.
-                if *held > 0 {
-                    taken.insert(*ino, std::mem::take(held));
-                }
-                *handles > 0
+        self.table.lock().retain(|ino, used| match used {
+            InodeUse::Held { count, .. } => {
+                taken.insert(*ino, *count);
+                false
             }
             InodeUse::Claimed => true,
         });
@@ -147,9 +95,9 @@ impl OpenInodes {
     }
 
     /// Claims an inode; None if somebody has it open.
-    pub(crate) fn claim_removal(&self, ino: Ino) -> Option<RemovalClaim<'_>> {
+    pub fn claim_removal(&self, ino: Ino) -> Option<RemovalClaim<'_>> {
         let mut table = self.wait_until_unclaimed(ino);
-        match table.inodes.entry(ino) {
+        match table.entry(ino) {
             Entry::Occupied(_) => None,
             Entry::Vacant(entry) => {
                 entry.insert(InodeUse::Claimed);
@@ -159,8 +107,8 @@ impl OpenInodes {
     }
 
     /// Claims an inode, without waiting; None if somebody has it open, or is removing it.
-    pub(crate) fn try_claim_removal(&self, ino: Ino) -> Option<RemovalClaim<'_>> {
-        match self.table.lock().inodes.entry(ino) {
+    pub fn try_claim_removal(&self, ino: Ino) -> Option<RemovalClaim<'_>> {
+        match self.table.lock().entry(ino) {
             Entry::Occupied(_) => None,
             Entry::Vacant(entry) => {
                 entry.insert(InodeUse::Claimed);
@@ -171,7 +119,7 @@ impl OpenInodes {
 
     fn wait_until_unclaimed(&self, ino: Ino) -> MutexGuard<'_, OpenInodeMap> {
         let mut table = self.table.lock();
-        while matches!(table.inodes.get(&ino), Some(InodeUse::Claimed)) {
+        while matches!(table.get(&ino), Some(InodeUse::Claimed)) {
             // The claimant may be removing it, or may find that it must stay: who opens it looks afterwards.
             self.unclaimed.wait(&mut table);
         }
@@ -181,7 +129,7 @@ impl OpenInodes {
 
 impl Drop for RemovalClaim<'_> {
     fn drop(&mut self) {
-        self.opened.table.lock().inodes.remove(&self.ino);
+        self.opened.table.lock().remove(&self.ino);
         // All, not one: they wait for different inodes.
         self.opened.unclaimed.notify_all();
     }
@@ -194,23 +142,10 @@ mod tests {
     const INO: Ino = Ino(7);
 
     #[test]
-    fn the_last_close_is_told() {
+    fn what_is_held_goes_with_the_last_holder() {
         let opened = OpenInodes::default();
-        let a = opened.add_handle(INO);
-        let b = opened.add_handle(INO);
-        assert_ne!(a, b);
-        assert_eq!(opened.close_handle(a), None);
-        assert_eq!(opened.close_handle(a), None, "a handle counts once");
-        assert_eq!(opened.close_handle(b), Some(INO));
-    }
-
-    #[test]
-    fn what_is_held_and_open_goes_with_the_last_of_both() {
-        let opened = OpenInodes::default();
-        let handle = opened.add_handle(INO);
         opened.hold_inode(INO);
         opened.hold_inode(INO);
-        assert_eq!(opened.close_handle(handle), None);
         assert!(opened.claim_removal(INO).is_none());
         let released = [(); 3].map(|()| opened.release_inode(INO, 1));
         assert_eq!(released, [None, Some(UnusedInode { is_orphan: false }), None]);
@@ -228,26 +163,25 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_is_taken_and_what_is_open_stays() {
+    fn what_is_held_is_taken() {
         let opened = OpenInodes::default();
-        let handle = opened.add_handle(INO);
+        opened.hold_inode(INO);
         opened.hold_inode(INO);
         opened.hold_inode(Ino(8));
-        assert_eq!(opened.take_held_inodes(), HeldInodes::from_iter([(INO, 1), (Ino(8), 1)]));
-        assert!(opened.claim_removal(Ino(8)).is_some() && opened.claim_removal(INO).is_none());
-        assert_eq!(opened.close_handle(handle), Some(INO));
+        assert_eq!(opened.take_held_inodes(), HeldInodes::from_iter([(INO, 2), (Ino(8), 1)]));
+        assert!(opened.claim_removal(INO).is_some() && opened.claim_removal(Ino(8)).is_some());
     }
 
     #[test]
-    fn what_is_open_cannot_be_claimed_and_what_is_claimed_cannot_be_opened() {
+    fn what_is_held_cannot_be_claimed_and_what_is_claimed_cannot_be_held() {
         let opened = OpenInodes::default();
-        let handle = opened.add_handle(INO);
+        opened.hold_inode(INO);
         assert!(opened.claim_removal(INO).is_none());
-        opened.close_handle(handle);
+        assert!(opened.release_inode(INO, 1).is_some());
         let claim = opened.claim_removal(INO);
         assert!(claim.is_some());
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| opened.add_handle(INO));
+            let waiting = scope.spawn(|| opened.hold_inode(INO));
             std::thread::sleep(std::time::Duration::from_millis(20));
             assert!(!waiting.is_finished());
             drop(claim);

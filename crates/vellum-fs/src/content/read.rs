@@ -5,9 +5,8 @@ use std::io;
 use vellum_types::{ExtentSource, Ino};
 
 use super::extents::{PlacedExtent, find_overlapping};
-use super::read_file_attr;
+use super::{LiveContent, read_file_attr};
 use crate::error::{FsError, Result};
-use crate::fs::LiveFilesystem;
 use crate::tree::MapReader;
 use crate::tree::head::LayeredState;
 
@@ -27,18 +26,18 @@ enum RangeContent {
     },
 }
 
-impl LiveFilesystem {
+impl LiveContent {
     /// Reads the current state.
-    pub(crate) fn read_live_content(&self, ino: Ino, offset: u64, len: usize) -> Result<Vec<u8>> {
+    pub(crate) fn read_live(&self, ino: Ino, offset: u64, len: usize) -> Result<Vec<u8>> {
         self.read_with_retries(
             ino,
-            &|| self.tree.read_head_state(|view| read_range_content(view, ino, offset, len)),
+            &|| self.map.read_head_state(|view| read_range_content(view, ino, offset, len)),
             offset,
         )
     }
 
     /// Reads a file as a sealed state has it, of which the layers stay.
-    pub(crate) fn read_sealed_content(
+    pub(crate) fn read_sealed(
         &self,
         state: &LayeredState,
         ino: Ino,
@@ -47,7 +46,7 @@ impl LiveFilesystem {
     ) -> Result<Vec<u8>> {
         self.read_with_retries(
             ino,
-            &|| self.tree.read_sealed_state(state, |view| read_range_content(view, ino, offset, len)),
+            &|| self.map.read_sealed_state(state, |view| read_range_content(view, ino, offset, len)),
             offset,
         )
     }
@@ -58,7 +57,7 @@ impl LiveFilesystem {
             ExtentSource::Hole | ExtentSource::WriteLog { .. } => true,
             ExtentSource::Chunk { id, .. } => self.source.contains_chunk(&id),
         };
-        match self.tree.read_head_state(|view| read_range_content(view, ino, offset, len)) {
+        match self.map.read_head_state(|view| read_range_content(view, ino, offset, len)) {
             Ok(RangeContent::Inline(_)) => true,
             Ok(RangeContent::Extents { extents, .. }) => extents.iter().all(is_near),
             // Who reads learns what is the matter.
@@ -82,7 +81,7 @@ impl LiveFilesystem {
                 }
                 other => {
                     // What is gone by now was not read by anybody who asks.
-                    let _ = self.record_access(ino);
+                    let _ = self.map.record_access(ino);
                     return other;
                 }
             }
@@ -95,7 +94,7 @@ impl LiveFilesystem {
             RangeContent::Extents { end, is_file_end, extents } => (end, is_file_end, extents),
         };
         // Before this range is fetched, so that both are on their way together.
-        self.source.prefetch_after(&self.tree, ino, offset..end, is_file_end)?;
+        self.source.prefetch_after(&self.map, ino, offset..end, is_file_end)?;
         // Zeros are what holes read as.
         let mut content = vec![0; (end - offset) as usize];
         for batch in extents.chunks(BATCH) {

@@ -8,10 +8,10 @@ use parking_lot::{Mutex, MutexGuard};
 use vellum_types::limits::INLINE_MAX;
 use vellum_types::{Ino, MapKey};
 
+use super::LiveContent;
 use super::open::remove_inode;
+use super::opened::UnusedInode;
 use crate::error::Result;
-use crate::fs::LiveFilesystem;
-use crate::history::past::Epoch;
 use crate::tree::{LiveTransaction, MapReader};
 
 /// Inodes that one transaction removes at most.
@@ -21,7 +21,7 @@ const BATCH_KEYS: usize = 4096;
 
 /// Inodes that are to be removed.
 #[derive(Debug, Default)]
-pub(crate) struct ReleasedOrphans(Mutex<Vec<Ino>>);
+pub(super) struct ReleasedOrphans(Mutex<Vec<Ino>>);
 
 impl ReleasedOrphans {
     /// Adds one; gives how many there are.
@@ -48,14 +48,12 @@ impl ReleasedOrphans {
     }
 }
 
-impl LiveFilesystem {
-    /// Removes holders of an inode, like [`LiveFilesystem::release_inode`], but leaves the removal of an orphan to
-    /// [`LiveFilesystem::remove_released_orphans`]. Returns true if there is an orphan to remove.
-    pub fn defer_inode_release(&self, epoch: Epoch, ino: Ino, times: u64) -> Result<bool> {
-        let _entered = self.enter_epoch();
-        let Some(unused) = self.reduce_hold_count(epoch, ino, times) else { return Ok(false) };
+impl LiveContent {
+    /// Leaves the removal of an inode whose last use has ended to [`LiveContent::remove_some_released`], if it has no
+    /// name; false if it has one.
+    pub(crate) fn defer_removal(&self, ino: Ino, unused: UnusedInode) -> Result<bool> {
         // Whoever removes it looks whether it has a name again.
-        if !unused.is_orphan && !self.tree.is_nameless_inode(ino)? {
+        if !unused.is_orphan && !self.map.is_nameless_inode(ino)? {
             return Ok(false);
         }
         // Whoever makes more of them than the thread can remove helps it: so their number is bounded.
@@ -65,15 +63,8 @@ impl LiveFilesystem {
         Ok(true)
     }
 
-    /// Removes the released orphans, many in one transaction.
-    pub fn remove_released_orphans(&self) -> Result<()> {
-        let _entered = self.enter_epoch();
-        while self.remove_some_released()? {}
-        Ok(())
-    }
-
-    /// Removes some; false if there were none.
-    fn remove_some_released(&self) -> Result<bool> {
+    /// Removes some of the released orphans, in one transaction; false if there were none.
+    pub(crate) fn remove_some_released(&self) -> Result<bool> {
         let mut batch = self.released.take_batch();
         if batch.is_empty() {
             return Ok(false);
@@ -95,7 +86,7 @@ impl LiveFilesystem {
             // Held until the transaction is committed: nobody opens the inode while it goes.
             claims.push(claim);
             inodes.push(ino);
-            match self.tree.read_head_state(|view| count_inode_keys(view, ino)) {
+            match self.map.read_head_state(|view| count_inode_keys(view, ino)) {
                 Ok(more) => keys += more,
                 Err(error) => {
                     batch.append(&mut inodes);
@@ -107,7 +98,7 @@ impl LiveFilesystem {
             }
         }
         let removed =
-            self.apply_change(|txn| inodes.iter().try_for_each(|ino| remove_if_nameless(txn, *ino)));
+            self.map.apply_change(|txn| inodes.iter().try_for_each(|ino| remove_if_nameless(txn, *ino)));
         if removed.is_err() {
             batch.append(&mut inodes);
         }

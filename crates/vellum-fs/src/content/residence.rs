@@ -34,8 +34,8 @@ pub struct EvictedContent {
 impl LiveFilesystem {
     /// Where the content of a file is; None for what has none.
     pub fn content_state(&self, ino: Ino) -> Result<Option<ContentState>> {
-        let extents = self.tree.read_head_state(|view| collect_extents(view, ino))?;
-        Ok(extents.map(|extents| find_content_state(&self.volume.blobs, &extents)).transpose()?)
+        let extents = self.live_map().read_head_state(|view| collect_extents(view, ino))?;
+        Ok(extents.map(|extents| find_content_state(&self.volume().blobs, &extents)).transpose()?)
     }
 
     /// Brings the files at and below some paths to this machine, and pins them if `pin` is given.
@@ -48,10 +48,10 @@ impl LiveFilesystem {
     ) -> Result<HydratedContent> {
         let select = || {
             let view = self.open_view()?;
-            let selector = ContentSelector::new(&self.volume, view.layered_state().base, scope);
+            let selector = ContentSelector::new(self.volume(), view.layered_state().base, scope);
             self.select_paths(&view, paths, selector, meter)
         };
-        let mut hydrated = self.volume.hydrate_content(pin, meter, select)?;
+        let mut hydrated = self.volume().hydrate_content(pin, meter, select)?;
         if pin.is_none() {
             // What is not in the store yet is here.
             hydrated.refused.clear();
@@ -69,10 +69,10 @@ impl LiveFilesystem {
     ) -> Result<EvictedContent> {
         let view = self.open_view()?;
         let base = view.layered_state().base;
-        let selector = ContentSelector::new(&self.volume, base, ContentScope::Content);
+        let selector = ContentSelector::new(self.volume(), base, ContentScope::Content);
         let selected = self.select_paths(&view, paths, selector.without_open_files(open), meter)?;
         let SelectedContent { files, pieces, refused } = selected;
-        let bytes = self.volume.evict_content(&pieces)?;
+        let bytes = self.volume().evict_content(&pieces)?;
         Ok(EvictedContent { files, bytes, refused })
     }
 

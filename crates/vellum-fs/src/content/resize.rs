@@ -8,9 +8,9 @@ use vellum_types::limits::{FILE_SIZE_MAX, INLINE_MAX};
 use vellum_types::{Ino, InodeAttr};
 
 use super::extents::{clear_extents, stored_bytes_in_range};
-use super::{SET_GID, clear_set_ids, read_file_attr, update_change_times};
-use crate::error::Result;
-use crate::fs::{LiveFilesystem, RequestCaller};
+use super::{LiveContent, SET_GID, clear_set_ids, read_file_attr, update_change_times};
+use crate::error::{FsError, Result};
+use crate::fs::RequestCaller;
 use crate::tree::LiveTransaction;
 
 /// What `fallocate` is to do. All false: the file is at least so long.
@@ -30,18 +30,18 @@ pub struct AllocateMode {
     pub drops_set_ids_for: Option<RequestCaller>,
 }
 
-impl LiveFilesystem {
+impl LiveContent {
     /// Sets a file's size.
     pub fn truncate(&self, ino: Ino, size: u64) -> Result<()> {
         let now = current_time();
-        self.apply_change(|txn| {
+        self.map.apply_change(|txn| {
             let mut attr = read_file_attr(txn, ino)?;
             self.truncate_in_transaction(txn, ino, &mut attr, size)?;
             update_change_times(&mut attr, now);
             txn.set_inode_attr(ino, &attr);
             Ok(())
         })?;
-        self.stored_counts.forget_file(ino);
+        self.forget_count(ino);
         Ok(())
     }
 
@@ -107,7 +107,7 @@ impl LiveFilesystem {
             self.check_space(ino, &(offset..end))?;
         }
         let now = current_time();
-        self.apply_change(|txn| {
+        self.map.apply_change(|txn| {
             let mut attr = read_file_attr(txn, ino)?;
             let mode_before = attr.mode;
             let size = attr.size;
@@ -126,20 +126,18 @@ impl LiveFilesystem {
             }
             Ok(())
         })?;
-        self.stored_counts.forget_file(ino);
+        self.forget_count(ino);
         Ok(())
     }
-}
 
-impl LiveFilesystem {
     /// Fails if there is not room for what of a range has no content yet. A quota is held to by the transaction.
     fn check_space(&self, ino: Ino, range: &Range<u64>) -> Result<()> {
-        let room = self.disk_statistics()?;
-        let free = room.blocks_available.saturating_mul(u64::from(room.block_size));
+        let disk = rustix::fs::statvfs(self.volume.state.path()).map_err(FsError::Posix)?;
+        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
         if range.end - range.start <= free {
             return Ok(());
         }
-        let held = self.tree.read_head_state(|view| stored_bytes_in_range(view, ino, range))?;
+        let held = self.map.read_head_state(|view| stored_bytes_in_range(view, ino, range))?;
         if range.end - range.start - held <= free { Ok(()) } else { Err(Errno::NOSPC.into()) }
     }
 }

@@ -14,9 +14,9 @@ use vellum_volume::tree::{ChunkCache, ChunkStatistics, PrefetchLimits, ReadStrea
 
 use super::ahead::FileSequence;
 use super::extents::{PlacedExtent, clip_extent};
-use crate::attributes::cache::CacheStatistics;
 use crate::error::Result;
 use crate::log::WriteLog;
+use crate::tree::cache::CacheStatistics;
 
 /// The bytes of extents.
 pub(crate) struct ContentSource {
@@ -53,7 +53,7 @@ impl ContentSource {
     }
 
     /// Puts what some extents hold into a buffer that stands for the file from `offset` on.
-    pub(crate) fn fill_from_extents(
+    pub fn fill_from_extents(
         &self,
         ino: Ino,
         offset: u64,

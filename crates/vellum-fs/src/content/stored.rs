@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use vellum_types::{BareInodeAttr, FileKind, Ino, InodeAttr};
 
+use super::LiveContent;
 use super::extents::{CountedBytes, count_stored_bytes};
-use crate::attributes::numbers::NumberMap;
 use crate::error::Result;
-use crate::fs::LiveFilesystem;
+use crate::number_map::NumberMap;
 
 /// A kept count is believed for so long. Other filesystems, too, learn what a file takes only when they write it back.
 const VALID: Duration = Duration::from_secs(1);
@@ -34,7 +34,7 @@ struct KeptCount {
 
 /// Counts of files with many extents.
 #[derive(Debug, Default)]
-pub(crate) struct StoredByteCounts {
+pub(super) struct StoredByteCounts {
     counts: Mutex<NumberMap<Ino, KeptCount>>,
 }
 
@@ -68,7 +68,12 @@ impl StoredByteCounts {
     }
 }
 
-impl LiveFilesystem {
+impl LiveContent {
+    /// A file's room was changed without a write: its size was set, or a range was allocated.
+    pub(crate) fn forget_count(&self, ino: Ino) {
+        self.stored_counts.forget_file(ino);
+    }
+
     /// How many bytes an inode takes: of a file, those that are no holes.
     pub(crate) fn count_live_bytes(&self, ino: Ino, attr: &InodeAttr) -> Result<u64> {
         if attr.inline.is_some() { Ok(attr.size) } else { self.count_extent_bytes(ino, attr) }
@@ -89,7 +94,7 @@ impl LiveFilesystem {
         // Before the count: its age is that of the oldest extent in it.
         let at = Instant::now();
         let CountedBytes { stored, extents } =
-            self.tree.read_head_state(|view| count_stored_bytes(view, ino, attr))?;
+            self.map.read_head_state(|view| count_stored_bytes(view, ino, attr))?;
         if extents >= EXTENTS_KEPT {
             self.stored_counts.keep_count(ino, KeptCount { at, size: attr.size, stored });
         }

@@ -6,14 +6,11 @@ use vellum_types::limits::{FILE_SIZE_MAX, INLINE_MAX};
 use vellum_types::{Extent, ExtentSource, Ino, InodeAttr, MapKey, UnixTime};
 
 use super::extents::{clear_extents, is_single_extent};
-use super::{clear_set_ids, read_file_attr, update_change_times};
+use super::{LiveContent, clear_set_ids, read_file_attr, update_change_times};
+use crate::attributes::xattr::remove_capability;
 use crate::error::Result;
-use crate::fs::LiveFilesystem;
 use crate::log::{AppendedData, FRAME_MAX};
-use crate::tree::{LiveTransaction, MapReader};
-
-/// The extended attribute that gives a program privileges.
-const CAPABILITY: &[u8] = b"security.capability";
+use crate::tree::LiveTransaction;
 
 /// Where a write goes.
 #[derive(Debug, Clone, Copy)]
@@ -32,48 +29,33 @@ struct PendingWrite<'w> {
     now: Option<UnixTime>,
 }
 
-impl LiveFilesystem {
+impl LiveContent {
     /// Writes at an offset; gives how many bytes were written, which is fewer only at the largest size.
     pub fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<usize> {
-        self.execute_write(&PendingWrite {
-            ino,
-            place: WritePosition::At(offset),
-            data,
-            kill_suid,
-            now: Some(current_time()),
-        })
+        let place = WritePosition::At(offset);
+        self.execute_write(&PendingWrite { ino, place, data, kill_suid, now: Some(current_time()) })
     }
 
     /// Writes back what was written before, at a time that whoever kept it tells by itself ([`crate::AttributeChanges`]).
     pub fn write_back(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
-        self.execute_write(&PendingWrite {
-            ino,
-            place: WritePosition::At(offset),
-            data,
-            kill_suid: false,
-            now: None,
-        })
+        let place = WritePosition::At(offset);
+        self.execute_write(&PendingWrite { ino, place, data, kill_suid: false, now: None })
     }
 
     /// Writes at the end, wherever that is by then.
     pub fn append_to_file(&self, ino: Ino, data: &[u8]) -> Result<usize> {
-        self.execute_write(&PendingWrite {
-            ino,
-            place: WritePosition::End,
-            data,
-            kill_suid: false,
-            now: Some(current_time()),
-        })
+        let place = WritePosition::End;
+        self.execute_write(&PendingWrite { ino, place, data, kill_suid: false, now: Some(current_time()) })
     }
 
     fn execute_write(&self, write: &PendingWrite<'_>) -> Result<usize> {
         if write.data.is_empty() {
-            return self.tree.read_head_state(|view| read_file_attr(view, write.ino)).map(|_| 0);
+            return self.map.read_head_state(|view| read_file_attr(view, write.ino)).map(|_| 0);
         }
         if write.data.len() <= INLINE_MAX && self.can_stay_inline(write)? {
             self.log.wait_for_disk_space(write.data.len() as u64)?;
             // It may not be inline any more by now. Then it is written as what does not fit.
-            if let Some(written) = self.apply_change(|txn| write.write_inline(txn))? {
+            if let Some(written) = self.map.apply_change(|txn| write.write_inline(txn))? {
                 return Ok(written);
             }
         }
@@ -81,7 +63,7 @@ impl LiveFilesystem {
         // there. Held to the end, the frames keep their segments.
         let frames: Vec<AppendedData> =
             write.data.chunks(FRAME_MAX).map(|data| self.log.append_data(data)).collect::<Result<_>>()?;
-        self.apply_change(|txn| write.write_logged(self, txn, &frames))
+        self.map.apply_change(|txn| write.write_logged(self, txn, &frames))
     }
 
     /// Looks before the data goes to the log, so that what is small does not.
@@ -93,7 +75,7 @@ impl LiveFilesystem {
                 Ok(false)
             }
             WritePosition::At(_) | WritePosition::End => {
-                let attr = self.tree.read_head_state(|view| read_file_attr(view, write.ino))?;
+                let attr = self.map.read_head_state(|view| read_file_attr(view, write.ino))?;
                 Ok(can_hold_inline(&attr) && write.end_offset(&attr)? <= INLINE_MAX as u64)
             }
         }
@@ -162,7 +144,7 @@ impl PendingWrite<'_> {
     /// Names what stands in the log.
     fn write_logged(
         &self,
-        fs: &LiveFilesystem,
+        content: &LiveContent,
         txn: &mut LiveTransaction<'_>,
         frames: &[AppendedData],
     ) -> Result<usize> {
@@ -173,7 +155,7 @@ impl PendingWrite<'_> {
         if start == 0 && end >= attr.size {
             attr.inline = None;
         }
-        fs.spill_inline_content(txn, self.ino, &mut attr)?;
+        content.spill_inline_content(txn, self.ino, &mut attr)?;
         // Nothing lies beyond the size; and what has the place of a single frame is replaced by it.
         if start < attr.size && !(frames.len() == 1 && is_single_extent(txn, self.ino, &(start..end))?) {
             clear_extents(txn, self.ino, start..end)?;
@@ -205,13 +187,4 @@ impl PendingWrite<'_> {
         txn.set_inode_attr(self.ino, &attr);
         Ok(())
     }
-}
-
-/// Takes away the privileges that a program gets from its file.
-pub(crate) fn remove_capability(txn: &mut LiveTransaction<'_>, ino: Ino) -> Result<()> {
-    let key = MapKey::for_xattr(ino, CAPABILITY);
-    if txn.get_value(&key)?.is_some() {
-        txn.delete_key(key);
-    }
-    Ok(())
 }

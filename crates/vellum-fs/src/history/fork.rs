@@ -26,15 +26,16 @@ impl LiveFilesystem {
         to: LiveStateFolders<'_>,
         enter: impl FnOnce(&LiveHead) -> Result<T>,
     ) -> Result<T> {
+        // The epoch first: a restore, and a request that looks a snapshot up, may publish while they are in theirs.
+        let _nothing_is_restored = self.epochs().enter_epoch();
         // Segments go when something was published, and trees that nobody names when the ref was changed.
-        let _nothing_is_published = self.publishing.lock();
-        let _nothing_is_restored = self.enter_epoch();
+        let _nothing_is_published = self.publisher().pause_publishing();
         // The fork shares whole segments. What this worktree appends from now on goes where the fork does not look.
-        self.log.rotate_segment();
-        self.tree.live_store().fork_into(to.meta)?;
+        self.write_log().rotate_segment();
+        self.live_map().live_store().fork_into(to.meta)?;
         // All that was named by then was written before.
-        self.log.share_segments(to.log)?;
-        let head = self.tree.lock_head().clone();
+        self.write_log().share_segments(to.log)?;
+        let head = self.live_map().lock_head().clone();
         enter(&head)
     }
 }

@@ -14,9 +14,10 @@ use vellum_volume::tree::{DirEntry, StateReader};
 use crate::attributes::AttributeChanges;
 use crate::error::{FsError, Result};
 use crate::fs::{LiveFilesystem, RequestCaller};
+use crate::history::copy::new_hidden_name;
 use crate::history::snapshot::LiveSnapshotRequest;
 use crate::history::view::LiveView;
-use crate::names::{RenameFlags, new_hidden_name};
+use crate::names::RenameFlags;
 
 /// A name that may stand for something else now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,44 +46,52 @@ impl LiveFilesystem {
         paths: &[Vec<u8>],
         discard: bool,
     ) -> Result<RestoredPaths> {
-        self.check_lease()?;
+        self.lease().check_held()?;
         // No restore of everything in between: the paths would go into one state, and their directories belong to
         // another.
-        let _entered = self.enter_epoch();
+        let _entered = self.epochs().enter_epoch();
         let saved = if discard || !self.is_changed()? {
             None
         } else {
-            let note = format!("before the restore of paths of {}", self.volume.short_id(&target)?);
-            Some(self.create_snapshot(&LiveSnapshotRequest {
-                note,
-                tags: Vec::new(),
-                origin: SnapshotOrigin::Safety,
-            })?)
+            let note = format!("before the restore of paths of {}", self.volume().short_id(&target)?);
+            let request = LiveSnapshotRequest { note, tags: Vec::new(), origin: SnapshotOrigin::Safety };
+            Some(self.create_snapshot(&request)?)
         };
         let view = self.open_snapshot_view(target)?;
         // Held until all is copied: the snapshot may be forgotten by somebody else meanwhile.
         let _borrowing = self.retain_content(&view)?;
-        let mut replaced = Vec::new();
+        let mut restore = PathRestore { fs: self, view: &view, replaced: Vec::new() };
         for path in paths {
             if path_components(path).next().is_none() {
-                self.restore_root_entries(&view, &mut replaced)?;
+                restore.restore_root_entries()?;
             } else {
-                self.restore_path(&view, path, &mut replaced)?;
+                restore.restore_path(path)?;
             }
         }
-        self.sync_all()?;
+        let replaced = restore.replaced;
+        self.content().sync_all()?;
         Ok(RestoredPaths { saved, replaced })
     }
+}
 
+/// Paths that are brought to what a view has there.
+struct PathRestore<'r> {
+    fs: &'r LiveFilesystem,
+    view: &'r LiveView,
+    replaced: Vec<ReplacedName>,
+}
+
+impl PathRestore<'_> {
     /// The root itself stays.
-    fn restore_root_entries(&self, view: &LiveView, replaced: &mut Vec<ReplacedName>) -> Result<()> {
+    fn restore_root_entries(&mut self) -> Result<()> {
         let names = |entries: Vec<DirEntry>| entries.into_iter().map(|entry| entry.name);
-        let all: BTreeSet<Vec<u8>> =
-            names(self.list_entries(Ino::ROOT)?).chain(names(view.list_entries(Ino::ROOT)?)).collect();
-        all.iter().try_for_each(|name| self.restore_path(view, name, replaced))
+        let now = names(self.fs.list_entries(Ino::ROOT)?);
+        let all: BTreeSet<Vec<u8>> = now.chain(names(self.view.list_entries(Ino::ROOT)?)).collect();
+        all.iter().try_for_each(|name| self.restore_path(name))
     }
 
-    fn restore_path(&self, view: &LiveView, path: &[u8], replaced: &mut Vec<ReplacedName>) -> Result<()> {
+    fn restore_path(&mut self, path: &[u8]) -> Result<()> {
+        let PathRestore { fs, view, .. } = *self;
         let names: Vec<&[u8]> = path_components(path).collect();
         let Some((name, above)) = names.split_last() else { return Err(Errno::INVAL.into()) };
         let mut dir = Ino::ROOT;
@@ -93,49 +102,54 @@ impl LiveFilesystem {
                 .transpose()?
                 .flatten()
                 .map(|entry| entry.ino);
-            dir = match (allow_not_found(self.find_dentry(dir, name))?, was) {
+            dir = match (allow_not_found(fs.find_dentry(dir, name))?, was) {
                 (Some(entry), _) if entry.kind == FileKind::Dir => entry.ino,
                 (Some(_), _) => return Err(Errno::NOTDIR.into()),
                 // Neither has it.
                 (None, None) => return Ok(()),
                 (None, Some(was)) => {
-                    replaced.push(ReplacedName { dir, name: name.to_vec() });
+                    self.replaced.push(ReplacedName { dir, name: name.to_vec() });
                     self.create_similar_dir(&*view.inode_attr(was)?, dir, name)?
                 }
             };
         }
         let source = was.map(|was| allow_not_found(view.find_dentry(was, name))).transpose()?.flatten();
-        let there = allow_not_found(self.find_dentry(dir, name))?;
+        let there = allow_not_found(fs.find_dentry(dir, name))?;
         match (source, there) {
             (None, None) => return Ok(()),
-            (None, Some(_)) => self.remove_tree(dir, name)?,
-            (Some(source), None) => drop(self.copy_retained_tree(view, source.ino, dir, name)?),
-            (Some(source), Some(_)) => self.replace_entry(view, source.ino, dir, name)?,
+            (None, Some(_)) => fs.names().remove_tree(dir, name)?,
+            (Some(source), None) => drop(fs.copy_retained_tree(view, source.ino, dir, name)?),
+            (Some(source), Some(_)) => self.replace_entry(source.ino, dir, name)?,
         }
-        replaced.push(ReplacedName { dir, name: name.to_vec() });
+        self.replaced.push(ReplacedName { dir, name: name.to_vec() });
         Ok(())
     }
 
     /// The new one takes the old one's place, which goes then.
-    fn replace_entry(&self, view: &LiveView, source: Ino, dir: Ino, name: &[u8]) -> Result<()> {
+    fn replace_entry(&self, source: Ino, dir: Ino, name: &[u8]) -> Result<()> {
         // Copied aside first: until the exchange, which is one transaction, the old entry is whole and in its place.
         let aside = new_hidden_name()?;
-        self.copy_retained_tree(view, source, dir, &aside)?;
-        let exchanged =
-            self.rename(dir, &aside, dir, name, RenameFlags { exchange: true, ..RenameFlags::default() });
+        self.fs.copy_retained_tree(self.view, source, dir, &aside)?;
+        let exchanged = self.fs.names().rename(
+            dir,
+            &aside,
+            dir,
+            name,
+            RenameFlags { exchange: true, ..RenameFlags::default() },
+        );
         // What stands aside now is the old one, or a copy that nobody wants.
-        let removed = self.remove_tree(dir, &aside);
+        let removed = self.fs.names().remove_tree(dir, &aside);
         exchanged.and(removed)
     }
 
     /// An empty directory with the permissions and the owner of another.
     fn create_similar_dir(&self, attr: &InodeAttr, dir: Ino, name: &[u8]) -> Result<Ino> {
         let caller = RequestCaller { uid: attr.uid, gid: attr.gid, umask: 0 };
-        let ino = self.mkdir(dir, name, attr.mode, caller)?.ino;
+        let ino = self.fs.names().mkdir(dir, name, attr.mode, caller)?.ino;
         let owner =
             AttributeChanges { uid: Some(attr.uid), gid: Some(attr.gid), ..AttributeChanges::default() };
-        self.setattr(ino, &owner, caller)?;
-        self.setattr(
+        self.fs.attributes().setattr(ino, &owner, caller)?;
+        self.fs.attributes().setattr(
             ino,
             &AttributeChanges { mode: Some(attr.mode), ..AttributeChanges::default() },
             caller,

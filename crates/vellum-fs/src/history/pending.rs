@@ -1,15 +1,13 @@
 //! Pending snapshots: durable here, not yet published.
 
-use std::ops::ControlFlow;
-
 use vellum_live::{LiveError, VisitScan};
 use vellum_map::KeySpan;
 use vellum_types::{DecodeError, FieldReader, FieldWriter, SnapshotId};
 use vellum_volume::SnapshotRecord;
 
 use crate::error::Result;
-use crate::tree::head::{LayeredState, PENDING, pending_snapshot_key};
-use crate::tree::{UsageAmount, wrap_decode_error};
+use crate::tree::head::{LayeredState, PENDING};
+use crate::tree::{LiveMap, UsageAmount, read_numbered_records};
 
 /// Maximum number of tags of a new snapshot.
 const TAGS_MAX: usize = 64;
@@ -66,19 +64,12 @@ impl PendingSnapshot {
 pub fn read_pending_snapshots(
     scan: impl FnOnce(&KeySpan, &mut VisitScan<'_>) -> std::result::Result<(), LiveError>,
 ) -> Result<Vec<(u64, PendingSnapshot)>> {
-    let mut found: Vec<Result<_>> = Vec::new();
-    scan(&KeySpan::from_prefix(PENDING), &mut |key, value| {
-        let number = key.last_chunk().map_or(0, |digits| u64::from_be_bytes(*digits));
-        let decoded = PendingSnapshot::decode(value)
-            .map_err(wrap_decode_error("a snapshot that waits to be published"));
-        found.push(decoded.map(|pending| (number, pending)));
-        ControlFlow::Continue(())
-    })?;
-    found.into_iter().collect()
+    read_numbered_records(PENDING, "a snapshot that waits to be published", PendingSnapshot::decode, scan)
 }
 
-/// Returns the key of a pending snapshot.
-#[must_use]
-pub fn pending_snapshot_key_of(number: u64) -> [u8; 9] {
-    pending_snapshot_key(number)
+impl LiveMap {
+    /// Returns the pending snapshots, oldest first, with their numbers.
+    pub fn pending_snapshots(&self) -> Result<Vec<(u64, PendingSnapshot)>> {
+        read_pending_snapshots(|span, visit| self.live_store().scan(span, visit))
+    }
 }

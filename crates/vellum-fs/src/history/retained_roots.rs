@@ -7,7 +7,6 @@
 //! is forgotten. Deliberately absent: which chunks, and of which files.
 
 use std::collections::BTreeSet;
-use std::ops::ControlFlow;
 
 use vellum_live::{LiveError, StoreTransaction, VisitScan};
 use vellum_map::{KeySpan, MapRoot};
@@ -18,7 +17,7 @@ use crate::error::Result;
 use crate::fs::LiveFilesystem;
 use crate::history::view::LiveView;
 use crate::tree::head::{LOANS, LayerId, LayeredState, retained_root_key};
-use crate::tree::{LiveMap, wrap_decode_error};
+use crate::tree::{LiveMap, read_numbered_records};
 
 /// A tree, and the layers that may refer to its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,17 +61,7 @@ impl RetainedRoot {
 fn read_retained_roots(
     scan: impl FnOnce(&KeySpan, &mut VisitScan<'_>) -> std::result::Result<(), LiveError>,
 ) -> Result<Vec<(u64, RetainedRoot)>> {
-    let mut found: Vec<Result<_>> = Vec::new();
-    scan(&KeySpan::from_prefix(LOANS), &mut |key, value| {
-        let number = key.last_chunk().map_or(0, |digits| u64::from_be_bytes(*digits));
-        found.push(
-            RetainedRoot::decode(value)
-                .map(|root| (number, root))
-                .map_err(wrap_decode_error("a retained root")),
-        );
-        ControlFlow::Continue(())
-    })?;
-    found.into_iter().collect()
+    read_numbered_records(LOANS, "a retained root", RetainedRoot::decode, scan)
 }
 
 fn store_retained_root(txn: &mut dyn StoreTransaction, number: u64, root: &RetainedRoot) {
@@ -86,7 +75,7 @@ impl LiveFilesystem {
         let state = view.layered_state();
         let random =
             getrandom::u64().map_err(|error| VolumeError::wrap_local_error("/dev/urandom")(error.into()))?;
-        let (numbers, _) = self.tree.change_head(|head, txn| {
+        let (numbers, _) = self.live_map().change_head(|head, txn| {
             let mut numbers = Vec::new();
             for root in
                 retained_trees_of_state(state, &read_retained_roots(|span, visit| txn.scan(span, visit))?)
@@ -107,7 +96,7 @@ impl LiveFilesystem {
 
     /// Ends copies of an earlier process: they ended with it.
     pub(crate) fn release_all_retained(&self) -> Result<()> {
-        let live = self.tree.live_store();
+        let live = self.live_map().live_store();
         let retained = read_retained_roots(|span, visit| live.scan(span, visit))?;
         let open =
             retained.into_iter().filter(|(_, root)| root.last == OPEN).map(|(number, _)| number).collect();
@@ -168,7 +157,7 @@ impl Drop for RetainedContent<'_> {
             return;
         }
         // A root that is not ended here ends when the worktree is opened the next time.
-        let _ = self.fs.tree.change_head(|head, txn| {
+        let _ = self.fs.live_map().change_head(|head, txn| {
             for (number, root) in read_retained_roots(|span, visit| txn.scan(span, visit))? {
                 if self.numbers.contains(&number) {
                     store_retained_root(txn, number, &RetainedRoot { last: head.top_layer(), ..root });

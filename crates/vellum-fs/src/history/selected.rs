@@ -27,9 +27,6 @@ use crate::history::view::LiveView;
 use crate::tree::MapReader;
 use crate::tree::head::{AncestorSnapshot, LiveHead};
 
-/// Nobody's wish decides over what is copied.
-const NOBODY: RequestCaller = RequestCaller { uid: 0, gid: 0, umask: 0 };
-
 /// How often it is begun anew because another snapshot was made meanwhile.
 const TRIES: usize = 10;
 
@@ -40,13 +37,13 @@ impl LiveFilesystem {
         request: &LiveSnapshotRequest,
         paths: &[Vec<u8>],
     ) -> Result<SnapshotId> {
-        self.check_lease()?;
+        self.lease().check_held()?;
         if paths.iter().any(|path| path_components(path).next().is_none()) {
             return self.create_snapshot(request);
         }
         for _ in 0..TRIES {
             // The new snapshot's parent must be in the store, and so must its tree, on which it is built.
-            self.publish_pending()?;
+            self.publisher().publish_pending()?;
             if let Some(id) = self.try_snapshot_paths(request, paths)? {
                 return Ok(id);
             }
@@ -60,18 +57,19 @@ impl LiveFilesystem {
         request: &LiveSnapshotRequest,
         paths: &[Vec<u8>],
     ) -> Result<Option<SnapshotId>> {
-        let last = self.tree.lock_head().snapshot;
+        let last = self.live_map().lock_head().snapshot;
         // Before the lock: it may have to publish first.
         let now = self.open_view()?;
         // Held to the end: nothing is published, and no layer goes, while this is built on the last snapshot.
-        let _one_at_a_time = self.publishing.lock();
+        let _one_at_a_time = self.publisher().pause_publishing();
         // A snapshot takes no lock that would have kept it out until here.
-        if self.tree.lock_head().snapshot != last || !self.tree.pending_snapshots()?.is_empty() {
+        if self.live_map().lock_head().snapshot != last || !self.live_map().pending_snapshots()?.is_empty() {
             return Ok(None);
         }
         let selected = self.build_selected_state(&now, last, paths)?;
-        let mut session = self.volume.begin_write_session()?;
-        let mut published = selected.store_state(&selected.tree.lock_head().sealed_state(), &session)?;
+        let mut session = self.volume().begin_write_session()?;
+        let mut published =
+            selected.publisher().store_state(&selected.live_map().lock_head().sealed_state(), &session)?;
         published.counted.stored += session.flush_blobs()?.bytes_stored;
         let record = SnapshotRecord {
             root: published.root,
@@ -83,10 +81,10 @@ impl LiveFilesystem {
         };
         let time = last.map_or(record.time, |last| record.time.max(next_moment(last.time)));
         let mut record = SnapshotRecord { time, ..record };
-        let id = self.volume.assign_snapshot_id(&mut record)?;
-        self.volume.catalog.store_record(&record)?;
+        let id = self.volume().assign_snapshot_id(&mut record)?;
+        self.volume().catalog.store_record(&record)?;
         let stands = AncestorSnapshot { id, counter: record.counter, time };
-        let (is_next, sequence) = self.tree.change_head(|head, _| {
+        let (is_next, sequence) = self.live_map().change_head(|head, _| {
             // Nor is it kept out now: snapshots of everything need the head only, as this does.
             let is_next = head.snapshot == last;
             if is_next {
@@ -96,14 +94,14 @@ impl LiveFilesystem {
         })?;
         if !is_next {
             // It would be in no line.
-            self.volume.catalog.forget_snapshot(&id)?;
+            self.volume().catalog.forget_snapshot(&id)?;
             session.end_session()?;
             return Ok(None);
         }
-        self.tree.live_store().wait_until_durable(sequence)?;
-        self.update_ref_snapshot()?;
+        self.live_map().live_store().wait_until_durable(sequence)?;
+        self.publisher().update_ref_snapshot()?;
         for tag in &request.tags {
-            self.add_snapshot_tag(tag, &id)?;
+            self.publisher().add_snapshot_tag(tag, &id)?;
         }
         session.end_session()?;
         Ok(Some(id))
@@ -121,12 +119,12 @@ impl LiveFilesystem {
                 let (state, _, ancestor) = self.load_published_state(last.id)?;
                 LiveHead::new(state.base, state.counted, Some(ancestor))
             }
-            None => LiveHead::new(self.volume.empty_root(), Default::default(), None),
+            None => LiveHead::new(self.volume().empty_root(), Default::default(), None),
         };
         let options = LiveOptions { worktree: Some(self.worktree_name().into()), ..LiveOptions::default() };
         // The log too is shared: what is copied is where it was written.
         let live = Arc::new(MemoryStore::default());
-        let selected = Self::open(self.volume.clone(), live, self.log.clone(), &fresh, options)?;
+        let selected = Self::open(self.volume().clone(), live, self.write_log().clone(), &fresh, options)?;
         // What is made in the copy must not get the number of something that the worktree has made since its last
         // snapshot, and that may be selected next.
         selected.raise_next_number(now)?;
@@ -135,7 +133,7 @@ impl LiveFilesystem {
         // to the other.
         let arounds: Vec<_> = paths.iter().map(|path| bringing.clear_path(path)).collect::<Result<_>>()?;
         paths.iter().zip(arounds).try_for_each(|(path, around)| bringing.restore_path(path, &around))?;
-        selected.tree.change_head(|head, _| {
+        selected.live_map().change_head(|head, _| {
             head.seal_top_layer();
             Ok(())
         })?;
@@ -145,8 +143,8 @@ impl LiveFilesystem {
     /// New numbers are none that the view has.
     fn raise_next_number(&self, view: &LiveView) -> Result<()> {
         let next = view.read_state(|state| state.read_super_block())?.next_ino;
-        self.tree.read_head_state(|state| state.read_super_block())?;
-        self.apply_change(|txn| {
+        self.live_map().read_head_state(|state| state.read_super_block())?;
+        self.live_map().apply_change(|txn| {
             let next_ino = txn.read_super_block()?.next_ino.max(next);
             txn.set_key(MapKey::for_attr(Ino::SUPER), &SuperBlock { next_ino }.encode());
             Ok(())
@@ -177,7 +175,7 @@ impl SelectedRestore<'_> {
     /// worktree before it is whole.
     fn clear_path(&self, path: &[u8]) -> Result<ExistingAncestor> {
         let around = self.check_path(path)?;
-        let around = (around, self.fs.getattr(around)?.attr);
+        let around = (around, self.fs.inode_attr(around)?);
         let (dir, source, name) = self.create_parents(path)?;
         let mut below = Vec::new();
         self.clear_name(source, (dir, name), &mut below)?;
@@ -202,8 +200,8 @@ impl SelectedRestore<'_> {
                 below.push(DirectoryPair { now: same.ino, then: same.ino })
             }
             // Whatever changes in an inode, its time of change does.
-            Some(same) if self.now.inode_attr(same.ino)? == self.fs.getattr(same.ino)?.attr => {}
-            _ => self.fs.remove_tree(dir, name)?,
+            Some(same) if self.now.inode_attr(same.ino)? == self.fs.inode_attr(same.ino)? => {}
+            _ => self.fs.names().remove_tree(dir, name)?,
         }
         Ok(())
     }
@@ -221,7 +219,7 @@ impl SelectedRestore<'_> {
                 Some(dir) => dir.ino,
                 None => {
                     if there.is_some() {
-                        self.fs.remove_tree(pair.then, name)?;
+                        self.fs.names().remove_tree(pair.then, name)?;
                     }
                     self.fs.copy_inode_exactly(self.now, now, pair.then, name)?.ino
                 }
@@ -262,7 +260,7 @@ impl SelectedRestore<'_> {
         let Some(source) = source else { return Ok(()) };
         let then = match (allow_not_found(self.fs.find_dentry(dir, name))?, self.linked.get(&source.ino)) {
             (Some(there), _) => there.ino,
-            (None, Some(copy)) => self.fs.link(*copy, dir, name)?.ino,
+            (None, Some(copy)) => self.fs.names().link(*copy, dir, name)?.ino,
             (None, None) => self.fs.copy_inode_exactly(self.now, source.ino, dir, name)?.ino,
         };
         if source.kind == FileKind::Dir {
@@ -333,29 +331,29 @@ impl SelectedRestore<'_> {
 
     /// A directory's own attributes, when all in it is as it is to be.
     fn restore_dir_attributes(&self, attr: &InodeAttr, now: Ino, then: Ino) -> Result<()> {
-        let there = self.fs.getattr(then)?.attr;
+        let there = self.fs.inode_attr(then)?;
         if there.ctime == attr.ctime && *there == *attr {
             return Ok(());
         }
         let names = self.now.listxattr(now)?;
         for name in self.fs.listxattr(then)? {
             if !names.contains(&name) {
-                self.fs.removexattr(then, &name)?;
+                self.fs.attributes().removexattr(then, &name)?;
             }
         }
         for name in names {
             let value = self.now.getxattr(now, &name)?;
-            self.fs.setxattr(then, &name, &value, XattrFlags::default())?;
+            self.fs.attributes().setxattr(then, &name, &value, XattrFlags::default())?;
         }
         let owner =
             AttributeChanges { uid: Some(attr.uid), gid: Some(attr.gid), ..AttributeChanges::default() };
         // Owner, then mode, then times, as POSIX forces: a change of owner takes away set-id bits, and each of the
         // two changes the time of change.
-        self.fs.setattr(then, &owner, NOBODY)?;
-        self.fs.setattr(
+        self.fs.attributes().setattr(then, &owner, RequestCaller::NOBODY)?;
+        self.fs.attributes().setattr(
             then,
             &AttributeChanges { mode: Some(attr.mode), ..AttributeChanges::default() },
-            NOBODY,
+            RequestCaller::NOBODY,
         )?;
         self.restore_times(then, attr)
     }
@@ -363,10 +361,10 @@ impl SelectedRestore<'_> {
     fn restore_times(&self, ino: Ino, attr: &InodeAttr) -> Result<()> {
         let atime = Some(TimeChange::At(attr.atime));
         let mtime = Some(TimeChange::At(attr.mtime));
-        self.fs.setattr(
+        self.fs.attributes().setattr(
             ino,
             &AttributeChanges { atime, mtime, ctime: Some(attr.ctime), ..AttributeChanges::default() },
-            NOBODY,
+            RequestCaller::NOBODY,
         )?;
         Ok(())
     }

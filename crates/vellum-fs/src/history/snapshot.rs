@@ -1,8 +1,6 @@
 //! Snapshots and restores of a live worktree: the top layer is sealed, or the state is replaced. The cost of both is
 //! independent of the number of files.
 
-use std::sync::atomic::Ordering;
-
 use vellum_host::process::host_name;
 use vellum_host::process::user_name;
 use vellum_types::{SnapshotId, UnixTime};
@@ -11,12 +9,10 @@ use vellum_volume::{SnapshotOrigin, SnapshotRecord, SnapshotStatistics, resolve}
 
 use crate::error::{FsError, Result};
 use crate::fs::LiveFilesystem;
-use crate::history::pending::{PendingSnapshot, pending_snapshot_key_of, read_pending_snapshots};
+use crate::history::pending::{PendingSnapshot, read_pending_snapshots};
+use crate::publish::LAYERS_MANY;
 use crate::tree::UsageAmount;
-use crate::tree::head::{AncestorSnapshot, LayeredState, LiveHead};
-
-/// Number of layers above which a state is published before a layer is added: well below the maximum.
-pub(crate) const LAYERS_MANY: usize = 1024;
+use crate::tree::head::{AncestorSnapshot, LayeredState, LiveHead, pending_snapshot_key};
 
 /// Attributes of a new snapshot.
 #[derive(Debug, Clone)]
@@ -81,53 +77,40 @@ impl LiveFilesystem {
         request: &LiveSnapshotRequest,
         parents: &[SnapshotId],
     ) -> Result<SnapshotId> {
-        self.check_lease()?;
+        self.lease().check_held()?;
         // Not under the head: it may publish, which needs the head for itself.
-        self.limit_layer_count(LAYERS_MANY)?;
+        self.publisher().limit_layer_count(LAYERS_MANY)?;
         let mut record = self.new_snapshot_record(request);
-        let (id, sequence) = self.tree.change_head(|head, live| {
+        let (id, sequence) = self.live_map().change_head(|head, live| {
             if let Some(last) = &head.snapshot {
                 record.parents = if parents.is_empty() { vec![last.id] } else { parents.to_vec() };
                 record.counter = last.counter + 1;
                 // Whatever the clock says, a snapshot is later than the one it follows.
                 record.time = record.time.max(next_moment(last.time));
             }
-            let id = self.volume.assign_snapshot_id(&mut record)?;
+            let id = self.volume().assign_snapshot_id(&mut record)?;
             head.seal_top_layer();
             let state = head.sealed_state();
             // Nobody writes while the head is changed: this is what the sealed state holds.
-            let used = self.tree.worktree_usage().used_amount();
+            let used = self.live_map().worktree_usage().used_amount();
             let pending =
                 PendingSnapshot { state, used, id, record: record.clone(), tags: request.tags.clone() };
-            live.set_key(&pending_snapshot_key_of(head.next_pending), pending.encode().into());
+            live.set_key(&pending_snapshot_key(head.next_pending), pending.encode().into());
             head.next_pending += 1;
             head.snapshot = Some(AncestorSnapshot { id, counter: record.counter, time: record.time });
             Ok(id)
         })?;
         // Content first, then what names it. The snapshot's own record is part of the transaction that is waited for
         // below.
-        self.log.sync_log()?;
-        self.tree.live_store().wait_until_durable(sequence)?;
+        self.write_log().sync_log()?;
+        self.live_map().live_store().wait_until_durable(sequence)?;
         Ok(id)
-    }
-
-    /// Publishes if at least `many` layers lie over each other. Not more than once: others go on laying layers. A store
-    /// that is away is an error only if a few layers more might be too many to be read back.
-    pub(crate) fn limit_layer_count(&self, many: usize) -> Result<()> {
-        let count = self.tree.lock_head().state.layers.len();
-        if count < many {
-            return Ok(());
-        }
-        match self.publish_oldest() {
-            Err(error) if count >= LAYERS_MANY => Err(error),
-            Ok(_) | Err(_) => Ok(()),
-        }
     }
 
     pub(crate) fn new_snapshot_record(&self, request: &LiveSnapshotRequest) -> SnapshotRecord {
         SnapshotRecord {
             nonce: Default::default(),
-            root: self.volume.empty_root(),
+            root: self.volume().empty_root(),
             parents: Vec::new(),
             counter: 1,
             time: current_time(),
@@ -155,17 +138,17 @@ impl LiveFilesystem {
     }
 
     fn replace_state(&self, target: SnapshotId, unsaved: UnsavedChanges) -> Result<Option<SnapshotId>> {
-        self.check_lease()?;
-        let waits = self.tree.pending_snapshots()?.iter().any(|(_, waiting)| waiting.id == target);
+        self.lease().check_held()?;
+        let waits = self.live_map().pending_snapshots()?.iter().any(|(_, waiting)| waiting.id == target);
         // Before the epoch is locked: this may fetch from the store, and all requests would wait for it.
         let mut named = if waits { None } else { Some(self.pin_snapshot_tree(target)?) };
         // From here on no operation is under way that could return a number of the old state as one of the new.
-        let ended = self.epochs.lock_epoch();
+        let ended = self.epochs().lock_epoch();
         let saved = self.save_before_restore(target, unsaved)?;
-        let present = self.current_epoch();
+        let present = self.epochs().current_epoch();
         let mut held = None;
         let sequence = loop {
-            let (stands, sequence) = self.tree.change_head(|head, live| {
+            let (stands, sequence) = self.live_map().change_head(|head, live| {
                 unsaved.check_head(head)?;
                 // Looked up within: it may be published, and be no more among those that wait, at any moment.
                 let waiting = read_pending_snapshots(|span, visit| live.scan(span, visit))?;
@@ -180,12 +163,13 @@ impl LiveFilesystem {
                     None => self.load_published_state(target)?,
                 };
                 // Taken once, though the body may run again: a second call would find nobody.
-                let held = held.get_or_insert_with(|| self.opened.take_held_inodes()).clone();
-                self.epochs.begin_next_epoch(present, head.state.clone(), held)?;
+                let held =
+                    held.get_or_insert_with(|| self.content().open_inodes().take_held_inodes()).clone();
+                self.epochs().begin_next_epoch(present, head.state.clone(), held)?;
                 set_head_state(head, state, ancestor);
-                self.tree.worktree_usage().set_used_amount(used);
+                self.live_map().worktree_usage().set_used_amount(used);
                 // Before the head is released: nobody may read the new state and find the old one cached.
-                self.invalidate_caches();
+                self.forget_cached_state();
                 Ok(true)
             })?;
             if stands {
@@ -193,10 +177,10 @@ impl LiveFilesystem {
             }
             named = Some(self.pin_snapshot_tree(target)?);
         };
-        self.has_unneeded_layers.store(true, Ordering::Release);
+        self.live_map().open_views().note_unneeded_layers();
         // Requests go on in the new state before it is durable, as they do after any other change.
         drop(ended);
-        self.tree.live_store().wait_until_durable(sequence)?;
+        self.live_map().live_store().wait_until_durable(sequence)?;
         Ok(saved)
     }
 
@@ -211,7 +195,7 @@ impl LiveFilesystem {
             UnsavedChanges::Save => {}
         }
         // Not from the store's list, which may take long to be read: this is for people.
-        let short = resolve::shorten_id(&target, &self.volume.catalog.cached_ids());
+        let short = resolve::shorten_id(&target, &self.volume().catalog.cached_ids());
         let note = format!("before the restore of {short}");
         let request = LiveSnapshotRequest { note, tags: Vec::new(), origin: SnapshotOrigin::Safety };
         self.create_snapshot(&request).map(Some)
@@ -222,7 +206,7 @@ impl LiveFilesystem {
         &self,
         id: SnapshotId,
     ) -> Result<(LayeredState, UsageAmount, AncestorSnapshot)> {
-        let record = self.volume.catalog.get_record(&id)?;
+        let record = self.volume().catalog.get_record(&id)?;
         let counted = SnapshotStatistics { changed: 0, stored: 0, ..record.statistics };
         let state = LayeredState { base: record.root, counted, layers: Vec::new() };
         Ok((
@@ -234,27 +218,27 @@ impl LiveFilesystem {
 
     /// Returns whether anything changed since the last snapshot.
     pub fn is_changed(&self) -> Result<bool> {
-        if !self.tree.is_top_layer_empty()? {
+        if !self.live_map().is_top_layer_empty()? {
             return Ok(true);
         }
-        let head = self.tree.lock_head().clone();
+        let head = self.live_map().lock_head().clone();
         let Some(last) = head.snapshot else { return Ok(true) };
-        Ok(match self.tree.pending_snapshots()?.into_iter().find(|(_, waits)| waits.id == last.id) {
+        Ok(match self.live_map().pending_snapshots()?.into_iter().find(|(_, waits)| waits.id == last.id) {
             Some((_, waits)) => waits.state.layers != head.sealed_state().layers,
             None => {
-                self.has_publishable_changes(&head.sealed_state())
-                    || self.volume.catalog.get_record(&last.id)?.root != head.state.base
+                self.publisher().has_publishable_changes(&head.sealed_state())
+                    || self.volume().catalog.get_record(&last.id)?.root != head.state.base
             }
         })
     }
 
     /// Returns what is not published yet.
     pub fn unpublished_changes(&self) -> Result<UnpublishedChanges> {
-        let live = self.tree.live_store();
+        let live = self.live_map().live_store();
         Ok(UnpublishedChanges {
-            snapshots: self.tree.pending_snapshots()?.len() as u64,
-            sealed_layers: self.tree.lock_head().sealed_state().layers.len() as u64,
-            log_bytes: self.log.used_bytes(),
+            snapshots: self.live_map().pending_snapshots()?.len() as u64,
+            sealed_layers: self.live_map().lock_head().sealed_state().layers.len() as u64,
+            log_bytes: self.write_log().used_bytes(),
             metadata_bytes: live.memory_size() as u64,
         })
     }

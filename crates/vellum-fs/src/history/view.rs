@@ -6,7 +6,6 @@
 //! first change of the worktree's ref after the view was opened. Deliberately absent: writing.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use rustix::io::Errno;
 use vellum_types::{Ino, SnapshotId};
@@ -34,10 +33,10 @@ impl LiveFilesystem {
     /// Opens a view of the worktree as it is now.
     pub fn open_view(self: &Arc<Self>) -> Result<LiveView> {
         // A view that is followed by a write costs a layer, and each layer one more look-up for each key.
-        self.limit_layer_count(LAYERS_SLOW)?;
-        let head = self.tree.lock_head();
+        self.publisher().limit_layer_count(LAYERS_SLOW)?;
+        let head = self.live_map().lock_head();
         // With the head held: the layers that are counted here cannot be removed in between.
-        let state = self.tree.open_views().begin_read(&head);
+        let state = self.live_map().open_views().begin_read(&head);
         drop(head);
         Ok(LiveView { fs: Arc::clone(self), state, snapshot: None })
     }
@@ -45,16 +44,17 @@ impl LiveFilesystem {
     /// Opens a view of a snapshot, published or not.
     pub fn open_snapshot_view(self: &Arc<Self>, snapshot: SnapshotId) -> Result<LiveView> {
         // As long as the head is held still, what waits to be published is not forgotten.
-        let head = self.tree.lock_head();
-        let waiting = self.tree.pending_snapshots()?.into_iter().find(|(_, waiting)| waiting.id == snapshot);
+        let head = self.live_map().lock_head();
+        let waiting =
+            self.live_map().pending_snapshots()?.into_iter().find(|(_, waiting)| waiting.id == snapshot);
         let state = waiting.map(|(_, waiting)| waiting.state);
-        state.iter().for_each(|state| self.tree.open_views().begin_sealed_read(state));
+        state.iter().for_each(|state| self.live_map().open_views().begin_sealed_read(state));
         drop(head);
         if let Some(state) = state {
             return Ok(LiveView { fs: Arc::clone(self), state, snapshot: None });
         }
         let (state, ..) = self.load_published_state(snapshot)?;
-        self.tree.open_views().begin_sealed_read(&state);
+        self.live_map().open_views().begin_sealed_read(&state);
         Ok(LiveView { fs: Arc::clone(self), state, snapshot: Some(snapshot) })
     }
 
@@ -63,10 +63,10 @@ impl LiveFilesystem {
     pub fn open_past_view(self: &Arc<Self>, epoch: Epoch) -> Result<LiveView> {
         // Publishing moves past states onto its trees while it has the head to itself: what is found here is needed
         // until the view is counted.
-        let _head = self.tree.lock_head();
-        let state = self.epochs.lock_past_states().get(&epoch).map(|past| past.state.clone());
+        let _head = self.live_map().lock_head();
+        let state = self.epochs().lock_past_states().get(&epoch).map(|past| past.state.clone());
         let state = state.ok_or(Errno::STALE)?;
-        self.tree.open_views().begin_sealed_read(&state);
+        self.live_map().open_views().begin_sealed_read(&state);
         Ok(LiveView { fs: Arc::clone(self), state, snapshot: None })
     }
 }
@@ -94,15 +94,12 @@ impl LiveView {
     }
 
     pub(crate) fn read_state<T>(&self, body: impl FnOnce(&dyn MapReader) -> Result<T>) -> Result<T> {
-        self.fs.tree.read_sealed_state(&self.state, body)
+        self.fs.live_map().read_sealed_state(&self.state, body)
     }
 }
 
 impl Drop for LiveView {
     fn drop(&mut self) {
-        self.fs.tree.open_views().end_read(&self.state);
-        if !self.state.layers.is_empty() {
-            self.fs.has_unneeded_layers.store(true, Ordering::Release);
-        }
+        self.fs.live_map().open_views().end_read(&self.state);
     }
 }

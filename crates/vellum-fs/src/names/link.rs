@@ -6,26 +6,23 @@ use rustix::io::Errno;
 use vellum_host::clock::current_time;
 use vellum_types::{Dentry, FileKind, Ino};
 
-use super::{NameInDir, add_link_count, check_is_dir, read_dir_attr, update_dir};
+use super::{LiveNames, NameInDir, add_link_count, read_dir_attr, update_dir};
 use crate::attributes::clock::advance_change_time;
 use crate::error::Result;
-use crate::fs::{InodeAttributes, LiveFilesystem};
+use crate::fs::InodeAttributes;
 use crate::tree::MapReader;
 
-impl LiveFilesystem {
+impl LiveNames {
     /// Adds a name to an inode. An inode without a name (`O_TMPFILE`) gets its first.
     pub fn link(&self, ino: Ino, newdir: Ino, newname: &[u8]) -> Result<InodeAttributes> {
         let place = NameInDir::new(newdir, newname)?;
-        let kind = self.inode_attr(ino)?.kind;
+        let kind = self.map.inode_attr(ino)?.kind;
         if kind == FileKind::Dir {
             return Err(Errno::PERM.into());
         }
         place.check_name_allowed(kind)?;
-        check_is_dir(&*self.inode_attr(newdir)?)?;
-        if self.lookup_dentry(&place)?.is_some() {
-            return Err(Errno::EXIST.into());
-        }
-        let node = self.apply_change(|txn| {
+        self.check_name_free(&place)?;
+        let node = self.map.apply_change(|txn| {
             let mut dir = read_dir_attr(txn, newdir)?;
             let mut attr = txn.expect_inode_attr(ino)?;
             if txn.lookup_dentry(newdir, newname)?.is_some() {
@@ -47,8 +44,8 @@ impl LiveFilesystem {
             Ok(InodeAttributes { ino, attr: Arc::new(attr) })
         })?;
         if node.attr.nlink > 1 {
-            self.places.add_link(ino, &NameInDir { dir: node.attr.parent, name: &node.attr.name });
-            self.places.add_link(ino, &place);
+            self.links.add_link(ino, &NameInDir { dir: node.attr.parent, name: &node.attr.name });
+            self.links.add_link(ino, &place);
         }
         Ok(node)
     }

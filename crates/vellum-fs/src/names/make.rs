@@ -9,11 +9,11 @@ use vellum_types::value::MODE_MASK;
 use vellum_types::{Dentry, FileKind, Ino, InodeAttr, MapKey};
 use vellum_volume::tree::compute_generation;
 
-use super::{NameInDir, add_link_count, read_dir_attr, update_dir};
+use super::{LiveNames, NameInDir, add_link_count, read_dir_attr, update_dir};
 use crate::attributes::acl;
 use crate::content::SET_GID;
 use crate::error::Result;
-use crate::fs::{InodeAttributes, LiveFilesystem, RequestCaller};
+use crate::fs::{InodeAttributes, RequestCaller};
 use crate::tree::{LiveTransaction, MapReader};
 
 /// The mode bits that `mkdir(2)` takes; a set-group-id bit comes from above.
@@ -38,7 +38,7 @@ impl NewInode<'static> {
     }
 }
 
-impl LiveFilesystem {
+impl LiveNames {
     /// Makes an empty file.
     pub fn create(&self, dir: Ino, name: &[u8], mode: u32, caller: RequestCaller) -> Result<InodeAttributes> {
         self.create_entry(dir, name, NewInode::with_kind(FileKind::File, mode & MODE_MASK), caller)
@@ -95,8 +95,8 @@ impl LiveFilesystem {
     /// Creates a file without a name (`O_TMPFILE`). The caller must open or hold it; otherwise it is removed when the
     /// worktree is opened the next time.
     pub fn tmpfile(&self, dir: Ino, mode: u32, caller: RequestCaller) -> Result<InodeAttributes> {
-        self.inode_attr(dir)?;
-        self.find_xattr(dir, acl::DEFAULT)?;
+        self.map.inode_attr(dir)?;
+        self.map.find_xattr(dir, acl::DEFAULT)?;
         self.with_reserved_number(|txn, ino| {
             let parent = read_dir_attr(txn, dir)?;
             let new = NewInode::with_kind(FileKind::File, mode & MODE_MASK);
@@ -118,11 +118,8 @@ impl LiveFilesystem {
     ) -> Result<InodeAttributes> {
         let place = NameInDir::new(dir, name)?;
         place.check_name_allowed(new.kind)?;
-        super::check_is_dir(&*self.inode_attr(dir)?)?;
-        if self.lookup_dentry(&place)?.is_some() {
-            return Err(Errno::EXIST.into());
-        }
-        self.find_xattr(dir, acl::DEFAULT)?;
+        self.check_name_free(&place)?;
+        self.map.find_xattr(dir, acl::DEFAULT)?;
         self.with_reserved_number(|txn, ino| {
             let mut parent = read_dir_attr(txn, dir)?;
             // It was looked up before, through the cache; somebody may have made it since.
@@ -145,14 +142,14 @@ impl LiveFilesystem {
     }
 
     /// Changes the worktree with a number for something new.
-    pub(super) fn with_reserved_number(
+    pub(crate) fn with_reserved_number(
         &self,
         mut body: impl FnMut(&mut LiveTransaction<'_>, Ino) -> Result<InodeAttributes>,
     ) -> Result<InodeAttributes> {
         self.log.wait_for_disk_space(NEW_BYTES)?;
         loop {
             let number = self.reserve_inode_number()?;
-            let made = self.apply_change(|txn| {
+            let made = self.map.apply_change(|txn| {
                 if self.numbers.is_number_valid(&number) { body(txn, number.ino).map(Some) } else { Ok(None) }
             })?;
             if let Some(node) = made {

@@ -11,10 +11,9 @@ use parking_lot::Mutex;
 use vellum_map::KeySpan;
 use vellum_types::{Dentry, FileKind, Ino, InodeAttr, MapKey, MapKeyRef, MapKeyTag};
 
-use super::NameInDir;
+use super::{LiveNames, NameInDir};
 use crate::error::Result;
-use crate::fs::LiveFilesystem;
-use crate::tree::wrap_decode_error;
+use crate::tree::{LiveMap, VisitKey};
 
 /// Files whose places are remembered: some ten MiB.
 const FILES_MAX: usize = 1 << 17;
@@ -79,22 +78,22 @@ impl HardLinks {
     }
 }
 
-impl LiveFilesystem {
+impl LiveNames {
     /// A link of an inode beside the one at `place`. None if there is none, as long as the inode does not change.
     pub(super) fn find_other_link(&self, ino: Ino, place: &NameInDir<'_>) -> Result<Option<HardLink>> {
         if let Some(link) = self.find_known_link(ino, place)? {
             return Ok(Some(link));
         }
-        let found = find_hard_links(self, ino)?;
+        let found = find_hard_links(&self.map, ino)?;
         // Replaced, not extended: that bounds them, and all of them are hints.
-        *self.places.known.lock() = found;
+        *self.links.known.lock() = found;
         self.find_known_link(ino, place)
     }
 
     fn find_known_link(&self, ino: Ino, place: &NameInDir<'_>) -> Result<Option<HardLink>> {
-        for link in self.places.links_of_inode(ino) {
+        for link in self.links.links_of_inode(ino) {
             if link.as_name_in_dir() != *place
-                && self.lookup_dentry(&link.as_name_in_dir())?.is_some_and(|dentry| dentry.ino == ino)
+                && self.map.lookup_dentry(link.dir, &link.name)?.is_some_and(|dentry| dentry.ino == ino)
             {
                 return Ok(Some(link));
             }
@@ -105,9 +104,9 @@ impl LiveFilesystem {
 
 /// The places of all links of files with several of them, from `first` on, up to [`FILES_MAX`] files: files that are
 /// removed together mostly have numbers that follow each other.
-fn find_hard_links(fs: &LiveFilesystem, first: Ino) -> Result<HashMap<Ino, Vec<HardLink>>> {
+fn find_hard_links(map: &LiveMap, first: Ino) -> Result<HashMap<Ino, Vec<HardLink>>> {
     let mut found: HashMap<Ino, Vec<HardLink>> = HashMap::new();
-    visit_entries_from(fs, first, |key, value| {
+    visit_entries_from(map, first, &mut |key, value| {
         if let MapKeyRef::Attr(ino) = key
             && ino != Ino::SUPER
         {
@@ -116,38 +115,21 @@ fn find_hard_links(fs: &LiveFilesystem, first: Ino) -> Result<HashMap<Ino, Vec<H
                 found.insert(ino, Vec::new());
             }
         }
-        Ok(found.len() < FILES_MAX)
+        Ok(if found.len() < FILES_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
     })?;
-    visit_entries_from(fs, Ino::SUPER, |key, value| {
+    visit_entries_from(map, Ino::SUPER, &mut |key, value| {
         if let MapKeyRef::Dentry(dir, name) = key
             && let Some(links) = found.get_mut(&Dentry::decode(value)?.ino)
         {
             links.push(HardLink { dir, name: name.into() });
         }
-        Ok(true)
+        Ok(ControlFlow::Continue(()))
     })?;
     Ok(found)
 }
 
-/// Visits all entries of the map from an inode on, while `visit` says so.
-fn visit_entries_from(
-    fs: &LiveFilesystem,
-    first: Ino,
-    mut visit: impl FnMut(MapKeyRef<'_>, &[u8]) -> std::result::Result<bool, vellum_types::DecodeError>,
-) -> Result<()> {
-    let mut failed = None;
-    fs.tree.read_head_state(|view| {
-        view.scan(
-            KeySpan::from_start(MapKey::first_for_tag(first, MapKeyTag::Attr).as_bytes()),
-            &mut |key, value| match MapKeyRef::parse(key).and_then(|key| visit(key, value)) {
-                Ok(true) => ControlFlow::Continue(()),
-                Ok(false) => ControlFlow::Break(()),
-                Err(error) => {
-                    failed = Some(error);
-                    ControlFlow::Break(())
-                }
-            },
-        )
-    })?;
-    failed.map_or(Ok(()), |error| Err(wrap_decode_error("the tree")(error)))
+/// Visits all entries of the map from an inode on, until `visit` breaks off.
+fn visit_entries_from(map: &LiveMap, first: Ino, visit: &mut VisitKey<'_>) -> Result<()> {
+    let span = KeySpan::from_start(MapKey::first_for_tag(first, MapKeyTag::Attr).as_bytes());
+    map.read_head_state(|view| view.scan_keys(span, "the tree", visit))
 }

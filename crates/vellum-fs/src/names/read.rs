@@ -4,31 +4,44 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use vellum_types::{BareInodeAttr, Ino};
+use vellum_types::{BareInodeAttr, Dentry, Ino};
 use vellum_volume::tree::{DirEntry, path_components};
 
-use super::NameInDir;
+use super::{LiveNames, NameInDir, check_is_dir};
 use crate::error::{FsError, Result};
-use crate::fs::{BareInode, InodeAttributes, LiveFilesystem};
+use crate::fs::{BareInode, InodeAttributes};
 use crate::tree::MapReader;
 
-impl LiveFilesystem {
+impl LiveNames {
+    /// What a directory holds under a name. Fails with `ENOENT` if that is nothing.
+    pub fn find_dentry(&self, dir: Ino, name: &[u8]) -> Result<Dentry> {
+        self.expect_dentry(&NameInDir::new(dir, name)?)
+    }
+
+    /// All entries of a directory by name, without `.` and `..`.
+    pub fn list_entries(&self, dir: Ino) -> Result<Vec<DirEntry>> {
+        check_is_dir(&*self.map.inode_attr(dir)?)?;
+        let entries = self.map.read_head_state(|view| read_dir_entries(view, dir))?;
+        self.map.record_access(dir)?;
+        Ok(entries)
+    }
+
     /// The inode that a directory holds under a name.
     pub fn lookup(&self, dir: Ino, name: &[u8]) -> Result<InodeAttributes> {
         let place = NameInDir::new(dir, name)?;
         let ino = self.expect_dentry(&place)?.ino;
-        match self.inode_attr(ino) {
+        match self.map.inode_attr(ino) {
             Ok(attr) => Ok(InodeAttributes { ino, attr }),
             Err(FsError::Posix(Errno::STALE)) => self.try_lookup(&place),
             Err(error) => Err(error),
         }
     }
 
-    /// The same, with attributes that no cache keeps ([`LiveFilesystem::bare_inode_attr`]).
+    /// The same, with attributes that no cache keeps ([`crate::tree::LiveMap::bare_inode_attr`]).
     pub fn lookup_bare(&self, dir: Ino, name: &[u8]) -> Result<BareInode> {
         let place = NameInDir::new(dir, name)?;
         let ino = self.expect_dentry(&place)?.ino;
-        match self.bare_inode_attr(ino) {
+        match self.map.bare_inode_attr(ino) {
             Err(FsError::Posix(Errno::STALE)) => {
                 let InodeAttributes { ino, attr } = self.try_lookup(&place)?;
                 Ok(BareInode { ino, bare: BareInodeAttr::copy_of(&attr) })
@@ -39,7 +52,7 @@ impl LiveFilesystem {
 
     /// The same, of one moment: where an entry has changed while its inode was being read.
     fn try_lookup(&self, place: &NameInDir<'_>) -> Result<InodeAttributes> {
-        self.apply_change(|txn| {
+        self.map.apply_change(|txn| {
             let ino = txn.lookup_dentry(place.dir, place.name)?.ok_or(Errno::NOENT)?.ino;
             let attr =
                 txn.inode_attr(ino)?.ok_or_else(|| FsError::BadTree(format!("inode {ino} is missing")))?;
@@ -53,15 +66,15 @@ impl LiveFilesystem {
         for name in path_components(path) {
             ino = match name {
                 b".." => self.parent_dir(ino)?,
-                name => self.expect_dentry(&NameInDir::new(ino, name)?)?.ino,
+                name => self.find_dentry(ino, name)?.ino,
             };
         }
-        self.getattr(ino)
+        Ok(InodeAttributes { ino, attr: self.map.inode_attr(ino)? })
     }
 
     /// Returns the parent of a directory. The root is its own parent.
     pub fn parent_dir(&self, ino: Ino) -> Result<Ino> {
-        let parent = self.inode_attr(ino)?.parent;
+        let parent = self.map.inode_attr(ino)?.parent;
         Ok(if parent == Ino::SUPER { ino } else { parent })
     }
 }

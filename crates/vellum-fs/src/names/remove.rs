@@ -8,11 +8,10 @@ use vellum_types::limits::INLINE_MAX;
 use vellum_types::{BareInodeAttr, Dentry, FileKind, Ino, MapKey, UnixTime};
 
 use super::places::HardLink;
-use super::{NameInDir, add_link_count, read_dir_attr, update_dir};
+use super::{LiveNames, NameInDir, add_link_count, read_dir_attr, update_dir};
 use crate::attributes::clock::advance_change_time;
 use crate::content::remove_inode;
 use crate::error::{FsError, Result};
-use crate::fs::LiveFilesystem;
 use crate::tree::{LiveTransaction, MapReader};
 
 /// A link that is about to go: what was found out about its inode before the transaction.
@@ -54,7 +53,7 @@ impl RemovedLink {
     }
 }
 
-impl LiveFilesystem {
+impl LiveNames {
     /// Removes a name of anything but a directory.
     pub fn unlink(&self, dir: Ino, name: &[u8]) -> Result<()> {
         let place = NameInDir::new(dir, name)?;
@@ -85,7 +84,7 @@ impl LiveFilesystem {
 
     /// Removes a name and what depends on it; false if it stands for something else by now.
     fn remove_name(&self, place: &NameInDir<'_>, dentry: Dentry) -> Result<bool> {
-        let claim = self.opened.claim_removal(dentry.ino);
+        let claim = self.content.open_inodes().claim_removal(dentry.ino);
         // With an orphan nothing goes yet but its name, for which its attributes are all that is needed: these are read
         // in the transaction. An inode that nobody has open goes with all its keys, and a directory must be empty.
         let leaving = if claim.is_some() || dentry.kind == FileKind::Dir {
@@ -108,7 +107,7 @@ impl LiveFilesystem {
         leaving: &RemovedLink,
         is_open: bool,
     ) -> Result<LinkRemoval> {
-        self.apply_change(|txn| {
+        self.map.apply_change(|txn| {
             let mut parent = read_dir_attr(txn, place.dir)?;
             let time = current_time();
             if txn.lookup_dentry(place.dir, place.name)? != Some(dentry) {
@@ -137,10 +136,10 @@ impl LiveFilesystem {
         if !removal.is_done() {
             return Ok(false);
         }
-        self.places.remove_link(ino, place);
+        self.links.remove_link(ino, place);
         // What was open may have been closed before it was an orphan: then nobody else removes it.
-        if removal == LinkRemoval::Orphaned && !self.opened.mark_orphan(ino) {
-            self.remove_if_unused(ino)?;
+        if removal == LinkRemoval::Orphaned && !self.content.open_inodes().mark_orphan(ino) {
+            self.content.remove_if_unused(ino)?;
         }
         Ok(true)
     }
@@ -151,14 +150,14 @@ impl LiveFilesystem {
         place: &NameInDir<'_>,
         Dentry { ino, kind }: Dentry,
     ) -> Result<RemovedLink> {
-        let bare = self.tree.read_head_state(|view| view.bare_inode_attr(ino))?;
+        let bare = self.map.read_head_state(|view| view.bare_inode_attr(ino))?;
         // Somebody else has removed it, or the tree is damaged: the transaction finds out.
         let Some(BareInodeAttr { attr, .. }) = bare else { return Ok(RemovedLink::unexplored(ino)) };
         if kind == FileKind::Dir {
-            self.tree.read_head_state(|view| check_dir_empty(view, ino))?;
+            self.map.read_head_state(|view| check_dir_empty(view, ino))?;
         } else if attr.size > INLINE_MAX as u64 {
             // Its extents may fill many nodes: they are fetched here, not within the transaction.
-            self.tree.read_head_state(|view| view.collect_inode_keys(ino, &mut Vec::new()))?;
+            self.map.read_head_state(|view| view.collect_inode_keys(ino, &mut Vec::new()))?;
         }
         let is_first = kind != FileKind::Dir && attr.nlink > 1 && place.is_first_link(&attr);
         let next = if is_first { self.find_other_link(ino, place)? } else { None };
@@ -174,9 +173,9 @@ impl LiveFilesystem {
         while !attempt()? {
             for place in places {
                 let dentry = MapKey::for_dentry(place.dir, place.name);
-                let held = self.tree.read_head_state(|view| view.lookup_dentry(place.dir, place.name))?;
+                let held = self.map.read_head_state(|view| view.lookup_dentry(place.dir, place.name))?;
                 let attr = held.map(|held| MapKey::for_attr(held.ino));
-                self.inodes.invalidate_keys(&attr.into_iter().chain([dentry]).collect::<Vec<_>>());
+                self.map.inode_cache().invalidate_keys(&attr.into_iter().chain([dentry]).collect::<Vec<_>>());
             }
         }
         Ok(())

@@ -2,11 +2,10 @@
 
 use rustix::io::Errno;
 use vellum_types::{FileKind, Ino};
-use vellum_volume::tree::{DirEntry, StateReader};
+use vellum_volume::tree::DirEntry;
 
-use super::NameInDir;
+use super::LiveNames;
 use crate::error::{FsError, Result};
-use crate::fs::LiveFilesystem;
 
 /// A directory that is to go.
 struct RemovedDirectory {
@@ -17,11 +16,11 @@ struct RemovedDirectory {
     below: Option<Vec<DirEntry>>,
 }
 
-impl LiveFilesystem {
+impl LiveNames {
     /// Removes an entry and everything below it, including entries that are created meanwhile. Entries that another
     /// caller removes meanwhile are no error.
     pub fn remove_tree(&self, dir: Ino, name: &[u8]) -> Result<()> {
-        let entry = self.expect_dentry(&NameInDir::new(dir, name)?)?;
+        let entry = self.find_dentry(dir, name)?;
         if entry.kind != FileKind::Dir {
             return self.unlink(dir, name);
         }

@@ -6,10 +6,10 @@ use vellum_types::{Dentry, FileKind, Ino, InodeAttr, MapKey, UnixTime};
 
 use super::make::put_whiteout;
 use super::remove::{LinkRemoval, RemovedLink, remove_link};
-use super::{NameInDir, add_link_count, read_dir_attr, update_dir};
+use super::{LiveNames, NameInDir, add_link_count, read_dir_attr, update_dir};
 use crate::attributes::clock::advance_change_time;
 use crate::error::{FsError, Result};
-use crate::fs::{LiveFilesystem, RequestCaller};
+use crate::fs::RequestCaller;
 use crate::tree::{LiveTransaction, MapReader};
 
 /// Deepest nesting of directories that is followed upwards; a hostile tree may hold a circle.
@@ -49,7 +49,7 @@ enum CommittedRename {
     Outdated,
 }
 
-impl LiveFilesystem {
+impl LiveNames {
     /// Renames an entry, as `renameat2(2)`.
     pub fn rename(
         &self,
@@ -80,7 +80,7 @@ impl LiveFilesystem {
             _ => {}
         }
         let found = RenameEntries { from, to, moved, target };
-        let parent = |ino| Ok(self.inode_attr(ino)?.parent);
+        let parent = |ino| Ok(self.map.inode_attr(ino)?.parent);
         found.check_cycles(flags.exchange, &parent)?;
         match &found.target {
             Some(target) if flags.exchange => self.exchange_names(&found, target),
@@ -93,10 +93,10 @@ impl LiveFilesystem {
         found.check_kinds()?;
         to.check_name_allowed(moved.kind)?;
         let leaving = target.map(|target| self.prepare_link_removal(to, target)).transpose()?;
-        let claim = target.and_then(|target| self.opened.claim_removal(target.ino));
+        let claim = target.and_then(|target| self.content.open_inodes().claim_removal(target.ino));
         let replaced = leaving.as_ref().map(|leaving| (leaving, claim.is_none()));
         let number = whiteout.map(|_| self.reserve_inode_number()).transpose()?;
-        let done = self.apply_change(|txn| {
+        let done = self.map.apply_change(|txn| {
             if number.is_some_and(|number| !self.numbers.is_number_valid(&number)) {
                 return Ok(CommittedRename::Outdated);
             }
@@ -118,7 +118,7 @@ impl LiveFilesystem {
         let RenameEntries { from, to, moved, .. } = found;
         to.check_name_allowed(moved.kind)?;
         from.check_name_allowed(target.kind)?;
-        let Some([forth, back]) = self.apply_change(|txn| found.commit_exchange(txn, target))? else {
+        let Some([forth, back]) = self.map.apply_change(|txn| found.commit_exchange(txn, target))? else {
             return Ok(false);
         };
         self.record_move(&forth, from, to);
@@ -128,8 +128,8 @@ impl LiveFilesystem {
 
     fn record_move(&self, link: &MovedLink, from: &NameInDir<'_>, to: &NameInDir<'_>) {
         if link.has_other_links {
-            self.places.remove_link(link.ino, from);
-            self.places.add_link(link.ino, to);
+            self.links.remove_link(link.ino, from);
+            self.links.add_link(link.ino, to);
         }
     }
 }

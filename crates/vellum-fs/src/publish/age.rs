@@ -7,8 +7,8 @@ use parking_lot::Mutex;
 use vellum_host::clock::current_time;
 use vellum_types::UnixTime;
 
+use super::LivePublisher;
 use crate::error::Result;
-use crate::fs::LiveFilesystem;
 use crate::lease::has_unpublished_state;
 use crate::tree::LiveMap;
 
@@ -18,7 +18,7 @@ pub(crate) struct UnpublishedAge {
     since: Mutex<Option<UnixTime>>,
 }
 
-impl LiveFilesystem {
+impl LivePublisher {
     /// Returns since when something is acknowledged and not in the store. `None`: all of it is in the store.
     pub fn unpublished_since(&self) -> Result<Option<UnixTime>> {
         if !self.has_unpublished_changes()? {
@@ -36,19 +36,19 @@ impl LiveFilesystem {
             (true, _, Some(published)) => Some(published),
             (true, Some(since), None) => Some(since),
             // After a start: a snapshot that was left knows when it was made, and other changes do not.
-            (true, None, None) => Some(oldest_pending_time(&self.tree)?.unwrap_or_else(current_time)),
+            (true, None, None) => Some(oldest_pending_time(&self.map)?.unwrap_or_else(current_time)),
         };
         Ok(())
     }
 
     /// Whether anything can be published: open files without a name cannot.
     fn has_unpublished_changes(&self) -> Result<bool> {
-        if !has_unpublished_state(&**self.tree.live_store())? {
+        if !has_unpublished_state(&**self.map.live_store())? {
             return Ok(false);
         }
-        let sealed = self.tree.lock_head().sealed_state();
+        let sealed = self.map.lock_head().sealed_state();
         let is_remainder = self.remainder.lock().as_ref() == Some(&sealed);
-        Ok(!is_remainder || !self.tree.is_top_layer_empty()? || !self.tree.pending_snapshots()?.is_empty())
+        Ok(!is_remainder || !self.map.is_top_layer_empty()? || !self.map.pending_snapshots()?.is_empty())
     }
 }
 

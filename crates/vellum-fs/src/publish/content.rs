@@ -8,12 +8,12 @@ use rayon::prelude::*;
 use vellum_chunker::{find_block_end, is_in_place_format};
 use vellum_types::limits::INLINE_MAX;
 use vellum_types::value::FIXED_BLOCK;
-use vellum_types::{BlobKind, ChunkingMode, Extent, ExtentSource, Ino, InodeAttr, MapKey, MapKeyRef};
+use vellum_types::{BlobKind, ChunkingMode, Extent, ExtentSource, Ino, InodeAttr, MapKey};
 
-use super::amend::extent_span;
 use super::inode::Publication;
+use crate::content::extents::visit_extents;
 use crate::error::{FsError, Result};
-use crate::tree::{MapReader, wrap_decode_error};
+use crate::tree::MapReader;
 
 /// Bytes that are read at once at most, where a change goes on; their chunks are stored by all threads.
 const WINDOW_MAX: u64 = 4 << 20;
@@ -60,24 +60,12 @@ pub(super) fn rechunk_file(
 /// The extents of a file that are no holes, within its size.
 fn read_data_extents(view: &dyn MapReader, ino: Ino, attr: &InodeAttr) -> Result<Vec<(u64, Extent)>> {
     let mut pieces = Vec::new();
-    let mut failed = None;
-    view.scan(extent_span(ino), &mut |key, value| {
-        let read = MapKeyRef::parse(key).and_then(|key| Ok((key, Extent::decode(value)?)));
-        match read {
-            Ok((MapKeyRef::Extent(_, offset), extent)) if extent.source != ExtentSource::Hole => {
-                pieces.push((offset, extent));
-            }
-            Ok(_) => {}
-            Err(error) => {
-                failed = Some(error);
-                return ControlFlow::Break(());
-            }
+    visit_extents(view, ino, 0..u64::MAX, &mut |(offset, extent)| {
+        if extent.source != ExtentSource::Hole {
+            pieces.push((offset, extent));
         }
         ControlFlow::Continue(())
     })?;
-    if let Some(error) = failed {
-        return Err(wrap_decode_error("an extent")(error));
-    }
     let mut end = 0;
     for (offset, extent) in &pieces {
         // Checked here, where the tree gets it: a mistake of ours must not become a tree that `verify` calls damaged.
@@ -199,7 +187,7 @@ impl PublishedFile<'_> {
         let first = self.pieces.partition_point(|piece| end_of(piece) <= wanted.start);
         let last = self.pieces.partition_point(|(offset, _)| *offset < wanted.end);
         for batch in self.pieces.get(first..last).unwrap_or_default().chunks(FILLED) {
-            self.publication.fs.source.fill_from_extents(self.ino, wanted.start, &mut bytes, batch)?;
+            self.publication.source.fill_from_extents(self.ino, wanted.start, &mut bytes, batch)?;
         }
         Ok(bytes)
     }

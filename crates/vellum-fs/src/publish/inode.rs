@@ -10,17 +10,18 @@ use vellum_volume::{SnapshotStatistics, WriteSession};
 use super::amend::extent_span;
 use super::content::{PublishedContent, rechunk_file};
 use super::run::{PublishJob, inode_tree_span};
+use crate::content::ContentSource;
 use crate::error::Result;
-use crate::fs::LiveFilesystem;
 use crate::tree::head::LayeredState;
-use crate::tree::wrap_decode_error;
+use crate::tree::{LiveMap, wrap_decode_error};
 
 /// Sorted changes to the tree; None removes.
 type TreeChanges = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
 /// What is being published, and where to.
 pub(super) struct Publication<'a> {
-    pub fs: &'a LiveFilesystem,
+    pub map: &'a LiveMap,
+    pub source: &'a ContentSource,
     pub state: &'a LayeredState,
     pub session: &'a WriteSession,
     pub chunker: &'a Chunker,
@@ -86,7 +87,7 @@ impl Publication<'_> {
         if ino == Ino::SUPER {
             return Ok(outcome(select_plain_changes(&job, |_| true), PublishedInode::AsItIs, None));
         }
-        let after = self.fs.tree.read_sealed_state(self.state, |view| view.inode_attr(ino))?;
+        let after = self.map.read_sealed_state(self.state, |view| view.inode_attr(ino))?;
         // What has no name is in no snapshot, though it may still be open.
         let Some(mut attr) = after else {
             return Ok(outcome(self.plan_removal(ino)?, PublishedInode::AsItIs, None));
@@ -99,7 +100,7 @@ impl Publication<'_> {
         // A file of which only attributes changed keeps its extents as the base has them.
         let touched = job.changes.iter().any(|(key, _)| is_extent(key));
         let content = if touched && attr.kind == FileKind::File && attr.inline.is_none() {
-            Some(self.fs.tree.read_sealed_state(self.state, |view| rechunk_file(self, view, ino, &attr))?)
+            Some(self.map.read_sealed_state(self.state, |view| rechunk_file(self, view, ino, &attr))?)
         } else {
             None
         };
@@ -123,7 +124,7 @@ impl Publication<'_> {
             return Ok(None);
         }
         let value = vellum_map::get_value(
-            &**self.fs.tree.node_provider(),
+            &**self.map.node_provider(),
             &self.state.base,
             MapKey::for_attr(ino).as_bytes(),
         )?;
@@ -133,7 +134,7 @@ impl Publication<'_> {
     /// Everything that the base has of an inode goes.
     fn plan_removal(&self, ino: Ino) -> Result<TreeChanges> {
         let mut changes = Vec::new();
-        for entry in read_range(&**self.fs.tree.node_provider(), &self.state.base, inode_tree_span(ino))? {
+        for entry in read_range(&**self.map.node_provider(), &self.state.base, inode_tree_span(ino))? {
             changes.push((entry?.key.to_vec(), None));
         }
         Ok(changes)
@@ -143,7 +144,7 @@ impl Publication<'_> {
     fn compute_extent_changes(&self, ino: Ino, new: BTreeMap<Vec<u8>, Vec<u8>>) -> Result<TreeChanges> {
         let mut changes: BTreeMap<Vec<u8>, Option<Vec<u8>>> =
             new.into_iter().map(|(key, value)| (key, Some(value))).collect();
-        for entry in read_range(&**self.fs.tree.node_provider(), &self.state.base, extent_span(ino))? {
+        for entry in read_range(&**self.map.node_provider(), &self.state.base, extent_span(ino))? {
             changes.entry(entry?.key.to_vec()).or_insert(None);
         }
         Ok(changes.into_iter().collect())

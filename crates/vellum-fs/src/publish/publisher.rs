@@ -4,6 +4,7 @@
 //! a while. While the store is unreachable the write log grows; publishing is retried at increasing intervals.
 //! Writers that wait for space are informed if publishing could not free any because the store is full.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -15,8 +16,8 @@ use vellum_live::CommitSequence;
 use vellum_types::ErrorKind;
 
 use crate::error::{FsError, Result};
-use crate::fs::LiveFilesystem;
-use crate::publish::PublishProgress;
+use crate::log::LogDisk;
+use crate::publish::{LivePublisher, PublishProgress};
 
 /// How often it looks whether there is something to do.
 const TICK: Duration = Duration::from_millis(500);
@@ -40,7 +41,7 @@ pub struct BackgroundPublisher {
 }
 
 struct PublisherState {
-    fs: Arc<LiveFilesystem>,
+    publisher: Arc<LivePublisher>,
     stop: AtomicBool,
     requested: Mutex<bool>,
     wake: Condvar,
@@ -58,9 +59,9 @@ struct PublisherWatch {
 
 impl BackgroundPublisher {
     /// Starts the thread.
-    pub fn start(fs: Arc<LiveFilesystem>) -> std::io::Result<Self> {
+    pub fn start(publisher: Arc<LivePublisher>) -> std::io::Result<Self> {
         let shared = Arc::new(PublisherState {
-            fs,
+            publisher,
             stop: AtomicBool::new(false),
             requested: Mutex::new(false),
             wake: Condvar::new(),
@@ -68,13 +69,14 @@ impl BackgroundPublisher {
         });
         // Weak: what the log calls must not keep alive what keeps the log.
         let for_log = Arc::downgrade(&shared);
-        shared.fs.write_log().set_pressure_hook(move || {
+        let log = &shared.publisher.log;
+        log.set_pressure_hook(move || {
             if let Some(shared) = for_log.upgrade() {
                 shared.request_publish();
             }
         });
-        let for_disk = Arc::downgrade(&shared);
-        shared.fs.write_log().set_disk_probe(move || for_disk.upgrade()?.fs.state_disk());
+        let for_disk = Arc::downgrade(&shared.publisher);
+        log.set_disk_probe(move || for_disk.upgrade()?.state_disk());
         let worker = shared.clone();
         let pool = rayon::ThreadPoolBuilder::new()
             .thread_name(|number| format!("publish-{number}"))
@@ -120,7 +122,7 @@ impl PublisherState {
 
     fn run_publisher(&self, pool: &rayon::ThreadPool) {
         let now = Instant::now();
-        let seen = self.fs.last_commit();
+        let seen = self.publisher.map.last_commit();
         let mut watch = PublisherWatch {
             seen,
             seen_at: now,
@@ -135,13 +137,13 @@ impl PublisherState {
                 return;
             }
             // Before publishing looks at what there is: whoever began to wait before this is served by this attempt.
-            let attempt = std::mem::take(&mut requested).then(|| self.fs.write_log().begin_publish_attempt());
+            let attempt = std::mem::take(&mut requested).then(|| self.publisher.log.begin_publish_attempt());
             // In a pool of its own, whose threads have a lower priority.
             let outcome = pool.install(|| self.publish_changes(attempt.is_some(), &mut watch));
             if let Some(attempt) = attempt {
-                self.fs.free_log_space();
+                self.publisher.free_log_space();
                 let is_full = outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::NoSpace);
-                self.fs.write_log().end_publish_attempt(attempt, is_full);
+                self.publisher.log.end_publish_attempt(attempt, is_full);
             }
             let failed = outcome.is_err();
             if let Err(error) = &outcome {
@@ -149,7 +151,7 @@ impl PublisherState {
             }
             if outcome.as_ref().is_err_and(FsError::is_fenced_error) {
                 // Nothing is ever freed again: who waits for room goes on, and is refused.
-                self.fs.write_log().set_limit(u64::MAX);
+                self.publisher.log.set_limit(u64::MAX);
             }
             *self.failure.lock() = outcome.err().map(|error| error.to_string());
             if failed {
@@ -174,18 +176,18 @@ impl PublisherState {
     fn publish_changes(&self, requested: bool, watch: &mut PublisherWatch) -> Result<()> {
         // Taken before: what is changed while it publishes is younger than this, and remains.
         let begun = current_time();
-        let last = self.fs.last_commit();
+        let last = self.publisher.map.last_commit();
         if last != watch.seen {
             (watch.seen, watch.seen_at) = (last, Instant::now());
         }
         // Before something is tried that may fail.
-        self.fs.note_unpublished(None)?;
+        self.publisher.note_unpublished(None)?;
         if requested || self.is_publish_due(watch) {
-            self.fs.publish_all()?;
+            self.publisher.publish_all()?;
             (watch.published, watch.published_at) = (last, Instant::now());
-            self.fs.note_unpublished(Some(begun))
+            self.publisher.note_unpublished(Some(begun))
         } else {
-            while self.fs.publish_oldest()? == PublishProgress::Some {}
+            while self.publisher.publish_oldest()? == PublishProgress::Some {}
             Ok(())
         }
     }
@@ -194,10 +196,26 @@ impl PublisherState {
         if watch.seen == watch.published {
             return false;
         }
-        self.fs.live_map().live_store().memory_size() > METADATA
-            || self.fs.write_log().used_bytes() > LOG
+        self.publisher.map.live_store().memory_size() > METADATA
+            || self.publisher.log.used_bytes() > LOG
             || watch.seen_at.elapsed() > QUIET
             || watch.published_at.elapsed() > LONGEST
+    }
+}
+
+impl LivePublisher {
+    /// The disk of the state directory, and what publishing will put onto it.
+    fn state_disk(&self) -> Option<LogDisk> {
+        let path = self.volume.state.path();
+        let disk = rustix::fs::statvfs(path).ok()?;
+        let device = |path: &Path| rustix::fs::stat(path).map(|stat| stat.st_dev).ok();
+        let store = self.volume.objects.local_dir().and_then(device);
+        Some(LogDisk {
+            size: disk.f_blocks.saturating_mul(disk.f_frsize),
+            free: disk.f_bavail.saturating_mul(disk.f_frsize),
+            metadata: self.map.live_store().memory_size() as u64,
+            has_store: store.is_some() && store == device(path),
+        })
     }
 }
 

@@ -7,10 +7,9 @@ use vellum_map::{MapApplier, MapValue};
 use vellum_types::{Ino, MapKey, MapKeyRef};
 use vellum_volume::WriteSession;
 
-use super::PublishedState;
 use super::inode::{InodePublication, Publication, PublishedInode};
+use super::{LivePublisher, PublishedState};
 use crate::error::Result;
-use crate::fs::LiveFilesystem;
 use crate::tree::head::LayeredState;
 use crate::tree::{NodeProvider, wrap_decode_error};
 
@@ -29,18 +28,24 @@ struct PublishSink<'a> {
     published: PublishedState,
 }
 
-impl LiveFilesystem {
+impl LivePublisher {
     /// Stores the tree of a sealed state.
     pub(crate) fn store_state(&self, state: &LayeredState, session: &WriteSession) -> Result<PublishedState> {
-        let nodes = &**self.tree.node_provider();
-        let publication = Publication { fs: self, state, session, chunker: &self.chunker };
+        let nodes = &**self.map.node_provider();
+        let publication = Publication {
+            map: &self.map,
+            source: self.content.source(),
+            state,
+            session,
+            chunker: &self.chunker,
+        };
         let applier = MapApplier::new(nodes, session, self.volume.map_shape(), &state.base)?;
         let recut = HashSet::new();
         let nameless = HashSet::new();
         let published = PublishedState { root: state.base, counted: state.counted, recut, nameless };
         let mut sink = PublishSink { applier, published };
         let mut batch: Vec<PublishJob> = Vec::new();
-        self.tree.visit_changes(state, &mut |key, value| {
+        self.map.visit_changes(state, &mut |key, value| {
             let ino = MapKeyRef::parse(&key).map_err(wrap_decode_error("a key of a layer"))?.ino();
             // Changes come in the order of keys, which begin with the inode: all of one inode's are together.
             if batch.last().is_none_or(|job| job.ino != ino) {

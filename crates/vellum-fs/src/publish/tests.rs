@@ -19,6 +19,7 @@ use vellum_volume::{SnapshotOrigin, SnapshotStatistics, StateDir, Volume};
 use crate::content::AllocateMode;
 use crate::content::extents::find_overlapping;
 use crate::fs::{LiveFilesystem, LiveOptions};
+use crate::history::past::Epoch;
 use crate::history::snapshot::LiveSnapshotRequest;
 use crate::log::WriteLog;
 use crate::publish::PublishProgress;
@@ -93,7 +94,7 @@ impl World {
             txn.set_key(MapKey::for_attr(Ino::SUPER), &SuperBlock { next_ino }.encode());
             Ok(())
         };
-        world.fs.apply_change(given_out).unwrap();
+        world.fs.live_map().apply_change(given_out).unwrap();
         for number in 0..FILES {
             world.make(Ino(10 + number));
         }
@@ -103,6 +104,7 @@ impl World {
     fn make(&mut self, ino: Ino) {
         let name = format!("file-{}", ino.0);
         self.fs
+            .live_map()
             .apply_change(|txn| {
                 let mut attr = InodeAttr::new(FileKind::File, 0o644);
                 (attr.parent, attr.name) = (Ino::ROOT, name.clone().into_bytes());
@@ -122,7 +124,7 @@ impl World {
             Step::Write { file, offset, len, seed } => {
                 let ino = Ino(10 + file);
                 let data = noise(*len, *seed);
-                self.fs.write(ino, *offset, &data, false).unwrap();
+                self.fs.content().write(ino, *offset, &data, false).unwrap();
                 let content = self.now.get_mut(&ino).unwrap();
                 let end = *offset as usize + len;
                 content.resize(content.len().max(end), 0);
@@ -135,16 +137,16 @@ impl World {
                 let end = content.len().min(offset + 4096);
                 if let Some(place) = content.get_mut(offset..end) {
                     place.copy_from_slice(&noise(place.len(), *seed));
-                    self.fs.write_back(ino, offset as u64, place).unwrap();
+                    self.fs.content().write_back(ino, offset as u64, place).unwrap();
                 }
             }
             Step::Truncate { file, size } => {
-                self.fs.truncate(Ino(10 + file), *size).unwrap();
+                self.fs.content().truncate(Ino(10 + file), *size).unwrap();
                 self.now.get_mut(&Ino(10 + file)).unwrap().resize(*size as usize, 0);
             }
             Step::Punch { file, offset, len } => {
                 let mode = AllocateMode { punch_hole: true, keep_size: true, ..AllocateMode::default() };
-                self.fs.fallocate(Ino(10 + file), mode, *offset, *len).unwrap();
+                self.fs.content().fallocate(Ino(10 + file), mode, *offset, *len).unwrap();
                 let content = self.now.get_mut(&Ino(10 + file)).unwrap();
                 let end = content.len().min((offset + len) as usize);
                 if let Some(range) = content.get_mut(*offset as usize..end) {
@@ -152,8 +154,8 @@ impl World {
                 }
             }
             Step::Snapshot => self.snapshot(),
-            Step::Publish => drop(self.fs.publish_oldest().unwrap()),
-            Step::Flush => self.fs.publish_all().unwrap(),
+            Step::Publish => drop(self.fs.publisher().publish_oldest().unwrap()),
+            Step::Flush => self.fs.publisher().publish_all().unwrap(),
             Step::Restore(index) => {
                 if self.snapshots.is_empty() {
                     return;
@@ -181,14 +183,14 @@ impl World {
                 Ok(view.expect_inode_attr(*ino)?.inline.is_none() || extents.is_empty())
             };
             assert!(
-                self.fs.tree.read_head_state(look).unwrap(),
+                self.fs.live_map().read_head_state(look).unwrap(),
                 "{ino} after {after:?}: extents of what is inline"
             );
         }
     }
 
     fn check_store(&self) {
-        self.fs.publish_all().unwrap();
+        self.fs.publisher().publish_all().unwrap();
         assert_eq!(self.fs.live_map().pending_snapshots().unwrap(), []);
         let volume = self.fs.volume();
         for (id, content) in &self.snapshots {
@@ -228,7 +230,7 @@ fn a_file_that_is_overwritten_here_and_there_is_cut_into_blocks() {
     let file = 0;
     let ino = Ino(10);
     world.run(&Step::Write { file, offset: 0, len: 3_000_000, seed: 1 });
-    world.fs.publish_all().unwrap();
+    world.fs.publisher().publish_all().unwrap();
     let attr =
         |world: &World| world.fs.live_map().read_head_state(|view| view.expect_inode_attr(ino)).unwrap();
     assert_eq!(attr(&world).chunking, ChunkingMode::Content);
@@ -236,7 +238,7 @@ fn a_file_that_is_overwritten_here_and_there_is_cut_into_blocks() {
         let step = Step::Write { file, offset: (place * 37 % 40) * 70_000, len: 4096, seed: place as u8 };
         world.run(&step);
     }
-    world.fs.publish_all().unwrap();
+    world.fs.publisher().publish_all().unwrap();
     assert_eq!(attr(&world).chunking, ChunkingMode::Fixed);
     assert!(world.fs.read(ino, 0, 3_000_000).unwrap() == world.now[&ino]);
 }
@@ -293,20 +295,20 @@ fn a_file_that_is_open_without_a_name_does_not_keep_publishing_busy() {
     let world = World::new();
     let fs = &world.fs;
     let ino = Ino(10);
-    fs.write(ino, 0, &noise(30_000, 1), false).unwrap();
-    let handle = fs.open_file(ino, crate::OpenFlags::default()).unwrap();
-    fs.publish_all().unwrap();
-    fs.unlink(Ino::ROOT, b"file-10").unwrap();
-    fs.write(ino, 10_000, &noise(5000, 2), false).unwrap();
-    fs.publish_all().unwrap();
+    fs.content().write(ino, 0, &noise(30_000, 1), false).unwrap();
+    fs.epochs().hold_inode(Epoch::default(), ino).unwrap();
+    fs.publisher().publish_all().unwrap();
+    fs.names().unlink(Ino::ROOT, b"file-10").unwrap();
+    fs.content().write(ino, 10_000, &noise(5000, 2), false).unwrap();
+    fs.publisher().publish_all().unwrap();
     let request = LiveSnapshotRequest { note: String::new(), tags: Vec::new(), origin: SnapshotOrigin::User };
     fs.create_snapshot(&request).unwrap();
-    fs.publish_all().unwrap();
+    fs.publisher().publish_all().unwrap();
     assert!(!fs.is_changed().unwrap());
-    assert_eq!(fs.publish_oldest().unwrap(), PublishProgress::Nothing);
+    assert_eq!(fs.publisher().publish_oldest().unwrap(), PublishProgress::Nothing);
     assert_eq!(fs.read(ino, 10_000, 5000).unwrap(), noise(5000, 2));
-    fs.close_handle(handle).unwrap();
-    fs.publish_all().unwrap();
+    fs.epochs().release_inode(Epoch::default(), ino, 1).unwrap();
+    fs.publisher().publish_all().unwrap();
     assert_eq!(fs.unpublished_changes().unwrap().sealed_layers, 0);
 }
 
@@ -316,22 +318,22 @@ fn what_is_sealed_while_a_file_without_a_name_is_published_is_published_next() {
     let world = World::new();
     let caller = crate::RequestCaller { uid: 0, gid: 0, umask: 0 };
     let fs = &world.fs;
-    let nameless = fs.tmpfile(Ino::ROOT, 0o600, caller).unwrap().ino;
-    let handle = fs.open_file(nameless, crate::OpenFlags::default()).unwrap();
-    fs.publish_all().unwrap();
-    let first = fs.tree.lock_head().sealed_state();
+    let nameless = fs.names().tmpfile(Ino::ROOT, 0o600, caller).unwrap().ino;
+    fs.epochs().hold_inode(Epoch::default(), nameless).unwrap();
+    fs.publisher().publish_all().unwrap();
+    let first = fs.live_map().lock_head().sealed_state();
     assert_ne!(first.layers, []);
-    fs.write(Ino(10), 0, &noise(30_000, 1), false).unwrap();
+    fs.content().write(Ino(10), 0, &noise(30_000, 1), false).unwrap();
     let seal = |head: &mut LiveHead, _: &mut dyn vellum_live::StoreTransaction| {
         head.seal_top_layer();
         Ok(())
     };
-    fs.tree.change_head(seal).unwrap();
-    fs.publish_layers(&first).unwrap();
-    assert_eq!(fs.publish_oldest().unwrap(), PublishProgress::Some);
-    let base = fs.volume().open_tree(fs.tree.lock_head().state.base);
+    fs.live_map().change_head(seal).unwrap();
+    fs.publisher().publish_layers(&first).unwrap();
+    assert_eq!(fs.publisher().publish_oldest().unwrap(), PublishProgress::Some);
+    let base = fs.volume().open_tree(fs.live_map().lock_head().state.base);
     assert_eq!(base.read_inode(Ino(10)).unwrap().attr.size, 30_000);
-    fs.close_handle(handle).unwrap();
+    fs.epochs().release_inode(Epoch::default(), nameless, 1).unwrap();
 }
 
 #[test]
@@ -340,15 +342,15 @@ fn a_file_that_gets_a_name_again_has_its_content_in_every_snapshot() {
     let caller = crate::RequestCaller { uid: 0, gid: 0, umask: 0 };
     let request = LiveSnapshotRequest { note: String::new(), tags: Vec::new(), origin: SnapshotOrigin::User };
     let fs = &world.fs;
-    let ino = fs.tmpfile(Ino::ROOT, 0o600, caller).unwrap().ino;
-    let handle = fs.open_file(ino, crate::OpenFlags::default()).unwrap();
-    fs.write(ino, 0, &noise(30_000, 1), false).unwrap();
+    let ino = fs.names().tmpfile(Ino::ROOT, 0o600, caller).unwrap().ino;
+    fs.epochs().hold_inode(Epoch::default(), ino).unwrap();
+    fs.content().write(ino, 0, &noise(30_000, 1), false).unwrap();
     fs.create_snapshot(&request).unwrap();
-    fs.link(ino, Ino::ROOT, b"name").unwrap();
+    fs.names().link(ino, Ino::ROOT, b"name").unwrap();
     let named = fs.create_snapshot(&request).unwrap();
-    fs.unlink(Ino::ROOT, b"name").unwrap();
-    fs.close_handle(handle).unwrap();
-    fs.publish_all().unwrap();
+    fs.names().unlink(Ino::ROOT, b"name").unwrap();
+    fs.epochs().release_inode(Epoch::default(), ino, 1).unwrap();
+    fs.publisher().publish_all().unwrap();
     let record = fs.volume().catalog.fetch_record(&named).unwrap();
     let inode = fs.volume().open_tree(record.root).read_inode(ino).unwrap();
     let reader = FileReader::new(fs.volume(), &inode).unwrap();
@@ -362,12 +364,12 @@ fn a_restore_brings_back_no_file_without_a_name() {
     let caller = crate::RequestCaller { uid: 0, gid: 0, umask: 0 };
     let request = LiveSnapshotRequest { note: String::new(), tags: Vec::new(), origin: SnapshotOrigin::User };
     let fs = &world.fs;
-    let ino = fs.tmpfile(Ino::ROOT, 0o600, caller).unwrap().ino;
-    let handle = fs.open_file(ino, crate::OpenFlags::default()).unwrap();
+    let ino = fs.names().tmpfile(Ino::ROOT, 0o600, caller).unwrap().ino;
+    fs.epochs().hold_inode(Epoch::default(), ino).unwrap();
     let snapshot = fs.create_snapshot(&request).unwrap();
-    fs.close_handle(handle).unwrap();
+    fs.epochs().release_inode(Epoch::default(), ino, 1).unwrap();
     fs.restore_snapshot(snapshot, true).unwrap();
-    fs.publish_all().unwrap();
-    assert!(fs.tree.read_head_state(|view| view.inode_attr(ino)).unwrap().is_none());
+    fs.publisher().publish_all().unwrap();
+    assert!(fs.live_map().read_head_state(|view| view.inode_attr(ino)).unwrap().is_none());
     assert_eq!(fs.unpublished_changes().unwrap().sealed_layers, 0);
 }

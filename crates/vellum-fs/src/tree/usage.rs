@@ -6,10 +6,11 @@
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use rustix::io::Errno;
-use vellum_types::{DecodeError, FieldReader, FieldWriter, FileKind, InodeAttr};
+use vellum_types::{DecodeError, FieldReader, FieldWriter, FileKind, Ino, InodeAttr, MapKeyRef};
 use vellum_volume::SnapshotStatistics;
 use vellum_volume::refs::WorktreeQuota;
 
+use super::{LiveMap, wrap_decode_error};
 use crate::error::Result;
 
 /// An amount of content and inodes, or a difference of two.
@@ -128,6 +129,38 @@ impl WorktreeUsage {
     pub fn release_growth(&self, grown: UsageAmount) {
         self.bytes.release_growth(grown.bytes);
         self.inodes.release_growth(grown.inodes);
+    }
+}
+
+impl LiveMap {
+    /// Computes the usage of the worktree from that of its base and the changes of its layers. Takes time in proportion
+    /// to the changes.
+    pub fn measure_usage(&self) -> Result<UsageAmount> {
+        let state = self.lock_head().state.clone();
+        let mut sum = UsageAmount::from_statistics(&state.counted);
+        self.visit_changes(&state, &mut |key, value| {
+            let MapKeyRef::Attr(ino) =
+                MapKeyRef::parse(&key).map_err(wrap_decode_error("a key of a layer"))?
+            else {
+                return Ok(());
+            };
+            if ino == Ino::SUPER {
+                return Ok(());
+            }
+            let weight = |value: &[u8]| {
+                InodeAttr::decode(value)
+                    .map(|attr| UsageAmount::from_attr(&attr))
+                    .map_err(wrap_decode_error("an inode"))
+            };
+            if let Some(before) = vellum_map::get_value(&**self.node_provider(), &state.base, &key)? {
+                sum = sum.subtract_amount(weight(&before)?);
+            }
+            if let Some(after) = value {
+                sum = sum.add_amount(weight(&after)?);
+            }
+            Ok(())
+        })?;
+        Ok(sum)
     }
 }
 

@@ -6,7 +6,7 @@
 //! change.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{RwLock, RwLockReadGuard};
 use vellum_map::MapRoot;
@@ -26,6 +26,8 @@ pub struct OpenViews {
     readers: RwLock<ViewReaders>,
     /// The top layer that was written to last: a newer one is empty, and no view needs it.
     written: AtomicU64,
+    /// There may be layers that no state needs.
+    has_unneeded_layers: AtomicBool,
 }
 
 /// Held during a change.
@@ -37,7 +39,9 @@ pub struct ChangeGuard<'v> {
 impl OpenViews {
     /// No views, of a worktree of which the top layer may hold something.
     pub fn new(head: &LiveHead) -> Self {
-        Self { readers: RwLock::default(), written: AtomicU64::new(head.top_layer().0) }
+        let written = AtomicU64::new(head.top_layer().0);
+        // An earlier process may have left some.
+        Self { readers: RwLock::default(), written, has_unneeded_layers: AtomicBool::new(true) }
     }
 
     /// Begins to read the state that a head has now. The head must be held still.
@@ -61,6 +65,20 @@ impl OpenViews {
         let mut readers = self.readers.write();
         state.layers.iter().for_each(|layer| decrement_count(&mut readers.layers, layer));
         decrement_count(&mut readers.bases, &state.base);
+        if !state.layers.is_empty() {
+            self.note_unneeded_layers();
+        }
+    }
+
+    /// Notes that layers may not be needed any more: those of a state that nobody reads now.
+    pub fn note_unneeded_layers(&self) {
+        self.has_unneeded_layers.store(true, Ordering::Release);
+    }
+
+    /// Takes that note; false if there is none. Who takes it looks afterwards which layers are needed, so that what is
+    /// noted meanwhile is looked at the next time.
+    pub fn take_unneeded_layers_note(&self) -> bool {
+        self.has_unneeded_layers.swap(false, Ordering::AcqRel)
     }
 
     /// The right to change what no view reads.

@@ -33,9 +33,11 @@ fn plain(owner: u8, group: u8, others: u8) -> Vec<u8> {
 fn a_list_sets_the_mode_and_the_mode_the_list() {
     let fs = Stand::new();
     let file = fs.create("f").unwrap().ino;
-    fs.setxattr(file, ACCESS, &list(6, 7, 4, 6, 0), SET).unwrap();
+    fs.attributes().setxattr(file, ACCESS, &list(6, 7, 4, 6, 0), SET).unwrap();
     assert_eq!(fs.attr("f").mode, 0o660);
-    fs.setattr(file, &AttributeChanges { mode: Some(0o751), ..Default::default() }, CALLER).unwrap();
+    fs.attributes()
+        .setattr(file, &AttributeChanges { mode: Some(0o751), ..Default::default() }, CALLER)
+        .unwrap();
     assert_eq!(&*fs.getxattr(file, ACCESS).unwrap(), list(7, 7, 4, 5, 1));
     assert_eq!(fs.attr("f").mode, 0o751);
 }
@@ -44,32 +46,32 @@ fn a_list_sets_the_mode_and_the_mode_the_list() {
 fn a_list_that_is_a_mode_is_not_kept() {
     let fs = Stand::new();
     let file = fs.create("f").unwrap().ino;
-    fs.setxattr(file, ACCESS, &list(6, 7, 4, 6, 0), SET).unwrap();
-    fs.setxattr(file, ACCESS, &plain(7, 5, 1), SET).unwrap();
+    fs.attributes().setxattr(file, ACCESS, &list(6, 7, 4, 6, 0), SET).unwrap();
+    fs.attributes().setxattr(file, ACCESS, &plain(7, 5, 1), SET).unwrap();
     assert_eq!(fs.attr("f").mode, 0o751);
     assert_eq!(errno(fs.getxattr(file, ACCESS)), Errno::NODATA);
     assert!(fs.listxattr(file).unwrap().is_empty());
-    fs.removexattr(file, ACCESS).unwrap();
+    fs.attributes().removexattr(file, ACCESS).unwrap();
 }
 
 #[test]
 fn what_is_made_inherits() {
     let fs = Stand::new();
     let dir = fs.mkdir("d").unwrap().ino;
-    fs.setxattr(dir, DEFAULT, &list(7, 7, 5, 7, 0), SET).unwrap();
+    fs.attributes().setxattr(dir, DEFAULT, &list(7, 7, 5, 7, 0), SET).unwrap();
     assert_eq!(fs.attr("d").mode, 0o755, "a default list is not about the directory itself");
     let caller = RequestCaller { umask: 0o077, ..CALLER };
-    let file = fs.fs.create(dir, b"f", 0o664, caller).unwrap();
+    let file = fs.fs.names().create(dir, b"f", 0o664, caller).unwrap();
     assert_eq!(file.attr.mode, 0o660);
     assert_eq!(&*fs.getxattr(file.ino, ACCESS).unwrap(), list(6, 7, 5, 6, 0));
     assert_eq!(errno(fs.getxattr(file.ino, DEFAULT)), Errno::NODATA);
-    let sub = fs.fs.mkdir(dir, b"s", 0o755, caller).unwrap();
+    let sub = fs.fs.names().mkdir(dir, b"s", 0o755, caller).unwrap();
     assert_eq!(sub.attr.mode, 0o750);
     assert_eq!(&*fs.getxattr(sub.ino, ACCESS).unwrap(), list(7, 7, 5, 5, 0));
     assert_eq!(&*fs.getxattr(sub.ino, DEFAULT).unwrap(), list(7, 7, 5, 7, 0));
-    let link = fs.symlink(dir, b"l", b"f", caller).unwrap();
+    let link = fs.names().symlink(dir, b"l", b"f", caller).unwrap();
     assert_eq!((link.attr.mode, fs.listxattr(link.ino).unwrap().len()), (0o777, 0));
-    let tmp = fs.tmpfile(dir, 0o644, caller).unwrap();
+    let tmp = fs.names().tmpfile(dir, 0o644, caller).unwrap();
     assert_eq!(&*fs.getxattr(tmp.ino, ACCESS).unwrap(), list(6, 7, 5, 4, 0));
 }
 
@@ -77,11 +79,11 @@ fn what_is_made_inherits() {
 fn a_plain_default_list_leaves_a_plain_file() {
     let fs = Stand::new();
     let dir = fs.mkdir("d").unwrap().ino;
-    fs.setxattr(dir, DEFAULT, &plain(7, 5, 0), SET).unwrap();
+    fs.attributes().setxattr(dir, DEFAULT, &plain(7, 5, 0), SET).unwrap();
     let file = fs.create("d/f").unwrap();
     assert_eq!(file.attr.mode, 0o640);
     assert!(fs.listxattr(file.ino).unwrap().is_empty());
-    fs.removexattr(dir, DEFAULT).unwrap();
+    fs.attributes().removexattr(dir, DEFAULT).unwrap();
     assert_eq!(fs.create("d/g").unwrap().attr.mode, 0o644);
 }
 
@@ -89,10 +91,10 @@ fn a_plain_default_list_leaves_a_plain_file() {
 fn wrong_lists_are_refused() {
     let fs = Stand::new();
     let file = fs.create("f").unwrap().ino;
-    let link = fs.symlink(ROOT, b"s", b"f", CALLER).unwrap().ino;
-    assert_eq!(errno(fs.setxattr(file, ACCESS, b"nonsense", SET)), Errno::OPNOTSUPP);
-    assert_eq!(errno(fs.setxattr(file, ACCESS, &[2, 0, 0, 0, 1], SET)), Errno::INVAL);
-    assert_eq!(errno(fs.setxattr(file, DEFAULT, &plain(7, 5, 0), SET)), Errno::ACCESS);
-    assert_eq!(errno(fs.setxattr(link, ACCESS, &plain(7, 5, 0), SET)), Errno::OPNOTSUPP);
+    let link = fs.names().symlink(ROOT, b"s", b"f", CALLER).unwrap().ino;
+    assert_eq!(errno(fs.attributes().setxattr(file, ACCESS, b"nonsense", SET)), Errno::OPNOTSUPP);
+    assert_eq!(errno(fs.attributes().setxattr(file, ACCESS, &[2, 0, 0, 0, 1], SET)), Errno::INVAL);
+    assert_eq!(errno(fs.attributes().setxattr(file, DEFAULT, &plain(7, 5, 0), SET)), Errno::ACCESS);
+    assert_eq!(errno(fs.attributes().setxattr(link, ACCESS, &plain(7, 5, 0), SET)), Errno::OPNOTSUPP);
     assert_eq!(fs.attr("f").mode, 0o644);
 }

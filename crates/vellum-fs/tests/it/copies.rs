@@ -15,6 +15,7 @@ const BIG: usize = 200_000;
 fn set_mtime(stand: &Stand, path: &str, secs: i64) {
     let mtime = Some(TimeChange::At(UnixTime { secs, nanos: 7 }));
     stand
+        .attributes()
         .setattr(stand.at(path).ino, &AttributeChanges { mtime, ..AttributeChanges::default() }, CALLER)
         .unwrap();
 }
@@ -24,16 +25,17 @@ fn original() -> (Stand, LiveView) {
     let stand = Stand::new();
     stand.populate(&["dir/", "dir/deep/", "dir/big", "dir/small", "outside"]);
     let big: Vec<u8> = (0..BIG).map(|at| (at / 7) as u8).collect();
-    stand.write(stand.at("dir/big").ino, 0, &big, false).unwrap();
-    stand.write(stand.at("dir/small").ino, 0, b"hello", false).unwrap();
+    stand.content().write(stand.at("dir/big").ino, 0, &big, false).unwrap();
+    stand.content().write(stand.at("dir/small").ino, 0, b"hello", false).unwrap();
     stand.link("dir/big", "dir/deep/again").unwrap();
     stand.link("outside", "dir/deep/outside").unwrap();
-    stand.fs.symlink(stand.at("dir").ino, b"link", b"deep/again", CALLER).unwrap();
-    stand.setxattr(stand.at("dir").ino, b"user.mark", b"1", XattrFlags::default()).unwrap();
+    stand.fs.names().symlink(stand.at("dir").ino, b"link", b"deep/again", CALLER).unwrap();
+    stand.attributes().setxattr(stand.at("dir").ino, b"user.mark", b"1", XattrFlags::default()).unwrap();
     let small = stand.at("dir/small").ino;
     let owner = AttributeChanges { uid: Some(1234), gid: Some(77), ..AttributeChanges::default() };
-    stand.setattr(small, &owner, CALLER).unwrap();
+    stand.attributes().setattr(small, &owner, CALLER).unwrap();
     stand
+        .attributes()
         .setattr(small, &AttributeChanges { mode: Some(0o4711), ..AttributeChanges::default() }, CALLER)
         .unwrap();
     for (path, secs) in [("dir/big", 1), ("dir/small", 2), ("dir/deep", -3), ("dir", 4)] {
@@ -70,7 +72,7 @@ fn everything_comes_back_and_content_is_shared() {
     let (stand, view) = original();
     let dir = view.find_dentry(ROOT, b"dir").unwrap().ino;
     let before = stand.write_log().used_bytes();
-    stand.remove_tree(ROOT, b"dir").unwrap();
+    stand.names().remove_tree(ROOT, b"dir").unwrap();
     assert!(!stand.exists("dir"));
     for name in ["dir", "copy"] {
         stand.copy_tree(&view, dir, ROOT, name.as_bytes()).unwrap();
@@ -80,7 +82,7 @@ fn everything_comes_back_and_content_is_shared() {
     assert_eq!(errno(stand.copy_tree(&view, dir, ROOT, b"copy")), Errno::EXIST);
     drop(view);
     check(&stand);
-    stand.publish_all().unwrap();
+    stand.publisher().publish_all().unwrap();
     assert_copied(&stand, "dir");
     let names: Vec<_> = stand.list_entries(ROOT).unwrap().into_iter().map(|entry| entry.name).collect();
     assert_eq!(names, [&b"copy"[..], b"dir", b"outside"], "nothing else is left");
@@ -92,13 +94,13 @@ fn published_content_is_shared_too() {
     drop(view);
     let request = LiveSnapshotRequest { note: String::new(), tags: Vec::new(), origin: SnapshotOrigin::User };
     let id = stand.create_snapshot(&request).unwrap();
-    stand.publish_all().unwrap();
-    stand.remove_tree(ROOT, b"dir").unwrap();
+    stand.publisher().publish_all().unwrap();
+    stand.names().remove_tree(ROOT, b"dir").unwrap();
     let view = stand.fs.open_snapshot_view(id).unwrap();
     stand.copy_tree(&view, view.find_dentry(ROOT, b"dir").unwrap().ino, ROOT, b"dir").unwrap();
     assert_eq!(stand.write_log().used_bytes(), 0, "no byte was copied");
     assert_copied(&stand, "dir");
-    stand.publish_all().unwrap();
+    stand.publisher().publish_all().unwrap();
     assert_copied(&stand, "dir");
     check(&stand);
 }
@@ -121,7 +123,7 @@ fn a_file_of_many_pieces_is_copied() {
     let count: u64 = 2500;
     // Holes between them, so that each is an extent.
     for block in 0..count {
-        stand.write(ino, block * 16384, &[block as u8; 5000], false).unwrap();
+        stand.content().write(ino, block * 16384, &[block as u8; 5000], false).unwrap();
     }
     let view = stand.fs.open_view().unwrap();
     let copy = stand.copy_tree(&view, ino, ROOT, b"copy").unwrap();
@@ -155,10 +157,10 @@ fn a_tree_is_removed_with_all_in_it() {
     let stand = Stand::new();
     stand.populate(&["a/", "a/b/", "a/b/c/", "a/d/", "a/b/c/file", "a/file", "b"]);
     stand.link("b", "a/d/b").unwrap();
-    stand.remove_tree(ROOT, b"a").unwrap();
+    stand.names().remove_tree(ROOT, b"a").unwrap();
     assert!(!stand.exists("a"));
     assert_eq!(stand.attr("b").nlink, 1);
-    stand.remove_tree(ROOT, b"b").unwrap();
-    assert_eq!(errno(stand.remove_tree(ROOT, b"b")), Errno::NOENT);
+    stand.names().remove_tree(ROOT, b"b").unwrap();
+    assert_eq!(errno(stand.names().remove_tree(ROOT, b"b")), Errno::NOENT);
     check(&stand);
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use vellum_benchkit::assert_max_allocations;
-use vellum_fs::attributes::cache::InodeCache;
 use vellum_fs::log::LogHooks;
+use vellum_fs::tree::cache::InodeCache;
 use vellum_fs::tree::head::{AncestorSnapshot, LiveHead};
 use vellum_fs::{LiveFilesystem, LiveOptions, WriteLog};
 use vellum_live::sim::SimFolder;
@@ -152,22 +152,23 @@ fn costs(files: u64) -> [Cost; 5] {
     let head = publish(&place.volume, files);
     let first = head.snapshot.unwrap().id;
     let fs = place.open("main", &head);
-    fs.lookup(ROOT, b"0000000").unwrap();
-    fs.mkdir(ROOT, b"new", 0o755, CALLER).unwrap();
+    fs.names().lookup(ROOT, b"0000000").unwrap();
+    fs.names().mkdir(ROOT, b"new", 0o755, CALLER).unwrap();
     let (_, snapshot) = place.cost(|| fs.create_snapshot(&request()).unwrap());
     let (_, again) = place.cost(|| fs.create_snapshot(&request()).unwrap());
-    fs.mkdir(ROOT, b"newer", 0o755, CALLER).unwrap();
+    fs.names().mkdir(ROOT, b"newer", 0o755, CALLER).unwrap();
     let (saved, restore) = place.cost(|| fs.restore_snapshot(first, false).unwrap());
     assert!(saved.is_some());
-    fs.mkdir(ROOT, b"newest", 0o755, CALLER).unwrap();
+    fs.names().mkdir(ROOT, b"newest", 0o755, CALLER).unwrap();
     let (_, discard) = place.cost(|| fs.restore_snapshot(first, true).unwrap());
     let (fork, forking) = place.cost(|| {
         place.volume.add_worktree("fork", Some(first), "fork").unwrap();
         place.open("fork", &head)
     });
     for fs in [&fs, &fork] {
-        assert_eq!(fs.lookup(ROOT, b"new").unwrap_err().errno(), rustix::io::Errno::NOENT);
-        let last = fs.resolve_path(format!("{:07}/{:07}", (files - 1) / IN_ONE, files - 1).as_bytes());
+        assert_eq!(fs.names().lookup(ROOT, b"new").unwrap_err().errno(), rustix::io::Errno::NOENT);
+        let last =
+            fs.names().resolve_path(format!("{:07}/{:07}", (files - 1) / IN_ONE, files - 1).as_bytes());
         assert_eq!(last.unwrap().attr.kind, FileKind::File);
     }
     [snapshot, again, restore, discard, forking]

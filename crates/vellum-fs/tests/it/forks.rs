@@ -39,16 +39,16 @@ fn world() -> (TempDir, Arc<Volume>, LiveFilesystem) {
 }
 
 fn write(fs: &LiveFilesystem, name: &str, content: &[u8]) {
-    let ino = match fs.lookup(Ino::ROOT, name.as_bytes()) {
+    let ino = match fs.names().lookup(Ino::ROOT, name.as_bytes()) {
         Ok(node) => node.ino,
-        Err(_) => fs.create(Ino::ROOT, name.as_bytes(), 0o644, CALLER).unwrap().ino,
+        Err(_) => fs.names().create(Ino::ROOT, name.as_bytes(), 0o644, CALLER).unwrap().ino,
     };
-    fs.truncate(ino, 0).unwrap();
-    assert_eq!(fs.write(ino, 0, content, false).unwrap(), content.len());
+    fs.content().truncate(ino, 0).unwrap();
+    assert_eq!(fs.content().write(ino, 0, content, false).unwrap(), content.len());
 }
 
 fn read(fs: &LiveFilesystem, name: &str) -> Vec<u8> {
-    fs.read(fs.lookup(Ino::ROOT, name.as_bytes()).unwrap().ino, 0, 1 << 20).unwrap()
+    fs.read(fs.names().lookup(Ino::ROOT, name.as_bytes()).unwrap().ino, 0, 1 << 20).unwrap()
 }
 
 fn noise(seed: u8) -> Vec<u8> {
@@ -59,16 +59,16 @@ fn noise(seed: u8) -> Vec<u8> {
 fn a_fork_has_what_is_published_and_what_is_not() {
     let (dir, volume, one) = world();
     write(&one, "published", &noise(1));
-    one.publish_all().unwrap();
+    one.publisher().publish_all().unwrap();
     let request =
         LiveSnapshotRequest { note: String::new(), tags: vec!["both".into()], origin: SnapshotOrigin::User };
     write(&one, "snapshotted", &noise(2));
     let waits = one.create_snapshot(&request).unwrap();
     write(&one, "dirty", &noise(3));
     write(&one, "small", b"small");
-    let open_ino = one.create(Ino::ROOT, b"nameless", 0o600, CALLER).unwrap().ino;
-    one.hold_inode(one.current_epoch(), open_ino).unwrap();
-    one.unlink(Ino::ROOT, b"nameless").unwrap();
+    let open_ino = one.names().create(Ino::ROOT, b"nameless", 0o600, CALLER).unwrap().ino;
+    one.epochs().hold_inode(one.epochs().current_epoch(), open_ino).unwrap();
+    one.names().unlink(Ino::ROOT, b"nameless").unwrap();
 
     let meta = dir.path().join("two/meta");
     let log = dir.path().join("two/log");
@@ -81,20 +81,20 @@ fn a_fork_has_what_is_published_and_what_is_not() {
 
     // Each goes its own way, whatever the other writes, publishes and removes.
     write(&one, "dirty", b"changed in one");
-    one.publish_all().unwrap();
+    one.publisher().publish_all().unwrap();
     let two = open(&volume, &dir.path().join("two"), "two");
     for (name, content) in [("published", noise(1)), ("snapshotted", noise(2)), ("dirty", noise(3))] {
         assert!(read(&two, name) == content, "{name}");
     }
     assert_eq!(read(&two, "small"), b"small");
-    assert!(two.getattr(open_ino).is_err(), "what has no name is nobody's in a fork");
+    assert!(two.inode_attr(open_ino).is_err(), "what has no name is nobody's in a fork");
     write(&two, "small", b"changed in two");
-    two.unlink(Ino::ROOT, b"published").unwrap();
-    two.publish_all().unwrap();
+    two.names().unlink(Ino::ROOT, b"published").unwrap();
+    two.publisher().publish_all().unwrap();
     assert_eq!(read(&one, "small"), b"small");
     assert!(read(&one, "published") == noise(1));
     let later = two.create_snapshot(&request).unwrap();
-    two.publish_pending().unwrap();
+    two.publisher().publish_pending().unwrap();
     assert_eq!(volume.catalog.fetch_record(&later).unwrap().parents, [waits]);
     assert_eq!(volume.read_worktree_head("two").unwrap().unwrap().head, Some(later));
     assert_eq!(volume.read_worktree_head("main").unwrap().unwrap().head, Some(waits));

@@ -16,11 +16,15 @@ use crate::machine::Machine;
 use crate::stand::{CALLER, Stand, request};
 
 fn chmod(fs: &LiveFilesystem, ino: Ino, mode: u32) {
-    fs.setattr(ino, &AttributeChanges { mode: Some(mode), ..AttributeChanges::default() }, CALLER).unwrap();
+    fs.attributes()
+        .setattr(ino, &AttributeChanges { mode: Some(mode), ..AttributeChanges::default() }, CALLER)
+        .unwrap();
 }
 
 fn truncate(fs: &LiveFilesystem, ino: Ino, size: u64) {
-    fs.setattr(ino, &AttributeChanges { size: Some(size), ..AttributeChanges::default() }, CALLER).unwrap();
+    fs.attributes()
+        .setattr(ino, &AttributeChanges { size: Some(size), ..AttributeChanges::default() }, CALLER)
+        .unwrap();
 }
 
 fn read(fs: &LiveFilesystem, ino: Ino) -> Vec<u8> {
@@ -31,7 +35,7 @@ fn read(fs: &LiveFilesystem, ino: Ino) -> Vec<u8> {
 fn a_new_mode_does_not_journal_the_content_again() {
     let (machine, stand) = Machine::new();
     let ino = stand.create("f").unwrap().ino;
-    stand.write(ino, 0, &[7; 4096], false).unwrap();
+    stand.content().write(ino, 0, &[7; 4096], false).unwrap();
     let before = machine.live.statistics().journalled;
     for mode in 0..10 {
         chmod(&stand, ino, 0o600 + mode);
@@ -53,11 +57,11 @@ fn a_new_mode_does_not_journal_the_content_again() {
 fn every_state_has_its_own_content_and_attributes() {
     let (_machine, stand) = Machine::new();
     let ino = stand.create("f").unwrap().ino;
-    stand.write(ino, 0, &[1; 3000], false).unwrap();
+    stand.content().write(ino, 0, &[1; 3000], false).unwrap();
     let first = stand.create_snapshot(&request()).unwrap();
     chmod(&stand, ino, 0o600);
     let second = stand.create_snapshot(&request()).unwrap();
-    stand.write(ino, 0, &[2; 2000], false).unwrap();
+    stand.content().write(ino, 0, &[2; 2000], false).unwrap();
     let third = stand.create_snapshot(&request()).unwrap();
     truncate(&stand, ino, 10);
     let look =
@@ -69,10 +73,10 @@ fn every_state_has_its_own_content_and_attributes() {
         assert!(views.iter().zip(&expected).all(|(view, expected)| look(view) == *expected));
         assert_eq!(read(&stand, ino), [2; 10]);
         drop(views);
-        stand.publish_all().unwrap();
+        stand.publisher().publish_all().unwrap();
     }
     check(&stand.fs);
-    let attr = stand.getattr(ino).unwrap().attr;
+    let attr = stand.inode_attr(ino).unwrap();
     let names = stand.list_entries(stand.at("").ino).unwrap();
     assert_eq!((attr.size, names.len()), (10, 1));
 }
@@ -83,13 +87,13 @@ fn content_comes_and_goes() {
     let ino = stand.create("f").unwrap().ino;
     for len in [4096, 100, 4096, 5000, 300, 0, 256, 255] {
         truncate(&stand, ino, 0);
-        stand.write(ino, 0, &vec![3; len], false).unwrap();
+        stand.content().write(ino, 0, &vec![3; len], false).unwrap();
         chmod(&stand, ino, 0o640);
         assert_eq!(read(&stand, ino), vec![3; len]);
         check(&stand.fs);
     }
     stand.unlink("f").unwrap();
-    stand.publish_all().unwrap();
+    stand.publisher().publish_all().unwrap();
     check(&stand.fs);
 }
 
@@ -122,7 +126,7 @@ fn readers_beside_a_writer_find_no_damage() {
     for round in 0..5000_usize {
         let len = 200 + round * 37 % 3800;
         truncate(&stand, ino, 0);
-        stand.write(ino, 0, &vec![(round % 251) as u8; len], false).unwrap();
+        stand.content().write(ino, 0, &vec![(round % 251) as u8; len], false).unwrap();
         chmod(&stand, ino, 0o600 + (round % 8) as u32);
     }
     over.store(true, Ordering::Relaxed);
@@ -137,11 +141,11 @@ fn a_crash_leaves_attributes_with_their_content() {
     let ino = stand.create("f").unwrap().ino;
     let first = machine.disk.operation_count();
     for round in 0..6_usize {
-        stand.write(ino, 0, &vec![round as u8; 300 + round * 500], false).unwrap();
+        stand.content().write(ino, 0, &vec![round as u8; 300 + round * 500], false).unwrap();
         chmod(&stand, ino, 0o600 + round as u32);
         if round == 3 {
             stand.create_snapshot(&request()).unwrap();
-            stand.publish_all().unwrap();
+            stand.publisher().publish_all().unwrap();
         }
     }
     let mut random = SimRandom(3);

@@ -4,10 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use rustix::io::Errno;
-use vellum_fs::{
-    AttributeChanges, FileHandle, LiveFilesystem, OpenFlags, RenameFlags, RequestCaller, TimeChange,
-    XattrFlags,
-};
+use vellum_fs::{AttributeChanges, LiveFilesystem, RenameFlags, RequestCaller, TimeChange, XattrFlags};
 use vellum_testkit::model::{
     ModelAttributes, ModelFileId, ModelFilesystem, ModelTime, ModelXattrFlags, NewModelFile, ROOT,
     RenderedEntry,
@@ -50,7 +47,7 @@ pub struct Pair {
     pub stand: Stand,
     pub model: ModelFilesystem,
     pub inos: BTreeMap<ModelFileId, Ino>,
-    pub open: Vec<(ModelFileId, FileHandle)>,
+    pub open: Vec<(ModelFileId, Ino)>,
     pub random: TestRandom,
 }
 
@@ -144,10 +141,10 @@ impl Pair {
         ]);
         let fs = &self.stand.fs;
         let real = match kind {
-            FileKind::File => fs.create(real_dir, name, new.mode, caller),
-            FileKind::Dir => fs.mkdir(real_dir, name, new.mode, caller),
-            FileKind::Symlink => fs.symlink(real_dir, name, &new.target, caller),
-            kind => fs.mknod(real_dir, name, kind, new.mode, new.rdev, caller),
+            FileKind::File => fs.names().create(real_dir, name, new.mode, caller),
+            FileKind::Dir => fs.names().mkdir(real_dir, name, new.mode, caller),
+            FileKind::Symlink => fs.names().symlink(real_dir, name, &new.target, caller),
+            kind => fs.names().mknod(real_dir, name, kind, new.mode, new.rdev, caller),
         };
         let model = self.model.create_entry((dir, name), kind, &new);
         if let Some((node, id)) = agree(&("make", kind, dir, name), real, model) {
@@ -158,27 +155,27 @@ impl Pair {
     fn tmpfile(&mut self) {
         let (dir, real_dir) = self.file(|kind| kind == FileKind::Dir);
         let (new, caller) = self.new_file();
-        let real = self.stand.tmpfile(real_dir, new.mode, caller);
+        let real = self.stand.names().tmpfile(real_dir, new.mode, caller);
         if let Some((node, id)) = agree(&("tmpfile", dir), real, self.model.tmpfile(dir, &new)) {
             self.inos.insert(id, node.ino);
-            self.open.push((id, self.stand.open_file(node.ino, OpenFlags::default()).unwrap()));
+            self.open.push((id, self.stand.hold(node.ino).unwrap()));
         }
     }
 
     fn link(&mut self) {
         let (id, ino) = self.file(|kind| kind != FileKind::Dir);
         let ((dir, real_dir), name) = self.place();
-        let real = self.stand.fs.link(ino, real_dir, name);
+        let real = self.stand.fs.names().link(ino, real_dir, name);
         agree(&("link", id, dir, name), real, self.model.link(id, (dir, name)));
     }
 
     fn remove(&mut self) {
         let ((dir, real_dir), name) = self.place();
         if self.random.is_one_in(2) {
-            let real = self.stand.fs.unlink(real_dir, name);
+            let real = self.stand.fs.names().unlink(real_dir, name);
             agree(&("unlink", dir, name), real, self.model.unlink((dir, name)));
         } else {
-            let real = self.stand.fs.rmdir(real_dir, name);
+            let real = self.stand.fs.names().rmdir(real_dir, name);
             agree(&("rmdir", dir, name), real, self.model.rmdir((dir, name)));
         }
     }
@@ -189,7 +186,7 @@ impl Pair {
         let noreplace = self.random.is_one_in(6);
         let exchange = self.random.is_one_in(3);
         let flags = RenameFlags { noreplace, exchange, whiteout: None };
-        let real = self.stand.fs.rename(real_dir, name, real_to, new_name, flags);
+        let real = self.stand.fs.names().rename(real_dir, name, real_to, new_name, flags);
         let model = self.model.rename((dir, name), (to, new_name), noreplace, exchange);
         agree(&("rename", dir, name, to, new_name, flags), real, model);
     }
@@ -213,14 +210,14 @@ impl Pair {
         };
         let caller = RequestCaller { uid: 0, gid: 0, umask: 0 };
         let model = self.model.setattr(id, &ModelAttributes { mode, uid, gid, size, mtime });
-        agree(&("setattr", id, set), self.stand.setattr(ino, &set, caller), model);
+        agree(&("setattr", id, set), self.stand.attributes().setattr(ino, &set, caller), model);
     }
 
     fn write(&mut self) {
         let (id, ino) = self.file(|kind| kind == FileKind::File);
         let offset = self.random.next_below(6000);
         let data = vec![self.random.next_number() as u8; 1 + self.random.next_below(3000) as usize];
-        let real = self.stand.write(ino, offset, &data, false);
+        let real = self.stand.content().write(ino, offset, &data, false);
         agree(&("write", id, offset, data.len()), real, self.model.write(id, offset as usize, &data));
     }
 
@@ -229,14 +226,22 @@ impl Pair {
         let name = self.random.pick_item(&XATTRS);
         if self.random.is_one_in(3) {
             // Of an inode that is gone, the model knows nothing and says so.
-            agree(&("removexattr", id), self.stand.removexattr(ino, name), self.model.removexattr(id, name));
+            agree(
+                &("removexattr", id),
+                self.stand.attributes().removexattr(ino, name),
+                self.model.removexattr(id, name),
+            );
             return;
         }
         let value = vec![b'v'; self.random.next_below(20) as usize];
         let create = self.random.is_one_in(4);
         let replace = self.random.is_one_in(4);
-        let real =
-            self.stand.setxattr(ino, name, &value, XattrFlags { create, replace, drops_set_gid: false });
+        let real = self.stand.attributes().setxattr(
+            ino,
+            name,
+            &value,
+            XattrFlags { create, replace, drops_set_gid: false },
+        );
         agree(
             &("setxattr", id),
             real,
@@ -246,17 +251,17 @@ impl Pair {
 
     fn open(&mut self) {
         let (id, ino) = self.file(|kind| matches!(kind, FileKind::File | FileKind::Dir));
-        let real = self.stand.open_file(ino, OpenFlags::default());
-        if let Some((handle, ())) = agree(&("open", id), real, self.model.open(id)) {
-            self.open.push((id, handle));
+        let real = self.stand.hold(ino);
+        if let Some((held, ())) = agree(&("open", id), real, self.model.open(id)) {
+            self.open.push((id, held));
         }
     }
 
     fn close(&mut self) {
         if !self.open.is_empty() {
             let at = self.random.next_below(self.open.len() as u64) as usize;
-            let (id, handle) = self.open.swap_remove(at);
-            agree(&("close", id), self.stand.close_handle(handle), self.model.close(id));
+            let (id, held) = self.open.swap_remove(at);
+            agree(&("close", id), self.stand.release(held), self.model.close(id));
         }
     }
 
@@ -288,7 +293,7 @@ impl Pair {
     /// What is open has its attributes, also without a name.
     fn compare_nameless(&self) {
         for (id, file) in self.model.files() {
-            let attr = self.stand.getattr(self.inos[&id]).unwrap().attr;
+            let attr = self.stand.inode_attr(self.inos[&id]).unwrap();
             assert_eq!((attr.nlink as usize, attr.mode), (self.model.count_links(id), file.mode), "{id:?}");
             assert_eq!(attr.size as usize, file.size(), "{id:?}");
         }
@@ -311,7 +316,7 @@ pub fn times_disagree(
 ) -> Option<[(ModelTime, UnixTime); 2]> {
     let mut times: Vec<(ModelTime, UnixTime)> = Vec::new();
     for (id, file) in model.files() {
-        let attr = fs.getattr(inos[&id]).unwrap().attr;
+        let attr = fs.inode_attr(inos[&id]).unwrap();
         times.extend([(file.mtime, attr.mtime), (file.ctime, attr.ctime), (file.btime, attr.btime)]);
     }
     // The root was made, and given to its owner, before all else.
@@ -338,7 +343,7 @@ pub fn render(fs: &LiveFilesystem) -> Vec<(RenderedEntry, Ino)> {
     let mut shown = Vec::new();
     let mut waiting = vec![(Vec::new(), Ino::ROOT)];
     while let Some((path, ino)) = waiting.pop() {
-        let attr = fs.getattr(ino).unwrap().attr;
+        let attr = fs.inode_attr(ino).unwrap();
         let mut content = attr.target.clone();
         match attr.kind {
             FileKind::Dir => waiting.extend(

@@ -1,8 +1,8 @@
 //! Making, linking and removing names.
 
 use rustix::io::Errno;
+use vellum_fs::RequestCaller;
 use vellum_fs::StateReader;
-use vellum_fs::{OpenFlags, RequestCaller};
 use vellum_types::{FileKind, Ino};
 
 use crate::stand::{CALLER, MOVE, ROOT, Stand, errno, wait_for_tick};
@@ -10,10 +10,10 @@ use crate::stand::{CALLER, MOVE, ROOT, Stand, errno, wait_for_tick};
 #[test]
 fn a_new_worktree_is_an_empty_root() {
     let fs = Stand::new();
-    let root = fs.getattr(ROOT).unwrap();
-    assert_eq!((root.attr.kind, root.attr.nlink, root.attr.parent), (FileKind::Dir, 2, Ino::SUPER));
+    let root = fs.inode_attr(ROOT).unwrap();
+    assert_eq!((root.kind, root.nlink, root.parent), (FileKind::Dir, 2, Ino::SUPER));
     assert!(fs.list_entries(ROOT).unwrap().is_empty());
-    assert_eq!(fs.parent_dir(ROOT).unwrap(), ROOT);
+    assert_eq!(fs.names().parent_dir(ROOT).unwrap(), ROOT);
 }
 
 #[test]
@@ -21,10 +21,10 @@ fn what_is_made_is_found() {
     let fs = Stand::new();
     let dir = fs.mkdir("d").unwrap();
     let file = fs.create("d/f").unwrap();
-    fs.symlink(dir.ino, b"s", b"f", CALLER).unwrap();
-    fs.mknod(dir.ino, b"p", FileKind::Fifo, 0o600, 7, CALLER).unwrap();
-    fs.mknod(dir.ino, b"c", FileKind::CharDevice, 0o600, 0x103, CALLER).unwrap();
-    assert_eq!(fs.lookup(dir.ino, b"f").unwrap().attr, file.attr);
+    fs.names().symlink(dir.ino, b"s", b"f", CALLER).unwrap();
+    fs.names().mknod(dir.ino, b"p", FileKind::Fifo, 0o600, 7, CALLER).unwrap();
+    fs.names().mknod(dir.ino, b"c", FileKind::CharDevice, 0o600, 0x103, CALLER).unwrap();
+    assert_eq!(fs.names().lookup(dir.ino, b"f").unwrap().attr, file.attr);
     assert_eq!((&*file.attr.name, file.attr.parent, file.attr.nlink), (&b"f"[..], dir.ino, 1));
     assert_eq!(file.attr.inline.as_deref(), Some(&[][..]), "as an empty file is recorded elsewhere");
     assert_eq!(fs.readlink(fs.at("d/s").ino).unwrap(), b"f");
@@ -32,7 +32,7 @@ fn what_is_made_is_found() {
     assert_eq!((fs.attr("d/p").rdev, fs.attr("d/c").rdev), (0, 0x103));
     let names: Vec<_> = fs.list_entries(dir.ino).unwrap().into_iter().map(|entry| entry.name).collect();
     assert_eq!(names, [b"c", b"f", b"p", b"s"]);
-    assert_eq!(fs.parent_dir(dir.ino).unwrap(), ROOT);
+    assert_eq!(fs.names().parent_dir(dir.ino).unwrap(), ROOT);
     assert_eq!(fs.at("d/../d/./f").ino, file.ino);
     assert_eq!(errno(fs.readlink(file.ino)), Errno::INVAL);
 }
@@ -49,11 +49,11 @@ fn names_are_checked() {
         (b"a\0", Errno::INVAL),
         (&long, Errno::NAMETOOLONG),
     ] {
-        assert_eq!(errno(fs.fs.create(ROOT, name, 0o644, CALLER)), expected, "{name:?}");
-        assert_eq!(errno(fs.fs.unlink(ROOT, name)), expected, "{name:?}");
-        assert_eq!(errno(fs.lookup(ROOT, name)), expected, "{name:?}");
+        assert_eq!(errno(fs.fs.names().create(ROOT, name, 0o644, CALLER)), expected, "{name:?}");
+        assert_eq!(errno(fs.fs.names().unlink(ROOT, name)), expected, "{name:?}");
+        assert_eq!(errno(fs.names().lookup(ROOT, name)), expected, "{name:?}");
     }
-    fs.fs.create(ROOT, &long[..255], 0o644, CALLER).unwrap();
+    fs.fs.names().create(ROOT, &long[..255], 0o644, CALLER).unwrap();
 }
 
 #[test]
@@ -62,12 +62,12 @@ fn refusals_have_the_numbers_of_linux() {
     fs.populate(&["d/", "d/f", "f"]);
     let file = fs.at("f").ino;
     let missing = Ino(999_999);
-    assert_eq!(errno(fs.lookup(ROOT, b"none")), Errno::NOENT);
-    assert_eq!(errno(fs.lookup(file, b"x")), Errno::NOTDIR);
+    assert_eq!(errno(fs.names().lookup(ROOT, b"none")), Errno::NOENT);
+    assert_eq!(errno(fs.names().lookup(file, b"x")), Errno::NOTDIR);
     assert_eq!(errno(fs.create("f")), Errno::EXIST);
     assert_eq!(errno(fs.mkdir("d")), Errno::EXIST);
-    assert_eq!(errno(fs.fs.create(file, b"x", 0o644, CALLER)), Errno::NOTDIR);
-    assert_eq!(errno(fs.fs.create(missing, b"x", 0o644, CALLER)), Errno::STALE);
+    assert_eq!(errno(fs.fs.names().create(file, b"x", 0o644, CALLER)), Errno::NOTDIR);
+    assert_eq!(errno(fs.fs.names().create(missing, b"x", 0o644, CALLER)), Errno::STALE);
     assert_eq!(errno(fs.unlink("d")), Errno::ISDIR);
     assert_eq!(errno(fs.unlink("none")), Errno::NOENT);
     assert_eq!(errno(fs.rmdir("f")), Errno::NOTDIR);
@@ -75,9 +75,9 @@ fn refusals_have_the_numbers_of_linux() {
     assert_eq!(errno(fs.link("d", "d2")), Errno::PERM);
     assert_eq!(errno(fs.link("f", "d/f")), Errno::EXIST);
     assert_eq!(errno(fs.list_entries(file)), Errno::NOTDIR);
-    assert_eq!(errno(fs.symlink(ROOT, b"s", b"", CALLER)), Errno::NOENT);
-    assert_eq!(errno(fs.symlink(ROOT, b"s", &[b'x'; 4096], CALLER)), Errno::NAMETOOLONG);
-    assert_eq!(errno(fs.mknod(ROOT, b"n", FileKind::Dir, 0o644, 0, CALLER)), Errno::INVAL);
+    assert_eq!(errno(fs.names().symlink(ROOT, b"s", b"", CALLER)), Errno::NOENT);
+    assert_eq!(errno(fs.names().symlink(ROOT, b"s", &[b'x'; 4096], CALLER)), Errno::NAMETOOLONG);
+    assert_eq!(errno(fs.names().mknod(ROOT, b"n", FileKind::Dir, 0o644, 0, CALLER)), Errno::INVAL);
 }
 
 #[test]
@@ -130,14 +130,14 @@ fn times_of_the_parent_and_the_inode_follow() {
 fn owners_come_from_the_caller_and_groups_from_setgid_directories() {
     let fs = Stand::new();
     let caller = RequestCaller { uid: 5, gid: 6, umask: 0o027 };
-    let plain = fs.fs.create(ROOT, b"f", 0o4666, caller).unwrap().attr;
+    let plain = fs.fs.names().create(ROOT, b"f", 0o4666, caller).unwrap().attr;
     assert_eq!((plain.uid, plain.gid, plain.mode), (5, 6, 0o4640));
-    let dir = fs.fs.mkdir(ROOT, b"d", 0o6777, caller).unwrap();
+    let dir = fs.fs.names().mkdir(ROOT, b"d", 0o6777, caller).unwrap();
     assert_eq!(dir.attr.mode, 0o750, "mkdir takes no set-id bits");
     let set = vellum_fs::AttributeChanges { mode: Some(0o2770), gid: Some(42), ..Default::default() };
-    fs.setattr(dir.ino, &set, CALLER).unwrap();
-    let file = fs.fs.create(dir.ino, b"f", 0o644, caller).unwrap().attr;
-    let sub = fs.fs.mkdir(dir.ino, b"s", 0o755, caller).unwrap().attr;
+    fs.attributes().setattr(dir.ino, &set, CALLER).unwrap();
+    let file = fs.fs.names().create(dir.ino, b"f", 0o644, caller).unwrap().attr;
+    let sub = fs.fs.names().mkdir(dir.ino, b"s", 0o755, caller).unwrap().attr;
     assert_eq!((file.uid, file.gid, file.mode), (5, 42, 0o640));
     assert_eq!((sub.uid, sub.gid, sub.mode), (5, 42, 0o2750));
 }
@@ -181,7 +181,7 @@ fn links_of_an_earlier_run_are_found() {
 
 fn check_place(fs: &Stand, path: &str) {
     let node = fs.at(path);
-    let first = fs.lookup(node.attr.parent, &node.attr.name).unwrap();
+    let first = fs.names().lookup(node.attr.parent, &node.attr.name).unwrap();
     assert_eq!(first.ino, node.ino, "{path}");
 }
 
@@ -189,13 +189,13 @@ fn check_place(fs: &Stand, path: &str) {
 fn an_open_file_outlives_its_name() {
     let fs = Stand::new();
     let file = fs.create("f").unwrap().ino;
-    let handle = fs.open_file(file, OpenFlags::default()).unwrap();
+    let held = fs.hold(file).unwrap();
     fs.unlink("f").unwrap();
-    let orphan = fs.getattr(file).unwrap().attr;
+    let orphan = fs.inode_attr(file).unwrap();
     assert_eq!((orphan.nlink, orphan.parent, &*orphan.name), (0, Ino::SUPER, &b""[..]));
     assert!(!fs.exists("f"));
-    fs.close_handle(handle).unwrap();
-    assert_eq!(errno(fs.getattr(file)), Errno::STALE);
+    fs.release(held).unwrap();
+    assert_eq!(errno(fs.inode_attr(file)), Errno::STALE);
 }
 
 #[test]
@@ -203,35 +203,35 @@ fn a_replaced_open_file_is_an_orphan_too() {
     let fs = Stand::new();
     fs.populate(&["new", "old"]);
     let old = fs.at("old").ino;
-    let handle = fs.open_file(old, OpenFlags::default()).unwrap();
+    let held = fs.hold(old).unwrap();
     fs.rename("new", "old", MOVE).unwrap();
-    assert_eq!(fs.getattr(old).unwrap().attr.nlink, 0);
-    fs.close_handle(handle).unwrap();
-    assert_eq!(errno(fs.getattr(old)), Errno::STALE);
+    assert_eq!(fs.inode_attr(old).unwrap().nlink, 0);
+    fs.release(held).unwrap();
+    assert_eq!(errno(fs.inode_attr(old)), Errno::STALE);
 }
 
 #[test]
 fn an_orphan_is_gone_after_a_crash() {
     let fs = Stand::new();
     let file = fs.create("f").unwrap().ino;
-    let tmp = fs.tmpfile(ROOT, 0o600, CALLER).unwrap().ino;
-    fs.open_file(file, OpenFlags::default()).unwrap();
+    let tmp = fs.names().tmpfile(ROOT, 0o600, CALLER).unwrap().ino;
+    fs.hold(file).unwrap();
     fs.unlink("f").unwrap();
     let fs = fs.again();
-    assert_eq!(errno(fs.getattr(file)), Errno::STALE);
-    assert_eq!(errno(fs.getattr(tmp)), Errno::STALE);
+    assert_eq!(errno(fs.inode_attr(file)), Errno::STALE);
+    assert_eq!(errno(fs.inode_attr(tmp)), Errno::STALE);
 }
 
 #[test]
 fn a_file_without_a_name_can_get_one() {
     let fs = Stand::new();
-    let tmp = fs.tmpfile(ROOT, 0o666, CALLER).unwrap();
+    let tmp = fs.names().tmpfile(ROOT, 0o666, CALLER).unwrap();
     assert_eq!((tmp.attr.nlink, tmp.attr.mode), (0, 0o644));
     assert!(fs.list_entries(ROOT).unwrap().is_empty());
-    let handle = fs.open_file(tmp.ino, OpenFlags::default()).unwrap();
-    let linked = fs.fs.link(tmp.ino, ROOT, b"f").unwrap();
+    let held = fs.hold(tmp.ino).unwrap();
+    let linked = fs.fs.names().link(tmp.ino, ROOT, b"f").unwrap();
     assert_eq!((linked.attr.nlink, linked.attr.parent, &*linked.attr.name), (1, ROOT, &b"f"[..]));
-    fs.close_handle(handle).unwrap();
+    fs.release(held).unwrap();
     let fs = fs.again();
     assert_eq!(fs.at("f").ino, tmp.ino);
 }
@@ -240,13 +240,13 @@ fn a_file_without_a_name_can_get_one() {
 fn a_removed_directory_takes_nothing_new() {
     let fs = Stand::new();
     let dir = fs.mkdir("d").unwrap().ino;
-    let handle = fs.open_file(dir, OpenFlags::default()).unwrap();
+    let held = fs.hold(dir).unwrap();
     fs.rmdir("d").unwrap();
-    assert_eq!(fs.getattr(dir).unwrap().attr.nlink, 0);
-    assert_eq!(errno(fs.fs.create(dir, b"f", 0o644, CALLER)), Errno::NOENT);
-    assert_eq!(errno(fs.tmpfile(dir, 0o644, CALLER)), Errno::NOENT);
+    assert_eq!(fs.inode_attr(dir).unwrap().nlink, 0);
+    assert_eq!(errno(fs.fs.names().create(dir, b"f", 0o644, CALLER)), Errno::NOENT);
+    assert_eq!(errno(fs.names().tmpfile(dir, 0o644, CALLER)), Errno::NOENT);
     assert!(fs.list_entries(dir).unwrap().is_empty());
-    fs.close_handle(handle).unwrap();
+    fs.release(held).unwrap();
 }
 
 #[test]

@@ -16,19 +16,21 @@ fn make(stand: &Stand, count: usize) -> Vec<Ino> {
     let make = |number: usize| {
         let ino = stand.create(&format!("f{number}")).unwrap().ino;
         let len = if number.is_multiple_of(3) { 5000 } else { 1000 };
-        stand.write(ino, 0, &vec![7; len], false).unwrap();
-        stand.hold_inode(stand.current_epoch(), ino).unwrap();
+        stand.content().write(ino, 0, &vec![7; len], false).unwrap();
+        stand.epochs().hold_inode(stand.epochs().current_epoch(), ino).unwrap();
         ino
     };
     (0..count).map(make).collect()
 }
 
 fn unlink_all(fs: &LiveFilesystem, count: usize) {
-    (0..count).for_each(|number| fs.unlink(ROOT, format!("f{number}").as_bytes()).unwrap());
+    (0..count).for_each(|number| fs.names().unlink(ROOT, format!("f{number}").as_bytes()).unwrap());
 }
 
 fn forget_all(fs: &LiveFilesystem, inodes: &[Ino]) {
-    inodes.iter().for_each(|ino| assert!(fs.defer_inode_release(fs.current_epoch(), *ino, 1).unwrap()));
+    inodes.iter().for_each(|ino| {
+        assert!(fs.epochs().defer_inode_release(fs.epochs().current_epoch(), *ino, 1).unwrap())
+    });
 }
 
 fn exists(fs: &LiveFilesystem, ino: Ino) -> bool {
@@ -42,7 +44,7 @@ fn removing_many_files_takes_few_transactions_more() {
     unlink_all(&stand, FILES);
     let before = machine.live.statistics().transactions;
     forget_all(&stand, &inodes);
-    stand.remove_released_orphans().unwrap();
+    stand.epochs().remove_released_orphans().unwrap();
     let took = machine.live.statistics().transactions - before;
     assert!(took <= 4, "{took} transactions for {FILES} files");
     assert!(inodes.iter().all(|ino| !exists(&stand, *ino)));
@@ -55,12 +57,12 @@ fn one_that_is_held_or_named_again_stays() {
     let inodes = make(&stand, 3);
     unlink_all(&stand, 3);
     forget_all(&stand, &inodes);
-    stand.hold_inode(stand.current_epoch(), inodes[0]).unwrap();
-    stand.fs.link(inodes[1], ROOT, b"again").unwrap();
-    stand.remove_released_orphans().unwrap();
+    stand.epochs().hold_inode(stand.epochs().current_epoch(), inodes[0]).unwrap();
+    stand.fs.names().link(inodes[1], ROOT, b"again").unwrap();
+    stand.epochs().remove_released_orphans().unwrap();
     assert_eq!([0, 1, 2].map(|at| exists(&stand, inodes[at])), [true, true, false]);
-    assert!(stand.defer_inode_release(stand.current_epoch(), inodes[0], 1).unwrap());
-    stand.remove_released_orphans().unwrap();
+    assert!(stand.epochs().defer_inode_release(stand.epochs().current_epoch(), inodes[0], 1).unwrap());
+    stand.epochs().remove_released_orphans().unwrap();
     assert!(!exists(&stand, inodes[0]) && exists(&stand, inodes[1]));
     check(&stand.fs);
 }
@@ -73,10 +75,10 @@ fn a_restore_meets_none_of_them() {
     unlink_all(&stand, 3);
     forget_all(&stand, &inodes);
     stand.restore_snapshot(snapshot, true).unwrap();
-    stand.remove_released_orphans().unwrap();
+    stand.epochs().remove_released_orphans().unwrap();
     assert!(stand.exists("f0") && stand.exists("f2"));
     let mode = AttributeChanges { mode: Some(0o600), ..AttributeChanges::default() };
-    stand.setattr(stand.at("f1").ino, &mode, CALLER).unwrap();
+    stand.attributes().setattr(stand.at("f1").ino, &mode, CALLER).unwrap();
     check(&stand.fs);
 }
 
@@ -86,14 +88,14 @@ fn a_crash_while_they_are_removed_leaves_none_behind() {
     const COUNT: usize = 12;
     let (machine, stand) = Machine::new();
     let kept = stand.create("kept").unwrap().ino;
-    stand.write(kept, 0, &[1; 2000], false).unwrap();
+    stand.content().write(kept, 0, &[1; 2000], false).unwrap();
     let inodes = make(&stand, COUNT);
     unlink_all(&stand, COUNT);
-    stand.sync_all().unwrap();
+    stand.content().sync_all().unwrap();
     let first = machine.disk.operation_count();
     forget_all(&stand, &inodes);
-    stand.remove_released_orphans().unwrap();
-    stand.sync_all().unwrap();
+    stand.epochs().remove_released_orphans().unwrap();
+    stand.content().sync_all().unwrap();
     let mut random = SimRandom(7);
     for ops in first..=machine.disk.operation_count() {
         for loss in LOSSES {

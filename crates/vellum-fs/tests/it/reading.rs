@@ -12,16 +12,16 @@ fn content_is_at_hand_in_the_log_and_decoded_and_not_in_the_store() {
     stand.populate(&["big", "small"]);
     let ino = stand.at("big").ino;
     let content: Vec<u8> = (0..BIG).map(|at| (at / 7) as u8).collect();
-    stand.write(ino, 0, &content, false).unwrap();
-    stand.write(stand.at("small").ino, 0, b"inline", false).unwrap();
-    assert!(stand.fs.is_content_cached(ino, 0, BIG), "in the log");
-    stand.fs.publish_all().unwrap();
+    stand.content().write(ino, 0, &content, false).unwrap();
+    stand.content().write(stand.at("small").ino, 0, b"inline", false).unwrap();
+    assert!(stand.fs.content().is_content_cached(ino, 0, BIG), "in the log");
+    stand.fs.publisher().publish_all().unwrap();
     let stand = stand.again();
-    assert!(!stand.fs.is_content_cached(ino, 0, BIG), "in the store");
-    assert!(stand.fs.is_content_cached(stand.at("small").ino, 0, 10), "inline");
-    assert!(stand.fs.is_content_cached(ino, BIG as u64, 10), "nothing");
+    assert!(!stand.fs.content().is_content_cached(ino, 0, BIG), "in the store");
+    assert!(stand.fs.content().is_content_cached(stand.at("small").ino, 0, 10), "inline");
+    assert!(stand.fs.content().is_content_cached(ino, BIG as u64, 10), "nothing");
     assert!(stand.read(ino, 0, BIG).unwrap() == content);
-    assert!(stand.fs.is_content_cached(ino, 0, BIG), "decoded");
+    assert!(stand.fs.content().is_content_cached(ino, 0, BIG), "decoded");
 }
 
 #[test]
@@ -34,8 +34,8 @@ fn large_reads_that_threads_share_give_all_content_whoever_reads_along() {
         (number >> 24) as u8
     };
     let content: Vec<u8> = (0..4 << 20).map(|_| next()).collect();
-    stand.write(stand.at("large").ino, 0, &content, false).unwrap();
-    stand.fs.publish_all().unwrap();
+    stand.content().write(stand.at("large").ino, 0, &content, false).unwrap();
+    stand.fs.publisher().publish_all().unwrap();
     let stand = stand.again();
     let ino = stand.at("large").ino;
     // They begin at different places of the same chunks.

@@ -26,7 +26,7 @@ fn a_directory_moves_with_its_link_counts() {
     fs.populate(&["a/", "b/", "a/d/", "a/d/f"]);
     fs.rename("a/d", "b/e", MOVE).unwrap();
     assert_eq!((fs.attr("a").nlink, fs.attr("b").nlink, fs.attr("").nlink), (2, 3, 4));
-    assert_eq!(fs.parent_dir(fs.at("b/e").ino).unwrap(), fs.at("b").ino);
+    assert_eq!(fs.names().parent_dir(fs.at("b/e").ino).unwrap(), fs.at("b").ino);
     assert!(fs.exists("b/e/f"));
 }
 
@@ -37,7 +37,7 @@ fn an_empty_directory_is_replaced() {
     let gone = fs.at("b/e").ino;
     fs.rename("a/d", "b/e", MOVE).unwrap();
     assert_eq!((fs.attr("a").nlink, fs.attr("b").nlink), (2, 3));
-    assert_eq!(errno(fs.getattr(gone)), Errno::STALE);
+    assert_eq!(errno(fs.live_map().inode_attr(gone)), Errno::STALE);
     fs.populate(&["x/", "y/"]);
     fs.rename("x", "y", MOVE).unwrap();
     assert_eq!(fs.attr("").nlink, 5);
@@ -52,8 +52,8 @@ fn kinds_must_agree() {
     assert_eq!(errno(fs.rename("d", "full", MOVE)), Errno::NOTEMPTY);
     assert_eq!(errno(fs.rename("none", "f", MOVE)), Errno::NOENT);
     let file = fs.at("f").ino;
-    assert_eq!(errno(fs.fs.rename(ROOT, b"d", file, b"x", MOVE)), Errno::NOTDIR);
-    assert_eq!(errno(fs.fs.rename(file, b"d", ROOT, b"x", MOVE)), Errno::NOTDIR);
+    assert_eq!(errno(fs.fs.names().rename(ROOT, b"d", file, b"x", MOVE)), Errno::NOTDIR);
+    assert_eq!(errno(fs.fs.names().rename(file, b"d", ROOT, b"x", MOVE)), Errno::NOTDIR);
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn a_file_and_a_directory_change_places() {
     fs.rename("a/d", "b/f", EXCHANGE).unwrap();
     assert_eq!((fs.at("a/d").ino, fs.at("b/f").ino), (file, dir));
     assert_eq!((fs.attr("a").nlink, fs.attr("b").nlink), (2, 3));
-    assert_eq!(fs.parent_dir(dir).unwrap(), fs.at("b").ino);
+    assert_eq!(fs.names().parent_dir(dir).unwrap(), fs.at("b").ino);
     assert_eq!((fs.attr("a/d").parent, &*fs.attr("a/d").name), (fs.at("a").ino, &b"d"[..]));
     assert!(fs.exists("b/f/x"));
     assert_eq!(errno(fs.rename("a/d", "none", EXCHANGE)), Errno::NOENT);

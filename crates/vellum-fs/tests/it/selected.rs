@@ -60,24 +60,25 @@ fn act(stand: &Stand, random: &mut TestRandom) {
         3..=4 if stand.has_place(&one) => drop(stand.create(&one)),
         5..=6 if stand.exists(&one) && !is_dir(&one) => {
             let bytes = vec![random.next_below(250) as u8 + 1; 1 + random.next_below(90_000) as usize];
-            stand.write(stand.at(&one).ino, random.next_below(50_000), &bytes, false).unwrap();
+            stand.content().write(stand.at(&one).ino, random.next_below(50_000), &bytes, false).unwrap();
         }
         7 if stand.exists(&one) && stand.has_place(&other) => drop(stand.rename(&one, &other, MOVE)),
         8 if stand.exists(&one) && stand.exists(&other) => drop(stand.rename(&one, &other, EXCHANGE)),
         9 if stand.exists(&one) && stand.has_place(&other) => drop(stand.link(&one, &other)),
         10 if stand.exists(&one) => {
             let (dir, name) = stand.split(&one);
-            stand.remove_tree(dir, name).unwrap();
+            stand.names().remove_tree(dir, name).unwrap();
         }
         11 if stand.exists(&one) => {
             let ino = stand.at(&one).ino;
             let mode = Some(0o700 + random.next_below(64) as u32);
             let mtime = Some(TimeChange::At(UnixTime { secs: random.next_below(1000) as i64, nanos: 3 }));
             stand
+                .attributes()
                 .setattr(ino, &AttributeChanges { mode, mtime, ..AttributeChanges::default() }, CALLER)
                 .unwrap();
             let value = [random.next_below(9) as u8];
-            stand.setxattr(ino, b"user.mark", &value, XattrFlags::default()).unwrap();
+            stand.attributes().setxattr(ino, b"user.mark", &value, XattrFlags::default()).unwrap();
         }
         _ => {}
     }
@@ -128,9 +129,9 @@ fn it_holds_the_named_as_they_are_and_the_rest_as_it_was() {
             assert_eq!(render(&stand.fs.open_view().unwrap()), new, "the worktree itself stays");
         }
         // The worktree goes on from there.
-        stand.publish_all().unwrap();
+        stand.publisher().publish_all().unwrap();
         let whole = stand.create_snapshot(&request()).unwrap();
-        stand.publish_all().unwrap();
+        stand.publisher().publish_all().unwrap();
         let now = stand.fs.open_view().unwrap();
         let whole = stand.fs.open_snapshot_view(whole).unwrap();
         assert_eq!(render(&now), render(&whole));

@@ -87,7 +87,7 @@ impl Stand {
 
     /// The inode at a path.
     pub fn at(&self, path: &str) -> InodeAttributes {
-        self.resolve_path(path.as_bytes()).unwrap()
+        self.names().resolve_path(path.as_bytes()).unwrap()
     }
 
     pub fn attr(&self, path: &str) -> Arc<InodeAttr> {
@@ -102,33 +102,47 @@ impl Stand {
 
     pub fn mkdir(&self, path: &str) -> Result<InodeAttributes> {
         let (dir, name) = self.split(path);
-        self.fs.mkdir(dir, name, 0o755, CALLER)
+        self.fs.names().mkdir(dir, name, 0o755, CALLER)
     }
 
     pub fn create(&self, path: &str) -> Result<InodeAttributes> {
         let (dir, name) = self.split(path);
-        self.fs.create(dir, name, 0o644, CALLER)
+        self.fs.names().create(dir, name, 0o644, CALLER)
     }
 
     pub fn link(&self, old: &str, new: &str) -> Result<InodeAttributes> {
         let (dir, name) = self.split(new);
-        self.fs.link(self.at(old).ino, dir, name)
+        self.fs.names().link(self.at(old).ino, dir, name)
     }
 
     pub fn unlink(&self, path: &str) -> Result<()> {
         let (dir, name) = self.split(path);
-        self.fs.unlink(dir, name)
+        self.fs.names().unlink(dir, name)
+    }
+
+    /// Holds an inode, as the kernel does with one that it knows.
+    pub fn hold(&self, ino: Ino) -> Result<Ino> {
+        self.fs.epochs().hold_inode(self.fs.epochs().current_epoch(), ino)?;
+        // It may have been gone before.
+        match self.fs.live_map().inode_attr(ino) {
+            Ok(_) => Ok(ino),
+            Err(error) => self.release(ino).and(Err(error)),
+        }
+    }
+
+    pub fn release(&self, ino: Ino) -> Result<()> {
+        self.fs.epochs().release_inode(self.fs.epochs().current_epoch(), ino, 1)
     }
 
     pub fn rmdir(&self, path: &str) -> Result<()> {
         let (dir, name) = self.split(path);
-        self.fs.rmdir(dir, name)
+        self.fs.names().rmdir(dir, name)
     }
 
     pub fn rename(&self, old: &str, new: &str, flags: RenameFlags) -> Result<()> {
         let (dir, name) = self.split(old);
         let (newdir, newname) = self.split(new);
-        self.fs.rename(dir, name, newdir, newname, flags)
+        self.fs.names().rename(dir, name, newdir, newname, flags)
     }
 
     /// Directories, and files whose paths do not end with a slash.
@@ -143,7 +157,7 @@ impl Stand {
     }
 
     pub fn exists(&self, path: &str) -> bool {
-        self.resolve_path(path.as_bytes()).is_ok()
+        self.names().resolve_path(path.as_bytes()).is_ok()
     }
 }
 

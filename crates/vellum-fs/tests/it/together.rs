@@ -4,7 +4,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 
 use rustix::io::Errno;
-use vellum_fs::{AttributeChanges, FsError, OpenFlags, RenameFlags};
+use vellum_fs::{AttributeChanges, FsError, RenameFlags};
 use vellum_types::{FileKind, Ino};
 
 use crate::check::check;
@@ -45,16 +45,20 @@ fn step(stand: &Stand, random: &mut TestRandom) {
     let (other, new_name) = place(stand, random);
     let flags: RenameFlags = random.pick_item(&[MOVE, MOVE, NOREPLACE, EXCHANGE]);
     let outcome = match random.next_below(10) {
-        0 | 1 => stand.fs.create(dir, name, 0o644, CALLER).map(drop),
-        2 | 3 => stand.fs.mkdir(dir, name, 0o755, CALLER).map(drop),
-        4 => stand.lookup(dir, name).and_then(|node| stand.fs.link(node.ino, other, new_name)).map(drop),
-        5 => stand.fs.unlink(dir, name),
-        6 => stand.fs.rmdir(dir, name),
-        7 => stand.fs.rename(dir, name, other, new_name, flags),
-        8 => stand.lookup(dir, name).and_then(|node| use_open(stand, node.ino)),
-        _ => stand.lookup(dir, name).and_then(|node| {
+        0 | 1 => stand.fs.names().create(dir, name, 0o644, CALLER).map(drop),
+        2 | 3 => stand.fs.names().mkdir(dir, name, 0o755, CALLER).map(drop),
+        4 => stand
+            .names()
+            .lookup(dir, name)
+            .and_then(|node| stand.fs.names().link(node.ino, other, new_name))
+            .map(drop),
+        5 => stand.fs.names().unlink(dir, name),
+        6 => stand.fs.names().rmdir(dir, name),
+        7 => stand.fs.names().rename(dir, name, other, new_name, flags),
+        8 => stand.names().lookup(dir, name).and_then(|node| use_open(stand, node.ino)),
+        _ => stand.names().lookup(dir, name).and_then(|node| {
             let set = AttributeChanges { mode: Some(0o700), ..Default::default() };
-            stand.setattr(node.ino, &set, CALLER).map(drop)
+            stand.attributes().setattr(node.ino, &set, CALLER).map(drop)
         }),
     };
     match outcome {
@@ -64,19 +68,19 @@ fn step(stand: &Stand, random: &mut TestRandom) {
 }
 
 fn use_open(stand: &Stand, ino: Ino) -> vellum_fs::Result<()> {
-    let handle = stand.open_file(ino, OpenFlags::default())?;
+    let held = stand.hold(ino)?;
     // Whatever happens to its names: what is open is there.
-    stand.getattr(ino)?;
+    stand.inode_attr(ino)?;
     thread::yield_now();
-    assert!(stand.getattr(ino).is_ok(), "an open inode is gone");
-    stand.close_handle(handle)
+    assert!(stand.inode_attr(ino).is_ok(), "an open inode is gone");
+    stand.release(held)
 }
 
 /// A name in a directory at most two below the root.
 fn place(stand: &Stand, random: &mut TestRandom) -> (Ino, &'static [u8]) {
     let mut dir = ROOT;
     for _ in 0..random.next_below(3) {
-        match stand.lookup(dir, random.pick_item(&NAMES)) {
+        match stand.names().lookup(dir, random.pick_item(&NAMES)) {
             Ok(node) if node.attr.kind == FileKind::Dir => dir = node.ino,
             _ => break,
         }
@@ -90,14 +94,14 @@ fn compare_caches(stand: &Stand) {
     while let Some(dir) = waiting.pop() {
         let entries = stand.list_entries(dir).unwrap();
         for name in NAMES {
-            let cached = stand.lookup(dir, name).ok().map(|node| node.ino);
+            let cached = stand.names().lookup(dir, name).ok().map(|node| node.ino);
             let listed = entries.iter().find(|entry| entry.name == name).map(|entry| entry.ino);
             assert_eq!(cached, listed);
         }
         for entry in entries {
-            let cached = stand.getattr(entry.ino).unwrap().attr;
-            stand.inode_cache().clear_all();
-            assert_eq!(stand.getattr(entry.ino).unwrap().attr, cached);
+            let cached = stand.inode_attr(entry.ino).unwrap();
+            stand.live_map().inode_cache().clear_all();
+            assert_eq!(stand.inode_attr(entry.ino).unwrap(), cached);
             waiting.extend((entry.kind == FileKind::Dir).then_some(entry.ino));
         }
     }
@@ -113,7 +117,7 @@ fn directories_do_not_end_up_in_each_other() {
         let start = Barrier::new(2);
         let into = |name: &[u8], dir| {
             start.wait();
-            stand.fs.rename(ROOT, name, dir, name, MOVE)
+            stand.fs.names().rename(ROOT, name, dir, name, MOVE)
         };
         let (first, second) = thread::scope(|scope| {
             let first = scope.spawn(|| into(b"a", b));
@@ -140,7 +144,7 @@ fn an_exchange_is_seen_whole() {
     thread::scope(|scope| {
         let mover = scope.spawn(|| (0..500).for_each(|_| stand.rename("a", "b", EXCHANGE).unwrap()));
         while !mover.is_finished() {
-            assert!(both.contains(&stand.lookup(ROOT, b"a").unwrap().ino));
+            assert!(both.contains(&stand.names().lookup(ROOT, b"a").unwrap().ino));
         }
     });
     check(&stand.fs);

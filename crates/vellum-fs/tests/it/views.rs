@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use vellum_fs::history::snapshot::LiveSnapshotRequest;
 use vellum_fs::publish::PublishProgress;
 use vellum_fs::tree::head::layer_prefix;
-use vellum_fs::{LiveFilesystem, LiveView, OpenFlags, SeekTarget, XattrFlags};
+use vellum_fs::{LiveFilesystem, LiveView, SeekTarget, XattrFlags};
 use vellum_map::KeySpan;
 use vellum_types::{Ino, SnapshotId};
 use vellum_volume::SnapshotOrigin;
@@ -19,7 +19,7 @@ use vellum_fs::StateReader;
 const BIG: usize = 100_000;
 
 fn write(fs: &LiveFilesystem, ino: Ino, byte: u8, len: usize) {
-    assert_eq!(fs.write(ino, 0, &vec![byte; len], false).unwrap(), len);
+    assert_eq!(fs.content().write(ino, 0, &vec![byte; len], false).unwrap(), len);
 }
 
 fn snapshot(fs: &LiveFilesystem) -> SnapshotId {
@@ -45,9 +45,9 @@ fn layers(fs: &LiveFilesystem) -> usize {
 }
 
 fn publish(fs: &LiveFilesystem) {
-    fs.publish_all().unwrap();
+    fs.publisher().publish_all().unwrap();
     // Once more, for what ended meanwhile.
-    fs.publish_oldest().unwrap();
+    fs.publisher().publish_oldest().unwrap();
 }
 
 /// A worktree with some of everything, and a view of it.
@@ -56,8 +56,8 @@ fn with_view() -> (Stand, LiveView) {
     stand.populate(&["dir/", "dir/small", "dir/big", "moved", "gone", "empty/"]);
     write(&stand, stand.at("dir/small").ino, b's', 10);
     write(&stand, stand.at("dir/big").ino, b'b', BIG);
-    stand.setxattr(stand.at("moved").ino, b"user.mark", b"old", XattrFlags::default()).unwrap();
-    stand.fs.symlink(ROOT, b"link", b"dir", crate::stand::CALLER).unwrap();
+    stand.attributes().setxattr(stand.at("moved").ino, b"user.mark", b"old", XattrFlags::default()).unwrap();
+    stand.fs.names().symlink(ROOT, b"link", b"dir", crate::stand::CALLER).unwrap();
     let view = stand.fs.open_view().unwrap();
     (stand, view)
 }
@@ -65,7 +65,7 @@ fn with_view() -> (Stand, LiveView) {
 fn change_everything(stand: &Stand) {
     write(stand, stand.at("dir/small").ino, b'S', 20);
     write(stand, stand.at("dir/big").ino, b'B', BIG / 2);
-    stand.setxattr(stand.at("moved").ino, b"user.mark", b"new", XattrFlags::default()).unwrap();
+    stand.attributes().setxattr(stand.at("moved").ino, b"user.mark", b"new", XattrFlags::default()).unwrap();
     stand.rename("moved", "dir/moved", MOVE).unwrap();
     stand.unlink("gone").unwrap();
     stand.unlink("link").unwrap();
@@ -130,7 +130,7 @@ fn nothing_is_left_of_a_view_that_ended() {
     publish(&stand);
     assert!(layers(&stand) > 0 && stand.write_log().used_bytes() > 0, "the view needs them");
     drop(view);
-    stand.publish_oldest().unwrap();
+    stand.publisher().publish_oldest().unwrap();
     assert_eq!((layers(&stand), stand.write_log().used_bytes()), (0, 0));
 }
 
@@ -157,7 +157,7 @@ fn a_crash_leaves_no_layer_of_a_view() {
     // It never ends: the process dies with it.
     std::mem::forget(view);
     let stand = stand.again();
-    stand.publish_oldest().unwrap();
+    stand.publisher().publish_oldest().unwrap();
     assert_eq!((layers(&stand), stand.write_log().used_bytes()), (0, 0));
     assert!(stand.exists("dir/moved"));
 }
@@ -182,7 +182,7 @@ fn more_views_than_layers_may_be() {
     let ino = stand.at("a").ino;
     let views: Vec<LiveView> = (0..1500)
         .map(|count: u32| {
-            stand.write(ino, 0, &count.to_le_bytes(), false).unwrap();
+            stand.content().write(ino, 0, &count.to_le_bytes(), false).unwrap();
             stand.fs.open_view().unwrap()
         })
         .collect();
@@ -214,7 +214,7 @@ fn a_snapshot_is_viewed_before_and_after_it_is_published() {
 #[track_caller]
 fn publish_all(fs: &LiveFilesystem) {
     let mut left = 5;
-    while fs.publish_oldest().unwrap() == PublishProgress::Some {
+    while fs.publisher().publish_oldest().unwrap() == PublishProgress::Some {
         left -= 1;
         assert!(left > 0, "publishing does not end");
     }
@@ -227,7 +227,7 @@ fn publishing_ends_though_what_was_published_is_changed_again() {
     let ino = stand.at("a").ino;
     write(&stand, ino, b'1', BIG);
     snapshot(&stand);
-    stand.write(ino, 10, b"again", false).unwrap();
+    stand.content().write(ino, 10, b"again", false).unwrap();
     publish_all(&stand);
     assert!(stand.is_changed().unwrap());
     publish(&stand);
@@ -240,14 +240,14 @@ fn publishing_ends_though_a_file_without_a_name_is_open() {
     let stand = Stand::new();
     stand.populate(&["a"]);
     let ino = stand.at("a").ino;
-    let handle = stand.open_file(ino, OpenFlags::default()).unwrap();
+    let held = stand.hold(ino).unwrap();
     write(&stand, ino, b'1', BIG);
     stand.unlink("a").unwrap();
     snapshot(&stand);
     publish_all(&stand);
     assert!(!stand.is_changed().unwrap());
     assert!(stand.read(ino, 0, BIG).unwrap() == vec![b'1'; BIG]);
-    stand.close_handle(handle).unwrap();
+    stand.release(held).unwrap();
     publish(&stand);
     assert_eq!((layers(&stand), stand.write_log().used_bytes()), (0, 0));
 }
@@ -266,7 +266,7 @@ fn no_view_is_of_half_a_change() {
         });
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
-                stand.publish_all().unwrap();
+                stand.publisher().publish_all().unwrap();
             }
         });
         let looking: Vec<_> =

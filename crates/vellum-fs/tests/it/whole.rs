@@ -102,7 +102,7 @@ impl World {
         self.pair.close_all();
         self.pair.compare();
         // What a restore brought back and has no name goes now.
-        self.pair.stand.publish_all().unwrap();
+        self.pair.stand.publisher().publish_all().unwrap();
         check(&self.pair.stand.fs);
         for number in 0..self.snapshots.len() {
             self.check_snapshot(&self.snapshots[number].clone());
@@ -115,7 +115,7 @@ impl World {
             20..=27 => self.snapshot(),
             28..=33 => self.restore(),
             34..=45 => self.publish(),
-            46..=49 => self.pair.stand.publish_all().unwrap(),
+            46..=49 => self.pair.stand.publisher().publish_all().unwrap(),
             50..=55 => self.publish_to_a_store_that_goes_away(),
             56..=58 => self.machine.live.run_maintenance().unwrap(),
             59 => self.fork(),
@@ -142,7 +142,7 @@ impl World {
     }
 
     fn sync(&mut self) {
-        self.pair.stand.fsync(Ino::ROOT, false).unwrap();
+        self.pair.stand.content().sync_all().unwrap();
         self.is_durable();
     }
 
@@ -206,27 +206,27 @@ impl World {
     }
 
     fn publish(&mut self) {
-        let _: PublishProgress = self.pair.stand.publish_oldest().unwrap();
+        let _: PublishProgress = self.pair.stand.publisher().publish_oldest().unwrap();
     }
 
     fn publish_to_a_store_that_goes_away(&mut self) {
         let after = self.random.next_below(12);
         self.machine.store.fail(after, self.random.is_one_in(2));
-        match self.pair.stand.publish_all() {
+        match self.pair.stand.publisher().publish_all() {
             Ok(()) => {}
             Err(FsError::Volume(_) | FsError::Map(_)) => {}
             Err(error) => panic!("{error:?}"),
         }
         self.machine.store.heal();
         if self.random.is_one_in(3) {
-            self.pair.stand.publish_all().unwrap();
+            self.pair.stand.publisher().publish_all().unwrap();
         }
     }
 
     /// A new worktree stands on a snapshot, goes its own way, and leaves the first one alone.
     fn fork(&mut self) {
         let Some(kept) = self.snapshots.last().cloned() else { return };
-        self.pair.stand.publish_pending().unwrap();
+        self.pair.stand.publisher().publish_pending().unwrap();
         let volume = &self.machine.volume;
         let name = format!("fork-{}", self.forks);
         self.forks += 1;
@@ -236,8 +236,8 @@ impl World {
         let counted = SnapshotStatistics { changed: 0, stored: 0, ..record.statistics };
         let fork = self.machine.open(&name, &LiveHead::new(record.root, counted, Some(ancestor)));
         compare(&name, render(&fork).into_iter().map(|(shown, _)| shown).collect(), &kept.model);
-        fork.mkdir(Ino::ROOT, b"of the fork alone", 0o755, CALLER).unwrap();
-        fork.publish_all().unwrap();
+        fork.names().mkdir(Ino::ROOT, b"of the fork alone", 0o755, CALLER).unwrap();
+        fork.publisher().publish_all().unwrap();
         check(&fork);
     }
 
@@ -250,7 +250,7 @@ impl World {
 
     /// A snapshot, in the store, holds what the worktree held.
     fn check_snapshot(&self, kept: &Kept) {
-        self.pair.stand.publish_pending().unwrap();
+        self.pair.stand.publisher().publish_pending().unwrap();
         let record = self.machine.volume.catalog.fetch_record(&kept.id).unwrap();
         let files =
             kept.model.render_entries().iter().filter(|(shown, _)| shown.kind == FileKind::File).count();
@@ -274,25 +274,29 @@ impl World {
         match self.random.next_below(8) {
             0 => {
                 let data = noise(&mut self.random, len);
-                agree(&("append", id), fs.append_to_file(ino, &data), model.write(id, size, &data));
+                agree(&("append", id), fs.content().append_to_file(ino, &data), model.write(id, size, &data));
             }
             1 | 2 => {
                 let data = noise(&mut self.random, len);
-                agree(&("write", id), fs.write(ino, at as u64, &data, false), model.write(id, at, &data));
+                agree(
+                    &("write", id),
+                    fs.content().write(ino, at as u64, &data, false),
+                    model.write(id, at, &data),
+                );
             }
             3 => {
                 let set = ModelAttributes { size: Some(at), mtime: true, ..ModelAttributes::default() };
-                agree(&("truncate", id), fs.truncate(ino, at as u64), model.setattr(id, &set));
+                agree(&("truncate", id), fs.content().truncate(ino, at as u64), model.setattr(id, &set));
             }
             4 => {
                 let mode = AllocateMode { punch_hole: true, keep_size: true, ..AllocateMode::default() };
                 let zeros = vec![0; size.saturating_sub(at).min(len)];
-                let done = fs.fallocate(ino, mode, at as u64, len as u64);
+                let done = fs.content().fallocate(ino, mode, at as u64, len as u64);
                 agree(&("punch", id), done, model.write(id, at.min(size), &zeros));
             }
             5 => {
                 let mode = AllocateMode { zero_range: true, ..AllocateMode::default() };
-                let done = fs.fallocate(ino, mode, at as u64, len as u64);
+                let done = fs.content().fallocate(ino, mode, at as u64, len as u64);
                 agree(&("zero", id), done, model.write(id, at, &vec![0; len]));
             }
             6 => self.copy((id, ino), at, len),
@@ -312,7 +316,8 @@ impl World {
         let start = self.random.next_below(4000) as usize;
         let bytes =
             file.content[start.min(file.content.len())..].iter().take(len).copied().collect::<Vec<_>>();
-        let copied = self.pair.stand.copy_range(from, start as u64, ino, at as u64, len as u64).unwrap();
+        let copied =
+            self.pair.stand.content().copy_range(from, start as u64, ino, at as u64, len as u64).unwrap();
         // It may stop early, and says so.
         assert!(copied as usize <= bytes.len() && (copied > 0 || bytes.is_empty()));
         if copied > 0 {
@@ -345,7 +350,7 @@ impl World {
             let other = self.history.iter().rposition(|moment| is_state(&stand.fs, &found, moment));
             panic!("{loss:?} after {ops}: state {other:?}, not one of {least} to {most}");
         };
-        stand.publish_all().unwrap();
+        stand.publisher().publish_all().unwrap();
         check(&stand.fs);
         self.machine = machine;
         self.pair.stand = stand;

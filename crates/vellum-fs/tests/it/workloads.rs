@@ -5,7 +5,7 @@
 
 use std::fmt::Debug;
 
-use vellum_fs::{AllocateMode, AttributeChanges, LiveFilesystem, OpenFlags, XattrFlags};
+use vellum_fs::{AllocateMode, AttributeChanges, Epoch, LiveFilesystem, XattrFlags};
 use vellum_live::sim::{LOSSES, SimLoss};
 use vellum_testkit::model::RenderedEntry;
 use vellum_types::Ino;
@@ -94,13 +94,13 @@ fn bytes(len: usize, salt: usize) -> Vec<u8> {
 fn prepare() -> (Machine, Wreck) {
     let (machine, stand) = Machine::new();
     stand.populate(&["d/", "d/e/", "d/e/f", "d/empty/", "d/a", "d/b", "d/c"]);
-    stand.write(stand.at("d/c").ino, 0, &bytes(50_000, 1), false).unwrap();
-    stand.write(stand.at("d/e/f").ino, 0, &bytes(9000, 2), false).unwrap();
-    stand.publish_all().unwrap();
-    stand.write(stand.at("d/a").ino, 0, &bytes(300, 3), false).unwrap();
-    stand.write(stand.at("d/b").ino, 0, &bytes(20_000, 4), false).unwrap();
-    stand.setxattr(stand.at("d/b").ino, b"user.x", b"old", XattrFlags::default()).unwrap();
-    stand.sync_all().unwrap();
+    stand.content().write(stand.at("d/c").ino, 0, &bytes(50_000, 1), false).unwrap();
+    stand.content().write(stand.at("d/e/f").ino, 0, &bytes(9000, 2), false).unwrap();
+    stand.publisher().publish_all().unwrap();
+    stand.content().write(stand.at("d/a").ino, 0, &bytes(300, 3), false).unwrap();
+    stand.content().write(stand.at("d/b").ino, 0, &bytes(20_000, 4), false).unwrap();
+    stand.attributes().setxattr(stand.at("d/b").ino, b"user.x", b"old", XattrFlags::default()).unwrap();
+    stand.content().sync_all().unwrap();
     let ops = machine.disk.operation_count();
     let wreck = machine.crash(ops, SimLoss::Nothing, &mut vellum_live::sim::SimRandom(1));
     drop(stand);
@@ -112,43 +112,48 @@ impl Work {
     /// Calls `between` between two changes.
     fn run(self, stand: &Stand, between: &mut dyn FnMut()) -> vellum_fs::Result<()> {
         let fs = &stand.fs;
-        let at = |path: &str| stand.resolve_path(path.as_bytes()).map(|node| node.ino);
+        let at = |path: &str| stand.names().resolve_path(path.as_bytes()).map(|node| node.ino);
         let hole = AllocateMode { punch_hole: true, keep_size: true, ..AllocateMode::default() };
         let zero = AllocateMode { zero_range: true, ..AllocateMode::default() };
         match self {
-            Self::Mkdir => fs.mkdir(at("d")?, b"new", 0o755, CALLER).map(drop),
-            Self::Create => fs.create(at("d")?, b"new", 0o644, CALLER).map(drop),
+            Self::Mkdir => fs.names().mkdir(at("d")?, b"new", 0o755, CALLER).map(drop),
+            Self::Create => fs.names().create(at("d")?, b"new", 0o644, CALLER).map(drop),
             Self::WriteNew => {
-                let ino = fs.create(at("d")?, b"written", 0o644, CALLER)?.ino;
+                let ino = fs.names().create(at("d")?, b"written", 0o644, CALLER)?.ino;
                 between();
-                fs.write(ino, 0, &bytes(12_000, 5), false).map(drop)
+                fs.content().write(ino, 0, &bytes(12_000, 5), false).map(drop)
             }
-            Self::Append => fs.append_to_file(at("d/a")?, &bytes(5000, 6)).map(drop),
-            Self::Overwrite => fs.write(at("d/b")?, 3000, &bytes(9000, 7), false).map(drop),
-            Self::OverwritePublished => fs.write(at("d/c")?, 10_000, &bytes(700, 8), false).map(drop),
-            Self::Truncate => fs.truncate(at("d/b")?, 100),
-            Self::Lengthen => fs.truncate(at("d/a")?, 100_000),
-            Self::RenameOver => fs.rename(at("d")?, b"a", at("d")?, b"b", MOVE),
-            Self::RenameDir => fs.rename(at("d")?, b"e", ROOT, b"moved", MOVE),
-            Self::Exchange => fs.rename(at("d")?, b"c", at("d")?, b"e", EXCHANGE),
-            Self::Link => fs.link(at("d/c")?, at("d/empty")?, b"link").map(drop),
-            Self::Unlink => fs.unlink(at("d")?, b"b"),
+            Self::Append => fs.content().append_to_file(at("d/a")?, &bytes(5000, 6)).map(drop),
+            Self::Overwrite => fs.content().write(at("d/b")?, 3000, &bytes(9000, 7), false).map(drop),
+            Self::OverwritePublished => {
+                fs.content().write(at("d/c")?, 10_000, &bytes(700, 8), false).map(drop)
+            }
+            Self::Truncate => fs.content().truncate(at("d/b")?, 100),
+            Self::Lengthen => fs.content().truncate(at("d/a")?, 100_000),
+            Self::RenameOver => fs.names().rename(at("d")?, b"a", at("d")?, b"b", MOVE),
+            Self::RenameDir => fs.names().rename(at("d")?, b"e", ROOT, b"moved", MOVE),
+            Self::Exchange => fs.names().rename(at("d")?, b"c", at("d")?, b"e", EXCHANGE),
+            Self::Link => fs.names().link(at("d/c")?, at("d/empty")?, b"link").map(drop),
+            Self::Unlink => fs.names().unlink(at("d")?, b"b"),
             Self::UnlinkOpen => {
-                let handle = fs.open_file(at("d/b")?, OpenFlags::default())?;
-                fs.unlink(at("d")?, b"b")?;
-                fs.close_handle(handle)
+                let ino = at("d/b")?;
+                fs.epochs().hold_inode(Epoch::default(), ino)?;
+                fs.names().unlink(at("d")?, b"b")?;
+                fs.epochs().release_inode(Epoch::default(), ino, 1)
             }
-            Self::Rmdir => fs.rmdir(at("d")?, b"empty"),
-            Self::Symlink => fs.symlink(at("d")?, b"symlink", b"e/f", CALLER).map(drop),
-            Self::SetXattr => fs.setxattr(at("d/b")?, b"user.x", &bytes(300, 9), XattrFlags::default()),
-            Self::RemoveXattr => fs.removexattr(at("d/b")?, b"user.x"),
+            Self::Rmdir => fs.names().rmdir(at("d")?, b"empty"),
+            Self::Symlink => fs.names().symlink(at("d")?, b"symlink", b"e/f", CALLER).map(drop),
+            Self::SetXattr => {
+                fs.attributes().setxattr(at("d/b")?, b"user.x", &bytes(300, 9), XattrFlags::default())
+            }
+            Self::RemoveXattr => fs.attributes().removexattr(at("d/b")?, b"user.x"),
             Self::Chmod => {
                 let set = AttributeChanges { mode: Some(0o600), uid: Some(7), ..AttributeChanges::default() };
-                fs.setattr(at("d/c")?, &set, CALLER).map(drop)
+                fs.attributes().setattr(at("d/c")?, &set, CALLER).map(drop)
             }
-            Self::Punch => fs.fallocate(at("d/c")?, hole, 8192, 16_384),
-            Self::Zero => fs.fallocate(at("d/b")?, zero, 15_000, 30_000),
-            Self::Copy => fs.copy_range(at("d/c")?, 100, at("d/b")?, 4096, 30_000).map(drop),
+            Self::Punch => fs.content().fallocate(at("d/c")?, hole, 8192, 16_384),
+            Self::Zero => fs.content().fallocate(at("d/b")?, zero, 15_000, 30_000),
+            Self::Copy => fs.content().copy_range(at("d/c")?, 100, at("d/b")?, 4096, 30_000).map(drop),
         }
     }
 }
@@ -212,15 +217,16 @@ impl Story {
 
     fn end(&mut self, then: Then) {
         let fs = &self.stand.fs;
-        let sync = |path: &str| fs.resolve_path(path.as_bytes()).and_then(|node| fs.fsync(node.ino, false));
+        let sync =
+            |path: &str| fs.names().resolve_path(path.as_bytes()).and_then(|_| fs.content().sync_all());
         match then {
             Then::Nothing => return,
             // What is durable is everything before: which file is asked for makes no difference.
             Then::SyncFile => sync("d/c").or_else(|_| sync("d/e/f")).unwrap(),
             Then::SyncDir => sync("d").unwrap(),
-            Then::Sync => fs.sync_all().unwrap(),
+            Then::Sync => fs.content().sync_all().unwrap(),
             Then::Snapshot => drop(fs.create_snapshot(&request()).unwrap()),
-            Then::Publish => fs.publish_all().unwrap(),
+            Then::Publish => fs.publisher().publish_all().unwrap(),
         }
         self.remember();
         self.durable.push((self.machine.disk.operation_count(), self.moments.len() - 1));
@@ -251,7 +257,7 @@ impl Story {
 /// Changes something, publishes it and loses power: all is there.
 fn go_on(machine: &Machine, stand: &Stand, found: &State) {
     stand.mkdir("later").unwrap();
-    stand.publish_all().unwrap();
+    stand.publisher().publish_all().unwrap();
     let mut random = vellum_live::sim::SimRandom(1);
     let wreck = machine.crash(machine.disk.operation_count(), SimLoss::Everything, &mut random);
     let (_, stand) = machine.boot(wreck);

@@ -47,7 +47,7 @@ impl FuseAdapter {
     /// Answers with the capacity of the disk that holds the mounted state. A snapshot uses no space that could run out.
     pub(super) fn answer_statfs(&self, call: ServedRequest<'_>) -> FuseAnswer {
         let statfs = || match &self.main {
-            MountedState::Live(fs) => fs.statfs(),
+            MountedState::Live(fs) => fs.attributes().statfs(),
             MountedState::Frozen(_) => Ok(FilesystemStatistics {
                 block_size: BLOCK_SIZE,
                 blocks: 0,
@@ -102,7 +102,7 @@ impl FuseAdapter {
         let place = NodePlace::from_node(node);
         let entry = match self.inode_owner(node)? {
             InodeOwner::Live(fs, ino) => {
-                new_bare_entry(fs, place, &BareInode { ino, bare: fs.bare_inode_attr(ino)? })?
+                new_bare_entry(fs, place, &BareInode { ino, bare: fs.live_map().bare_inode_attr(ino)? })?
             }
             // Its attributes cannot change any more, so the kernel may cache them although the state is a past one.
             InodeOwner::Past(view, ino) => return new_plain_entry(place, &*view.inode_attr(ino)?),
@@ -135,10 +135,10 @@ impl FuseAdapter {
             let (fs, ino) = self.live_inode(node)?;
             // The kernel writes back the times of an inode before it forgets it, even if the inode has no name any
             // more: no process can read them, so they are not stored.
-            let current = if times_only { Some(fs.bare_inode_attr(ino)?) } else { None };
+            let current = if times_only { Some(fs.live_map().bare_inode_attr(ino)?) } else { None };
             let bare = match current.filter(|current| current.attr.nlink == 0) {
                 Some(nameless) => nameless,
-                None => fs.setattr(ino, &changes, request_caller(call.head, 0))?,
+                None => fs.attributes().setattr(ino, &changes, request_caller(call.head, 0))?,
             };
             Ok(BareInode { ino, bare })
         };
@@ -160,7 +160,7 @@ impl FuseAdapter {
 
     /// Whether a node is a live file with a set-id bit.
     pub(super) fn has_set_ids(&self, node: u64) -> bool {
-        let attr = self.live_inode(node).and_then(|(fs, ino)| fs.bare_inode_attr(ino));
+        let attr = self.live_inode(node).and_then(|(fs, ino)| fs.live_map().bare_inode_attr(ino));
         attr.is_ok_and(|bare| bare.attr.mode & SET_IDS != 0)
     }
 }

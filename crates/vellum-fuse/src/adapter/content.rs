@@ -3,7 +3,6 @@
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use vellum_fs::{AllocateMode, FsError, Result, SeekTarget, StateReader};
-use vellum_types::Ino;
 
 use super::seeking::{SeekFinding, SeekGoal, StaleCache, UncertainSeek, build_seek_answer};
 use super::{FuseAdapter, InodeOwner, MountedState, request_caller};
@@ -64,11 +63,11 @@ impl FuseAdapter {
     fn read_node(&self, node: u64, offset: u64, len: usize) -> Result<Vec<u8>> {
         match self.inode_owner(node)? {
             InodeOwner::Live(fs, ino) => {
-                let epoch = fs.current_epoch();
+                let epoch = fs.epochs().current_epoch();
                 let read = fs.read(ino, offset, len);
                 // If the worktree was restored meanwhile, these bytes may belong to the new state.
                 // Then the bytes are dropped. The node belongs to a past state now, from which it is read again.
-                if fs.current_epoch() == epoch { read } else { self.read_node(node, offset, len) }
+                if fs.epochs().current_epoch() == epoch { read } else { self.read_node(node, offset, len) }
             }
             InodeOwner::Past(view, ino) => view.read(ino, offset, len),
             InodeOwner::Frozen(tree, ino) => tree.read(ino, offset, len),
@@ -113,12 +112,12 @@ impl FuseAdapter {
             // The program wrote these bytes earlier; the kernel sends the time of that by itself. If writing back
             // fails, a program that closes the file learns only whether space ran out, so an exceeded quota is reported
             // as that.
-            fs.write_back(ino, at.offset, data).map_err(|error| match error {
+            fs.content().write_back(ino, at.offset, data).map_err(|error| match error {
                 FsError::Posix(Errno::DQUOT) => FsError::Posix(Errno::NOSPC),
                 error => error,
             })?
         } else {
-            fs.write(ino, at.offset, data, flags.should_clear_set_ids())?
+            fs.content().write(ino, at.offset, data, flags.should_clear_set_ids())?
         };
         self.metrics.count_written_bytes(written);
         // A write has at most `MAX_WRITE` bytes, so this does not fail.
@@ -165,12 +164,11 @@ impl FuseAdapter {
         }
     }
 
-    /// Makes a file durable. For the root directory, makes everything durable: the kernel sends no `syncfs` to a FUSE
-    /// filesystem.
-    pub(super) fn answer_fsync(&self, call: ServedRequest<'_>, data_only: bool) -> FuseAnswer {
+    /// Makes everything durable, whichever file is meant: what survives is always all changes up to some moment. The root
+    /// directory is meant by who wants that, since the kernel sends no `syncfs` to a FUSE filesystem.
+    pub(super) fn answer_fsync(&self, call: ServedRequest<'_>) -> FuseAnswer {
         self.answer_unit(call, || match self.inode_owner(call.head.node)? {
-            InodeOwner::Live(fs, Ino::ROOT) => fs.sync_all(),
-            InodeOwner::Live(fs, ino) => fs.fsync(ino, data_only),
+            InodeOwner::Live(fs, _) => fs.content().sync_all(),
             // What a past state or a snapshot has is durable. Virtual and removed directories have nothing to make
             // durable.
             InodeOwner::Past(..)
@@ -214,7 +212,7 @@ impl FuseAdapter {
                 insert_range: mode.contains(FallocateFlags::INSERT_RANGE),
                 drops_set_ids_for: (caller.uid != 0).then_some(caller),
             };
-            fs.fallocate(ino, mode, offset, len)
+            fs.content().fallocate(ino, mode, offset, len)
         });
         self.answer_after_invalidation(answer, stale, later)
     }
@@ -237,7 +235,7 @@ impl FuseAdapter {
             let InodeOwner::Live(_, from_ino) = self.inode_owner(call.head.node)? else {
                 return Err(Errno::XDEV.into());
             };
-            fs.copy_range(from_ino, offset, to_ino, to.offset, len)
+            fs.content().copy_range(from_ino, offset, to_ino, to.offset, len)
         };
         self.answer_small(call, copy, |&copied| match u32::try_from(copied) {
             Ok(copied) if !wide => SmallAnswer::for_byte_count(copied),

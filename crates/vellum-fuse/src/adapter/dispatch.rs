@@ -41,7 +41,7 @@ impl RequestService for FuseAdapter {
             Do::CopyFileRange { offset, to, to_offset, len, wide } => {
                 self.answer_copy_range(call, offset, FilePosition { node: to, offset: to_offset }, len, wide)
             }
-            Do::Fsync { data_only } | Do::Fsyncdir { data_only } => self.answer_fsync(call, data_only),
+            Do::Fsync { .. } | Do::Fsyncdir { .. } => self.answer_fsync(call),
             Do::Readdir { offset, room } => self.answer_readdir(call, ListingRange { offset, room }, later),
             Do::Readdirplus { offset, room } => {
                 self.answer_readdirplus(call, ListingRange { offset, room }, later)
@@ -73,7 +73,7 @@ impl RequestService for FuseAdapter {
 
     fn is_content_cached(&self, node: u64, offset: u64, len: u32) -> bool {
         match self.inode_owner(node) {
-            Ok(InodeOwner::Live(fs, ino)) => fs.is_content_cached(ino, offset, len as usize),
+            Ok(InodeOwner::Live(fs, ino)) => fs.content().is_content_cached(ino, offset, len as usize),
             Ok(
                 InodeOwner::Past(..)
                 | InodeOwner::Frozen(..)

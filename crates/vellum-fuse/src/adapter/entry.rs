@@ -23,19 +23,19 @@ pub(super) fn sibling_place(node: u64, ino: Ino) -> NodePlace {
 /// Names a node of the current state to the kernel. A file is held until the kernel forgets it.
 pub(super) fn hold_live_entry(fs: &LiveFilesystem, node: &BareInode) -> Result<EntryAnswer> {
     // The epoch is taken once. A restore cannot begin meanwhile, because each request has entered its epoch.
-    let epoch = fs.current_epoch();
+    let epoch = fs.epochs().current_epoch();
     let entry = new_bare_entry(fs, NodePlace::Main(epoch, node.ino), node)?;
     // Only files: a directory that is removed while it is open is empty, and its attributes are kept elsewhere
     // (`removed`); other kinds have no content that a program could still read.
     if node.bare.attr.kind == FileKind::File {
-        fs.hold_inode(epoch, node.ino)?;
+        fs.epochs().hold_inode(epoch, node.ino)?;
     }
     Ok(entry)
 }
 
 /// The entry of a node of the current state. Holes do not count as stored.
 pub(super) fn new_bare_entry(fs: &LiveFilesystem, place: NodePlace, node: &BareInode) -> Result<EntryAnswer> {
-    build_entry(place, &node.bare.attr, fs.stored_bytes_of_bare(node.ino, &node.bare)?)
+    build_entry(place, &node.bare.attr, fs.content().stored_bytes_of_bare(node.ino, &node.bare)?)
 }
 
 /// The entry of a node of a state. Holes do not count as stored.

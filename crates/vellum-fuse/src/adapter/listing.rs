@@ -137,7 +137,7 @@ impl FuseAdapter {
                 listing.extend(fs.list_entries(ino)?.into_iter().map(|entry| ListedDirName {
                     name: entry.name,
                     // A node id of 0 means that the kernel shows no number. The name can still be looked up.
-                    node: NodePlace::Main(fs.current_epoch(), entry.ino).to_node().unwrap_or(0),
+                    node: NodePlace::Main(fs.epochs().current_epoch(), entry.ino).to_node().unwrap_or(0),
                     kind: entry.kind,
                 }));
             }

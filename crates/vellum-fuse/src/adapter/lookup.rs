@@ -56,7 +56,7 @@ impl FuseAdapter {
         match self.inode_owner(dir)? {
             InodeOwner::Live(fs, ino) => Ok(EntryAnswer {
                 timeout: self.cache_timeout(dir),
-                ..hold_live_entry(fs, &fs.lookup_bare(ino, name)?)?
+                ..hold_live_entry(fs, &fs.names().lookup_bare(ino, name)?)?
             }),
             InodeOwner::Past(..) => Err(Errno::NOTDIR.into()),
             InodeOwner::Removed(_) => Err(Errno::NOENT.into()),
@@ -101,7 +101,7 @@ impl FuseAdapter {
             (MountedState::Live(fs), NodePlace::Main(epoch, ino))
                 if file_kind_from_mode(entry.attr.mode) == Some(FileKind::File) =>
             {
-                fs.hold_inode(epoch, ino)
+                fs.epochs().hold_inode(epoch, ino)
             }
             (MountedState::Live(_) | MountedState::Frozen(_), _) => Ok(()),
         }
@@ -110,7 +110,9 @@ impl FuseAdapter {
     /// The directory that contains a directory. Of the root, and of what has none any more, it is the node itself.
     pub(super) fn parent_dir(&self, dir: u64) -> Result<NodePlace> {
         Ok(match (self.inode_owner(dir)?, NodePlace::from_node(dir)) {
-            (InodeOwner::Live(fs, ino), _) => NodePlace::Main(fs.current_epoch(), fs.parent_dir(ino)?),
+            (InodeOwner::Live(fs, ino), _) => {
+                NodePlace::Main(fs.epochs().current_epoch(), fs.names().parent_dir(ino)?)
+            }
             (InodeOwner::Past(..) | InodeOwner::Removed(_), place) => place,
             (InodeOwner::Frozen(..), NodePlace::Snapshot(_, Ino::ROOT)) => self.virt.snapshots_dir(),
             (InodeOwner::Frozen(..), place @ NodePlace::Main(_, Ino::ROOT)) => place,
@@ -144,7 +146,7 @@ impl FuseAdapter {
         self.cached_files.remove_node(node);
         match (&self.main, NodePlace::from_node(node)) {
             (MountedState::Live(fs), NodePlace::Main(epoch, ino)) => {
-                match (fs.defer_inode_release(epoch, ino, times), &self.orphans) {
+                match (fs.epochs().defer_inode_release(epoch, ino, times), &self.orphans) {
                     (Ok(true), Some(orphans)) => orphans.request_removal(),
                     (Ok(_), _) => {}
                     // The file is removed when the worktree is mounted the next time.

@@ -31,7 +31,7 @@ impl FuseAdapter {
         self.answer_new_entry(call, name, |fs, dir| {
             let kind = file_kind_from_mode(mode).ok_or(Errno::INVAL)?;
             let caller = request_caller(call.head, umask);
-            fs.mknod(dir, name, kind, mode & PERMISSIONS, unpack_device(device), caller)
+            fs.names().mknod(dir, name, kind, mode & PERMISSIONS, unpack_device(device), caller)
         })
     }
 
@@ -43,19 +43,19 @@ impl FuseAdapter {
         umask: u32,
     ) -> FuseAnswer {
         self.answer_new_entry(call, name, |fs, dir| {
-            fs.mkdir(dir, name, mode & PERMISSIONS, request_caller(call.head, umask))
+            fs.names().mkdir(dir, name, mode & PERMISSIONS, request_caller(call.head, umask))
         })
     }
 
     pub(super) fn answer_symlink(&self, call: ServedRequest<'_>, name: &[u8], target: &[u8]) -> FuseAnswer {
         self.answer_new_entry(call, name, |fs, dir| {
-            fs.symlink(dir, name, target, request_caller(call.head, 0))
+            fs.names().symlink(dir, name, target, request_caller(call.head, 0))
         })
     }
 
     pub(super) fn answer_link(&self, call: ServedRequest<'_>, node: u64, name: &[u8]) -> FuseAnswer {
         self.answer_new_entry(call, name, |fs, dir| match self.inode_owner(node)? {
-            InodeOwner::Live(_, ino) => fs.link(ino, dir, name),
+            InodeOwner::Live(_, ino) => fs.names().link(ino, dir, name),
             InodeOwner::Past(..)
             | InodeOwner::Frozen(..)
             | InodeOwner::Virtual(_)
@@ -67,7 +67,7 @@ impl FuseAdapter {
     pub(super) fn answer_tmpfile(&self, call: ServedRequest<'_>, mode: u32, umask: u32) -> FuseAnswer {
         let make = || {
             let (fs, dir) = self.live_inode(call.head.node)?;
-            let made = fs.tmpfile(dir, mode & PERMISSIONS, request_caller(call.head, umask))?;
+            let made = fs.names().tmpfile(dir, mode & PERMISSIONS, request_caller(call.head, umask))?;
             hold_live_entry(fs, &without_content(&made))
         };
         self.answer_small(call, make, SmallAnswer::for_created_file)
@@ -76,7 +76,7 @@ impl FuseAdapter {
     pub(super) fn answer_unlink(&self, call: ServedRequest<'_>, name: &[u8]) -> FuseAnswer {
         self.answer_unit(call, || {
             let (fs, dir) = self.live_dir(call.head.node, name)?;
-            fs.unlink(dir, name)
+            fs.names().unlink(dir, name)
         })
     }
 
@@ -84,8 +84,8 @@ impl FuseAdapter {
         self.answer_unit(call, || {
             let (fs, dir) = self.live_dir(call.head.node, name)?;
             // Before the removal: afterwards nothing has the attributes any more.
-            let removed = fs.lookup_bare(dir, name);
-            fs.rmdir(dir, name)?;
+            let removed = fs.names().lookup_bare(dir, name);
+            fs.names().rmdir(dir, name)?;
             self.keep_removed_dir(fs, removed.ok());
             Ok(())
         })
@@ -117,12 +117,12 @@ impl FuseAdapter {
             let replaced = fs.find_dentry(to_dir, to_name).ok().filter(|dentry| dentry.kind == FileKind::Dir);
             // An exchange removes nothing. Otherwise a directory that is replaced is removed by the rename.
             let replaced = match replaced {
-                Some(_) if !flags.exchange => fs.lookup_bare(to_dir, to_name).ok(),
+                Some(_) if !flags.exchange => fs.names().lookup_bare(to_dir, to_name).ok(),
                 Some(_) | None => None,
             };
-            fs.rename(from_dir, name, to_dir, to_name, flags)?;
+            fs.names().rename(from_dir, name, to_dir, to_name, flags)?;
             // If both names stand for one inode, `rename` does nothing, and the directory is still there.
-            let removed = replaced.filter(|node| fs.bare_inode_attr(node.ino).is_err());
+            let removed = replaced.filter(|node| fs.live_map().bare_inode_attr(node.ino).is_err());
             self.keep_removed_dir(fs, removed);
             Ok(())
         })
@@ -163,7 +163,7 @@ impl FuseAdapter {
         let Some(BareInode { ino, bare }) = node.filter(|node| node.bare.attr.kind == FileKind::Dir) else {
             return;
         };
-        if let Some(number) = NodePlace::Main(fs.current_epoch(), ino).to_node() {
+        if let Some(number) = NodePlace::Main(fs.epochs().current_epoch(), ino).to_node() {
             self.removed_dirs.keep_dir(number, &bare.attr, current_time());
         }
     }

@@ -75,7 +75,7 @@ impl OrphanRemoverShared {
     fn run_remover(&self) {
         loop {
             let is_over = self.wait_for_request();
-            if let Err(error) = self.fs.remove_released_orphans()
+            if let Err(error) = self.fs.epochs().remove_released_orphans()
                 // The loss of the lease is reported once, by the thread that discovers it.
                 && !error.is_fenced_error()
             {

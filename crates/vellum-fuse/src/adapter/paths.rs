@@ -42,7 +42,7 @@ impl FuseAdapter {
     pub(super) fn describe_node(&self, node: u64) -> String {
         let name = match (NodePlace::from_node(node), &self.main) {
             (NodePlace::Main(_, ino), MountedState::Live(fs)) => {
-                fs.getattr(ino).map(|node| node.attr.name.clone())
+                fs.live_map().inode_attr(ino).map(|attr| attr.name.clone())
             }
             (NodePlace::Main(_, ino), MountedState::Frozen(tree)) => {
                 tree.expect_inode_attr(ino).map(|attr| attr.name).map_err(FsError::from)
@@ -64,7 +64,7 @@ fn live_path(fs: &Arc<LiveFilesystem>, ino: Ino) -> Result<Vec<u8>> {
     let mut names = Vec::new();
     let mut at = ino;
     while at != Ino::ROOT {
-        let attr = fs.getattr(at)?.attr;
+        let attr = fs.live_map().inode_attr(at)?;
         // It is open, but has no name (any more).
         // Names are read one by one, without a lock. A directory that is moved meanwhile could otherwise make this go
         // in circles.

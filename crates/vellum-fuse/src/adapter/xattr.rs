@@ -40,7 +40,7 @@ impl FuseAdapter {
                 replace: flags.contains(LinuxXattrFlags::REPLACE),
                 drops_set_gid,
             };
-            fs.setxattr(ino, name, value, flags)
+            fs.attributes().setxattr(ino, name, value, flags)
         })
     }
 
@@ -48,7 +48,7 @@ impl FuseAdapter {
         self.answer_unit(call, || {
             check_settable(name)?;
             let (fs, ino) = self.live_inode(call.head.node)?;
-            fs.removexattr(ino, name)
+            fs.attributes().removexattr(ino, name)
         })
     }
 

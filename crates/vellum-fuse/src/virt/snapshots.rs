@@ -60,7 +60,7 @@ impl SnapshotsDir {
     fn publish_if_wanted(&self, is_wanted: impl Fn(&SnapshotId, &[String]) -> bool) -> Result<()> {
         let is_waiting = self.pending_snapshots()?.iter().any(|(id, tags)| is_wanted(id, tags));
         match &self.live {
-            Some(fs) if is_waiting => fs.publish_pending(),
+            Some(fs) if is_waiting => fs.publisher().publish_pending(),
             Some(_) | None => Ok(()),
         }
     }

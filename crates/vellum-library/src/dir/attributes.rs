@@ -60,9 +60,14 @@ impl Dir {
     ) -> Result<()> {
         let path = path_bytes(&path);
         let set = || {
-            let _entered = self.filesystem().enter_epoch();
+            let _entered = self.filesystem().epochs().enter_epoch();
             let at = self.reader().resolve_path(path, true)?;
-            self.filesystem().setxattr(at.ino, name.as_ref(), value.as_ref(), XattrFlags::default())
+            self.filesystem().attributes().setxattr(
+                at.ino,
+                name.as_ref(),
+                value.as_ref(),
+                XattrFlags::default(),
+            )
         };
         set().map_err(Error::for_action("set an extended attribute of", path))
     }
@@ -70,9 +75,12 @@ impl Dir {
     /// Removes an extended attribute.
     pub fn remove_xattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>) -> Result<()> {
         let path = path_bytes(&path);
-        let _entered = self.filesystem().enter_epoch();
-        let remove =
-            || self.filesystem().removexattr(self.reader().resolve_path(path, true)?.ino, name.as_ref());
+        let _entered = self.filesystem().epochs().enter_epoch();
+        let remove = || {
+            self.filesystem()
+                .attributes()
+                .removexattr(self.reader().resolve_path(path, true)?.ino, name.as_ref())
+        };
         remove().map_err(Error::for_action("remove an extended attribute of", path))
     }
 
@@ -84,9 +92,9 @@ impl Dir {
         set: &AttributeChanges,
     ) -> Result<()> {
         let change = || {
-            let _entered = self.filesystem().enter_epoch();
+            let _entered = self.filesystem().epochs().enter_epoch();
             let at = self.reader().resolve_path(path, follow)?;
-            self.filesystem().setattr(at.ino, set, caller()).map(drop)
+            self.filesystem().attributes().setattr(at.ino, set, caller()).map(drop)
         };
         change().map_err(Error::for_action(action, path))
     }

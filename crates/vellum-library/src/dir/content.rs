@@ -56,9 +56,9 @@ impl Dir {
     pub fn temp_file(&self, dir: impl AsRef<Path>) -> Result<File> {
         let path = path_bytes(&dir);
         let make = || {
-            let _entered = self.filesystem().enter_epoch();
+            let _entered = self.filesystem().epochs().enter_epoch();
             let dir = self.reader().resolve_path(path, true)?;
-            let ino = self.filesystem().tmpfile(dir.ino, TEMP_MODE, caller())?.ino;
+            let ino = self.filesystem().names().tmpfile(dir.ino, TEMP_MODE, caller())?.ino;
             self.hold_file(ino, OpenOptions::new().read(true).write(true))
         };
         make().map_err(Error::for_action("make a file in", path))
@@ -83,11 +83,11 @@ impl Dir {
             }
             target.change_file(|fs| {
                 source.check_epoch()?;
-                fs.truncate(target.ino(), 0)?;
+                fs.content().truncate(target.ino(), 0)?;
                 let copied = copy_file_content(fs, source.ino(), target.ino())?;
                 // The target may have existed, with other permissions.
                 let set = AttributeChanges { mode: Some(attr.mode), ..AttributeChanges::default() };
-                fs.setattr(target.ino(), &set, caller())?;
+                fs.attributes().setattr(target.ino(), &set, caller())?;
                 Ok(copied)
             })
         };
@@ -124,7 +124,7 @@ impl Dir {
         to: &[u8],
         copy: impl FnOnce(&LiveFilesystem, &LiveView, Ino, Ino, &[u8]) -> FsResult<InodeAttributes>,
     ) -> FsResult<()> {
-        let _entered = self.filesystem().enter_epoch();
+        let _entered = self.filesystem().epochs().enter_epoch();
         let reader = tree.reader().freeze_view()?;
         let ReadSource::View(seen) = &reader.source else { return Err(Errno::XDEV.into()) };
         if !Arc::ptr_eq(seen.view.filesystem(), self.filesystem()) {
@@ -149,7 +149,7 @@ impl Dir {
     }
 
     fn try_open_once(&self, path: &[u8], options: OpenOptions) -> FsResult<File> {
-        let _entered = self.filesystem().enter_epoch();
+        let _entered = self.filesystem().epochs().enter_epoch();
         if options.create_new {
             let place = self.split_name(path, Errno::EXIST)?;
             if place.is_dir {
@@ -165,7 +165,7 @@ impl Dir {
     }
 
     fn create_file(&self, dir: Ino, name: &[u8], options: OpenOptions) -> FsResult<File> {
-        let node = self.filesystem().create(dir, name, options.mode, caller())?;
+        let node = self.filesystem().names().create(dir, name, options.mode, caller())?;
         self.hold_file(node.ino, options)
     }
 
@@ -177,7 +177,7 @@ impl Dir {
 fn copy_file_content(fs: &LiveFilesystem, source: Ino, target: Ino) -> FsResult<u64> {
     let mut at = 0;
     loop {
-        match fs.copy_range(source, at, target, at, u64::MAX - at)? {
+        match fs.content().copy_range(source, at, target, at, u64::MAX - at)? {
             0 => return Ok(at),
             count => at += count,
         }

@@ -19,14 +19,14 @@ impl Dir {
     /// Creates a directory.
     pub fn mkdir(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path_bytes(&path);
-        let _entered = self.filesystem().enter_epoch();
+        let _entered = self.filesystem().epochs().enter_epoch();
         self.create_dir(path).map_err(Error::for_action("make the directory", path))
     }
 
     /// Creates a directory and its missing parents. It is not an error if it exists.
     pub fn mkdir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path_bytes(&path);
-        let _entered = self.filesystem().enter_epoch();
+        let _entered = self.filesystem().epochs().enter_epoch();
         self.create_dir_all(path).map_err(Error::for_action("make the directory", path))
     }
 
@@ -34,11 +34,11 @@ impl Dir {
     pub fn remove(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path_bytes(&path);
         let remove = || {
-            let _entered = self.filesystem().enter_epoch();
+            let _entered = self.filesystem().epochs().enter_epoch();
             let (place, entry) = self.find_entry(path)?;
             match entry.kind {
-                FileKind::Dir => self.filesystem().rmdir(place.dir, place.name),
-                _ => self.filesystem().unlink(place.dir, place.name),
+                FileKind::Dir => self.filesystem().names().rmdir(place.dir, place.name),
+                _ => self.filesystem().names().unlink(place.dir, place.name),
             }
         };
         remove().map_err(Error::for_action("remove", path))
@@ -48,9 +48,9 @@ impl Dir {
     pub fn remove_all(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path_bytes(&path);
         let remove = || {
-            let _entered = self.filesystem().enter_epoch();
+            let _entered = self.filesystem().epochs().enter_epoch();
             let (place, _) = self.find_entry(path)?;
-            self.filesystem().remove_tree(place.dir, place.name)
+            self.filesystem().names().remove_tree(place.dir, place.name)
         };
         match remove() {
             Err(FsError::Posix(Errno::NOENT | Errno::STALE)) => Ok(()),
@@ -63,14 +63,14 @@ impl Dir {
         let from = path_bytes(&from);
         let to = path_bytes(&to);
         let rename = || {
-            let _entered = self.filesystem().enter_epoch();
+            let _entered = self.filesystem().epochs().enter_epoch();
             // Both directories before both names, as Linux looks them up.
             let [old, new] = [self.split_name(from, Errno::BUSY)?, self.split_name(to, Errno::BUSY)?];
             let entry = self.filesystem().find_dentry(old.dir, old.name)?;
             if (old.is_dir || new.is_dir) && entry.kind != FileKind::Dir {
                 return Err(Errno::NOTDIR.into());
             }
-            self.filesystem().rename(old.dir, old.name, new.dir, new.name, RenameFlags::default())
+            self.filesystem().names().rename(old.dir, old.name, new.dir, new.name, RenameFlags::default())
         };
         rename().map_err(Error::for_action("rename", from))
     }
@@ -80,10 +80,10 @@ impl Dir {
         let target = path_bytes(&target);
         let path = path_bytes(&path);
         let make = || {
-            let _entered = self.filesystem().enter_epoch();
+            let _entered = self.filesystem().epochs().enter_epoch();
             let place = self.split_name(path, Errno::EXIST)?;
             self.refuse_trailing_slash(&place)?;
-            self.filesystem().symlink(place.dir, place.name, target, caller()).map(drop)
+            self.filesystem().names().symlink(place.dir, place.name, target, caller()).map(drop)
         };
         make().map_err(Error::for_action("make the symlink", path))
     }
@@ -93,7 +93,7 @@ impl Dir {
         let from = path_bytes(&from);
         let to = path_bytes(&to);
         let link = || {
-            let _entered = self.filesystem().enter_epoch();
+            let _entered = self.filesystem().epochs().enter_epoch();
             let found = self.reader().resolve_path(from, false)?;
             let place = self.split_name(to, Errno::EXIST)?;
             self.refuse_trailing_slash(&place)?;
@@ -101,14 +101,14 @@ impl Dir {
             if self.filesystem().find_dentry(place.dir, place.name).is_ok() {
                 return Err(Errno::EXIST.into());
             }
-            self.filesystem().link(found.ino, place.dir, place.name).map(drop)
+            self.filesystem().names().link(found.ino, place.dir, place.name).map(drop)
         };
         link().map_err(Error::for_action("make the link", to))
     }
 
     fn create_dir(&self, path: &[u8]) -> FsResult<()> {
         let place = self.split_name(path, Errno::EXIST)?;
-        self.filesystem().mkdir(place.dir, place.name, MODE, caller()).map(drop)
+        self.filesystem().names().mkdir(place.dir, place.name, MODE, caller()).map(drop)
     }
 
     fn create_dir_all(&self, path: &[u8]) -> FsResult<()> {

@@ -371,12 +371,12 @@ impl ControlService {
                 self.publisher.request_publish();
             }
             ControlRequest::Fork { name } => live::fork_live_worktree(&self.fs, name)?,
-            ControlRequest::Flush => self.fs.publish_all()?,
+            ControlRequest::Flush => self.fs.publisher().publish_all()?,
             ControlRequest::Quota { bytes, inodes } => {
-                self.fs.set_worktree_quota(WorktreeQuota { bytes: *bytes, inodes: *inodes })?;
+                self.fs.attributes().set_worktree_quota(WorktreeQuota { bytes: *bytes, inodes: *inodes })?;
             }
             ControlRequest::Settle => {
-                self.fs.publish_pending()?;
+                self.fs.publisher().publish_pending()?;
             }
             ControlRequest::Hydrate { paths, names_only, pin } => {
                 let scope = if *names_only { ContentScope::Names } else { ContentScope::Readable };
@@ -386,7 +386,7 @@ impl ControlService {
             }
             ControlRequest::Evict { paths, open } => {
                 let inode = |node: &u64| match NodePlace::from_node(*node) {
-                    NodePlace::Main(epoch, ino) if epoch == self.fs.current_epoch() => Some(ino),
+                    NodePlace::Main(epoch, ino) if epoch == self.fs.epochs().current_epoch() => Some(ino),
                     NodePlace::Main(..) | NodePlace::Snapshot(..) | NodePlace::Virtual(_) => None,
                 };
                 let open = open.iter().filter_map(inode).collect();
@@ -395,9 +395,9 @@ impl ControlService {
             ControlRequest::RestorePaths { target, paths, discard } => {
                 let restored = self.fs.restore_paths(parse_snapshot_id(target)?, paths, *discard)?;
                 for name in restored.replaced {
-                    self.forgetter
-                        .get()
-                        .inspect(|to| to.invalidate_name(self.fs.current_epoch(), name.dir, &name.name));
+                    self.forgetter.get().inspect(|to| {
+                        to.invalidate_name(self.fs.epochs().current_epoch(), name.dir, &name.name)
+                    });
                 }
                 answer.snapshot = restored.saved.map(|id| id.to_string());
                 self.publisher.request_publish();
@@ -467,7 +467,7 @@ impl ControlService {
             head: head.snapshot.map(|last| last.id.to_string()),
             changed: self.fs.is_changed()?,
             waiting: unpublished.snapshots,
-            unpublished_since: self.fs.unpublished_since()?.map(|since| since.secs),
+            unpublished_since: self.fs.publisher().unpublished_since()?.map(|since| since.secs),
             log_bytes: unpublished.log_bytes,
             log_limit: self.fs.write_log().usage().limit,
             metadata_bytes: unpublished.metadata_bytes,

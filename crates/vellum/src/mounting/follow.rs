@@ -209,7 +209,7 @@ impl WorktreeFollower {
         let is_merging =
             vellum_volume::merge::check_no_merge_in(&self.fs().volume().state, self.fs().worktree_name())
                 .is_err();
-        let is_published = self.fs().unpublished_since()?.is_none();
+        let is_published = self.fs().publisher().unpublished_since()?.is_none();
         Ok(is_same && is_published && !is_merging && holders::list_open_nodes(self.device).is_empty())
     }
 
@@ -240,7 +240,7 @@ impl WorktreeFollower {
             return Ok(FollowOutcome::Contained);
         }
         let ours = self.save_changes(sibling)?;
-        fs.publish_pending()?;
+        fs.publisher().publish_pending()?;
         let relation = volume.relate_snapshots(ours, theirs.id)?;
         let target = match relation {
             SnapshotRelation::Same | SnapshotRelation::Contains => return Ok(FollowOutcome::Contained),

@@ -39,7 +39,7 @@ impl MountedLiveWorktree {
             error_log.write_line(&format!("{error}; what was not published stays in {dir}"));
         };
         let keeper = LeaseKeeper::start(tenure.clone(), when_lost).map_err(failed())?;
-        let publisher = Arc::new(BackgroundPublisher::start(fs.clone()).map_err(failed())?);
+        let publisher = Arc::new(BackgroundPublisher::start(fs.publisher().clone()).map_err(failed())?);
         Ok(Self { fs, publisher, tenure, keeper, claim: Arc::new(claim) })
     }
 
@@ -51,8 +51,8 @@ impl MountedLiveWorktree {
         let _ = claim.record_stage(HolderStage::Ending);
         // First of all on the local disk: whatever becomes of the store, no write is lost. If this fails, publishing
         // is tried nevertheless, and the failure is reported at the end.
-        let synced = fs.sync_all();
-        let report = match fs.publish_all() {
+        let synced = fs.content().sync_all();
+        let report = match fs.publisher().publish_all() {
             Ok(()) => {
                 // Without the publisher nothing can be published after the lease was given up.
                 drop(publisher);

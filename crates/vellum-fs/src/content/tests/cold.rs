@@ -70,7 +70,7 @@ fn a_transaction_waits_for_no_object() {
     let fresh = LiveHead::new(world.base, SnapshotStatistics::default(), None);
     let fs = LiveFilesystem::open(volume, live.clone(), log, &fresh, LiveOptions::default()).unwrap();
     let before = objects.request_counts().gets;
-    fs.truncate(FAR, 100).unwrap();
+    fs.content().truncate(FAR, 100).unwrap();
     assert!(objects.request_counts().gets > before, "all was in memory before");
     assert_eq!(live.within.load(Ordering::Relaxed), 0);
     assert_eq!(content(&fs, FAR), far()[..100]);

@@ -69,7 +69,7 @@ fn zero(model: &mut [u8], at: u64, len: u64) {
 }
 
 fn fallocate(fs: &LiveFilesystem, ino: Ino, mode: AllocateMode, (at, len): (u64, u64)) -> bool {
-    let done = fs.fallocate(ino, mode, at, len);
+    let done = fs.content().fallocate(ino, mode, at, len);
     assert_eq!(done.is_ok(), len > 0, "{done:?}");
     len > 0
 }
@@ -78,18 +78,23 @@ fn copy(fs: &LiveFilesystem, models: &mut [Vec<u8>], op: &Op) {
     let Op::Copy { from, to, source, target, len } = *op else { return };
     let have = (models[from].len() as u64).saturating_sub(source).min(len);
     if from == to && source.abs_diff(target) < have {
-        assert!(fs.copy_range(FILES[from], source, FILES[to], target, len).is_err());
+        assert!(fs.content().copy_range(FILES[from], source, FILES[to], target, len).is_err());
         return;
     }
     let mut done = 0;
     while done < have {
-        let copied =
-            fs.copy_range(FILES[from], source + done, FILES[to], target + done, have - done).unwrap();
+        let copied = fs
+            .content()
+            .copy_range(FILES[from], source + done, FILES[to], target + done, have - done)
+            .unwrap();
         assert!(copied > 0 && copied <= have - done);
         done += copied;
     }
     if from != to {
-        assert_eq!(fs.copy_range(FILES[from], source + done, FILES[to], target, len - done).unwrap(), 0);
+        assert_eq!(
+            fs.content().copy_range(FILES[from], source + done, FILES[to], target, len - done).unwrap(),
+            0
+        );
     }
     let bytes = models[from][(source as usize).min(models[from].len())..][..have as usize].to_vec();
     overwrite(&mut models[to], target as usize, &bytes);
@@ -122,16 +127,16 @@ fn apply(fs: &LiveFilesystem, models: &mut [Vec<u8>], op: &Op) {
     match *op {
         Op::Write { file, at, len, seed } => {
             let data = pattern(len, seed);
-            assert_eq!(fs.write(FILES[file], at, &data, false).unwrap(), len);
+            assert_eq!(fs.content().write(FILES[file], at, &data, false).unwrap(), len);
             overwrite(&mut models[file], at as usize, &data);
         }
         Op::Append { file, len, seed } => {
             let data = pattern(len, seed);
-            assert_eq!(fs.append_to_file(FILES[file], &data).unwrap(), len);
+            assert_eq!(fs.content().append_to_file(FILES[file], &data).unwrap(), len);
             models[file].extend(data);
         }
         Op::Truncate { file, size } => {
-            fs.truncate(FILES[file], size).unwrap();
+            fs.content().truncate(FILES[file], size).unwrap();
             models[file].resize(size as usize, 0);
         }
         Op::Punch { file, at, len } => {

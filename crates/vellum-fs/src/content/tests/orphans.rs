@@ -4,20 +4,20 @@ use crate::StateReader;
 use rustix::io::Errno;
 use vellum_types::Ino;
 
-use super::world::{CHUNKED, World, attr, chunked, content, extents};
-use crate::attributes::clock::wait_for_tick;
-use crate::{LiveFilesystem, OpenFlags};
+use super::world::{CHUNKED, World, chunked, content, extents};
+use crate::{Epoch, LiveFilesystem};
 
 /// What taking the last name away does to the inode.
 fn unlink(fs: &LiveFilesystem, ino: Ino) {
-    fs.apply_change(|txn| {
-        let mut attr = crate::tree::MapReader::expect_inode_attr(txn, ino)?;
-        (attr.nlink, attr.parent, attr.name) = (0, Ino::SUPER, Vec::new());
-        txn.set_inode_attr(ino, &attr);
-        txn.add_orphan(ino);
-        Ok(())
-    })
-    .unwrap();
+    fs.live_map()
+        .apply_change(|txn| {
+            let mut attr = crate::tree::MapReader::expect_inode_attr(txn, ino)?;
+            (attr.nlink, attr.parent, attr.name) = (0, Ino::SUPER, Vec::new());
+            txn.set_inode_attr(ino, &attr);
+            txn.add_orphan(ino);
+            Ok(())
+        })
+        .unwrap();
 }
 
 fn is_gone(fs: &LiveFilesystem, ino: Ino) -> bool {
@@ -26,28 +26,35 @@ fn is_gone(fs: &LiveFilesystem, ino: Ino) -> bool {
     gone
 }
 
+fn hold(fs: &LiveFilesystem) {
+    fs.epochs().hold_inode(Epoch::default(), CHUNKED).unwrap();
+}
+
+fn release(fs: &LiveFilesystem) {
+    fs.epochs().release_inode(Epoch::default(), CHUNKED, 1).unwrap();
+}
+
 #[test]
 fn a_file_without_a_name_goes_at_the_last_close() {
     let world = World::new();
     let fs = world.open();
-    let first = fs.open_file(CHUNKED, OpenFlags::default()).unwrap();
-    let second = fs.open_file(CHUNKED, OpenFlags { write: true, ..OpenFlags::default() }).unwrap();
+    hold(&fs);
+    hold(&fs);
     unlink(&fs, CHUNKED);
-    fs.remove_if_unused(CHUNKED).unwrap();
-    fs.close_handle(first).unwrap();
-    fs.append_to_file(CHUNKED, b"more").unwrap();
+    fs.content().remove_if_unused(CHUNKED).unwrap();
+    release(&fs);
+    fs.content().append_to_file(CHUNKED, b"more").unwrap();
     assert_eq!(content(&fs, CHUNKED), [&chunked(), b"more".as_slice()].concat());
-    fs.close_handle(second).unwrap();
+    release(&fs);
     assert!(is_gone(&fs, CHUNKED));
-    assert!(fs.open_file(CHUNKED, OpenFlags::default()).is_err());
 }
 
 #[test]
 fn a_file_with_a_name_stays_at_the_last_close() {
     let world = World::new();
     let fs = world.open();
-    let handle = fs.open_file(CHUNKED, OpenFlags::default()).unwrap();
-    fs.close_handle(handle).unwrap();
+    hold(&fs);
+    release(&fs);
     assert_eq!(content(&fs, CHUNKED), chunked());
 }
 
@@ -55,22 +62,11 @@ fn a_file_with_a_name_stays_at_the_last_close() {
 fn what_was_left_open_goes_when_the_worktree_is_opened_again() {
     let world = World::new();
     let fs = world.open();
-    fs.open_file(CHUNKED, OpenFlags::default()).unwrap();
+    hold(&fs);
     unlink(&fs, CHUNKED);
     drop(fs);
     let fs = world.open();
     assert!(is_gone(&fs, CHUNKED));
     drop(fs);
     assert!(is_gone(&world.open(), CHUNKED));
-}
-
-#[test]
-fn opening_with_truncation_empties() {
-    let world = World::new();
-    let fs = world.open();
-    let before = attr(&fs, CHUNKED).mtime;
-    wait_for_tick();
-    fs.open_file(CHUNKED, OpenFlags { write: true, truncate: true, ..OpenFlags::default() }).unwrap();
-    assert!(content(&fs, CHUNKED).is_empty() && extents(&fs, CHUNKED).is_empty());
-    assert!(attr(&fs, CHUNKED).mtime > before);
 }

@@ -19,15 +19,15 @@ fn publish_files(world: &World) -> LiveFilesystem {
     let fs = world.open();
     for number in FIRST..FIRST + COUNT {
         make(&fs, Ino(number));
-        fs.write(Ino(number), 0, &pattern(SIZE, number), false).unwrap();
+        fs.content().write(Ino(number), 0, &pattern(SIZE, number), false).unwrap();
     }
-    fs.publish_all().unwrap();
+    fs.publisher().publish_all().unwrap();
     drop(fs);
     world.open()
 }
 
 fn is_cached(fs: &LiveFilesystem, number: u64) -> bool {
-    fs.is_content_cached(Ino(number), 0, SIZE)
+    fs.content().is_content_cached(Ino(number), 0, SIZE)
 }
 
 #[test]

@@ -20,7 +20,10 @@ fn appends_at_once_are_all_there_and_whole() {
             let fs = &fs;
             scope.spawn(move || {
                 for _ in 0..TIMES {
-                    assert_eq!(fs.append_to_file(NEW, &vec![writer; len(writer)]).unwrap(), len(writer));
+                    assert_eq!(
+                        fs.content().append_to_file(NEW, &vec![writer; len(writer)]).unwrap(),
+                        len(writer)
+                    );
                 }
             });
         }
@@ -44,7 +47,7 @@ fn a_reader_sees_one_write_or_the_other() {
     let world = World::new();
     let fs = world.open();
     make(&fs, NEW);
-    fs.write(NEW, 0, &[WRITERS; LEN], false).unwrap();
+    fs.content().write(NEW, 0, &[WRITERS; LEN], false).unwrap();
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let writers: Vec<_> = (1..=WRITERS)
@@ -52,7 +55,7 @@ fn a_reader_sees_one_write_or_the_other() {
                 let fs = &fs;
                 scope.spawn(move || {
                     for _ in 0..100 {
-                        fs.write(NEW, 0, &[writer; LEN], false).unwrap();
+                        fs.content().write(NEW, 0, &[writer; LEN], false).unwrap();
                     }
                 })
             })

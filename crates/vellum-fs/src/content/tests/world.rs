@@ -125,15 +125,16 @@ fn publish(volume: &Volume) -> MapRoot {
 pub fn make(fs: &LiveFilesystem, ino: Ino) {
     let mut attr = InodeAttr::new(FileKind::File, 0o644);
     (attr.parent, attr.name) = (Ino::ROOT, ino.to_string().into_bytes());
-    fs.apply_change(|txn| {
-        txn.set_inode_attr(ino, &attr);
-        Ok(())
-    })
-    .unwrap();
+    fs.live_map()
+        .apply_change(|txn| {
+            txn.set_inode_attr(ino, &attr);
+            Ok(())
+        })
+        .unwrap();
 }
 
 pub fn attr(fs: &LiveFilesystem, ino: Ino) -> InodeAttr {
-    fs.tree.read_head_state(|view| view.expect_inode_attr(ino)).unwrap()
+    fs.live_map().read_head_state(|view| view.expect_inode_attr(ino)).unwrap()
 }
 
 pub fn extents(fs: &LiveFilesystem, ino: Ino) -> Vec<(u64, Extent)> {
@@ -145,7 +146,7 @@ pub fn extents(fs: &LiveFilesystem, ino: Ino) -> Vec<(u64, Extent)> {
         found.push((offset, Extent::decode(value).unwrap()));
         ControlFlow::Continue(())
     };
-    fs.tree.read_head_state(|view| view.scan(span.clone(), visit)).unwrap();
+    fs.live_map().read_head_state(|view| view.scan(span.clone(), visit)).unwrap();
     found
 }
 

@@ -9,23 +9,19 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use vellum_host::clock::current_time;
-use vellum_types::{Dentry, ExtentSource, FileKind, Ino, InodeAttr, MapKey};
+use vellum_types::{Dentry, FileKind, Ino, InodeAttr, MapKey};
 use vellum_volume::VolumeError;
 use vellum_volume::tree::compute_generation;
 use vellum_volume::tree::{DirEntry, StateReader};
 
-use super::rename::RenameFlags;
-use super::{NameInDir, add_link_count, check_is_dir, read_dir_attr, update_dir};
 use crate::attributes::{AttributeChanges, TimeChange};
 use crate::content::EXTENTS_MAX;
 use crate::content::extents::{PlacedExtent, visit_extents};
 use crate::error::{FsError, Result};
 use crate::fs::{InodeAttributes, LiveFilesystem, RequestCaller};
 use crate::history::view::LiveView;
+use crate::names::{NameInDir, RenameFlags, add_link_count, read_dir_attr, update_dir};
 use crate::tree::{LiveTransaction, MapReader};
-
-/// Nobody's wish decides over what is copied.
-const NOBODY: RequestCaller = RequestCaller { uid: 0, gid: 0, umask: 0 };
 
 /// An inode to be copied.
 struct OriginalInode {
@@ -65,7 +61,7 @@ impl LiveFilesystem {
         let _borrowing = self.retain_content(view)?;
         let hidden = new_hidden_name()?;
         let copied = self.copy_retained_tree(view, source, dir, &hidden).and_then(|node| {
-            let rename = |flags| self.rename(dir, &hidden, dir, name, flags);
+            let rename = |flags| self.names().rename(dir, &hidden, dir, name, flags);
             match rename(RenameFlags { exchange: true, ..RenameFlags::default() }) {
                 // Nothing is there.
                 Err(FsError::Posix(Errno::NOENT)) => {
@@ -76,12 +72,13 @@ impl LiveFilesystem {
         });
         match &copied {
             // The hidden name is now that of what was there before.
-            Ok((_, true)) => self.remove_tree(dir, &hidden)?,
+            Ok((_, true)) => self.names().remove_tree(dir, &hidden)?,
             Ok((_, false)) => {}
             // What failed says more than what could not be tidied up after it.
-            Err(_) => drop(self.remove_tree(dir, &hidden)),
+            Err(_) => drop(self.names().remove_tree(dir, &hidden)),
         }
-        self.getattr(copied?.0.ino)
+        let ino = copied?.0.ino;
+        Ok(InodeAttributes { ino, attr: self.live_map().inode_attr(ino)? })
     }
 
     /// The same while the view's content is borrowed ([`LiveFilesystem::retain_content`]).
@@ -96,41 +93,25 @@ impl LiveFilesystem {
         let attr = view.inode_attr(source)?;
         place.check_name_allowed(attr.kind)?;
         if attr.kind != FileKind::Dir {
-            return self.copy_inode(view, source, &place);
+            return TreeCopy::new(self, view).copy_inode(source, &place);
         }
-        if self.lookup_dentry(&place)?.is_some() {
-            return Err(Errno::EXIST.into());
-        }
+        self.names().check_name_free(&place)?;
         let under_way = new_hidden_name()?;
-        let copied = self.copy_dir(view, source, &NameInDir::new(dir, &under_way)?).and_then(|node| {
+        let copying = TreeCopy::new(self, view);
+        let copied = copying.copy_all(source, &NameInDir::new(dir, &under_way)?).and_then(|node| {
             let flags = RenameFlags { noreplace: true, ..RenameFlags::default() };
-            self.rename(dir, &under_way, dir, name, flags).map(|()| node)
+            self.names().rename(dir, &under_way, dir, name, flags).map(|()| node)
         });
         if copied.is_err() {
             // What failed says more than what could not be tidied up after it.
-            let _ = self.remove_tree(dir, &under_way);
+            let _ = self.names().remove_tree(dir, &under_way);
         }
-        self.getattr(copied?.ino)
+        let ino = copied?.ino;
+        Ok(InodeAttributes { ino, attr: self.live_map().inode_attr(ino)? })
     }
 
-    fn copy_dir(&self, view: &LiveView, source: Ino, place: &NameInDir<'_>) -> Result<InodeAttributes> {
-        let mut copying = TreeCopy { fs: self, view, linked: HashMap::new(), dirs: HashMap::new() };
-        let node = copying.copy_dir(source, place)?;
-        let mut waiting = vec![source];
-        while let Some(source) = waiting.pop() {
-            copying.copy_entries(source, &mut waiting)?;
-        }
-        copying.restore_dir_times()?;
-        Ok(node)
-    }
-
-    /// Copies one inode, a directory without its entries.
-    fn copy_inode(&self, view: &LiveView, source: Ino, place: &NameInDir<'_>) -> Result<InodeAttributes> {
-        self.copy_original_inode(view, &OriginalInode::read_inode(view, source)?, place, false)
-    }
-
-    /// The same to a name that must be free, in a worktree of one's own: with the number that it has there, if nothing
-    /// here has it, and with all its times.
+    /// Copies one inode to a name that must be free, in a worktree of one's own: with the number that it has there, if
+    /// nothing here has it, and with all its times.
     pub(crate) fn copy_inode_exactly(
         &self,
         view: &LiveView,
@@ -139,58 +120,78 @@ impl LiveFilesystem {
         name: &[u8],
     ) -> Result<InodeAttributes> {
         let original = OriginalInode::read_inode(view, source)?;
-        let made = self.copy_original_inode(view, &original, &NameInDir::new(dir, name)?, true)?;
-        self.apply_change(|txn| {
+        let copying = TreeCopy::new(self, view);
+        let made = copying.copy_original_inode(&original, &NameInDir::new(dir, name)?, true)?;
+        self.live_map().apply_change(|txn| {
             let mut attr = txn.expect_inode_attr(made.ino)?;
             (attr.ctime, attr.generation) = (original.attr.ctime, original.attr.generation);
             txn.set_inode_attr(made.ino, &attr);
             Ok(InodeAttributes { ino: made.ino, attr: Arc::new(attr) })
         })
     }
+}
+
+impl<'c> TreeCopy<'c> {
+    fn new(fs: &'c LiveFilesystem, view: &'c LiveView) -> Self {
+        Self { fs, view, linked: HashMap::new(), dirs: HashMap::new() }
+    }
+
+    /// Copies a directory with everything below it.
+    fn copy_all(mut self, source: Ino, place: &NameInDir<'_>) -> Result<InodeAttributes> {
+        let node = self.copy_dir(source, place)?;
+        let mut waiting = vec![source];
+        while let Some(source) = waiting.pop() {
+            self.copy_entries(source, &mut waiting)?;
+        }
+        self.restore_dir_times()?;
+        Ok(node)
+    }
+
+    /// Copies one inode, a directory without its entries.
+    fn copy_inode(&self, source: Ino, place: &NameInDir<'_>) -> Result<InodeAttributes> {
+        self.copy_original_inode(&OriginalInode::read_inode(self.view, source)?, place, false)
+    }
 
     fn copy_original_inode(
         &self,
-        view: &LiveView,
         original: &OriginalInode,
         place: &NameInDir<'_>,
         keeps_number: bool,
     ) -> Result<InodeAttributes> {
+        let names = self.fs.names();
         let number = |txn: &mut LiveTransaction<'_>, new: Ino| -> Result<Ino> {
             Ok(if keeps_number && txn.inode_attr(original.ino)?.is_none() { original.ino } else { new })
         };
-        check_is_dir(&*self.inode_attr(place.dir)?)?;
-        if self.lookup_dentry(place)?.is_some() {
-            return Err(Errno::EXIST.into());
-        }
+        names.check_name_free(place)?;
         if original.extents.len() < EXTENTS_MAX {
-            return self.with_reserved_number(|txn, ino| {
+            return names.with_reserved_number(|txn, ino| {
                 let ino = number(txn, ino)?;
-                self.put_extents(txn, ino, &original.extents);
+                self.share_extents(txn, ino, &original.extents);
                 original.put_named(txn, ino, place)
             });
         }
         // More than one transaction takes: it has no name until it is whole.
-        let node = self.with_reserved_number(|txn, ino| {
+        let node = names.with_reserved_number(|txn, ino| {
             let ino = number(txn, ino)?;
-            self.put_extents(txn, ino, &original.extents);
+            self.share_extents(txn, ino, &original.extents);
             original.put_nameless(txn, ino)
         })?;
-        let whole = self.copy_remaining_extents(view, original, node.ino);
+        let whole = self.copy_remaining_extents(original, node.ino);
         // The name comes last: until then nobody can see a file of which a part is missing, and a crash leaves an
         // orphan, which goes.
-        let linked = whole.and_then(|()| self.link(node.ino, place.dir, place.name));
+        let linked = whole.and_then(|()| names.link(node.ino, place.dir, place.name));
         if linked.is_err() {
-            self.remove_if_unused(node.ino)?;
+            self.fs.content().remove_if_unused(node.ino)?;
         }
         linked
     }
 
-    fn copy_remaining_extents(&self, view: &LiveView, original: &OriginalInode, ino: Ino) -> Result<()> {
+    fn copy_remaining_extents(&self, original: &OriginalInode, ino: Ino) -> Result<()> {
         let mut last = original.extents.last().copied();
         while let Some((start, extent)) = last {
-            let extents = read_extents_from(view, original.ino, start + extent.len)?;
-            self.apply_change(|txn| {
-                self.put_extents(txn, ino, &extents);
+            let extents = read_extents_from(self.view, original.ino, start + extent.len)?;
+            self.fs.live_map().apply_change(|txn| {
+                self.share_extents(txn, ino, &extents);
                 Ok(())
             })?;
             last = extents.last().copied();
@@ -198,19 +199,14 @@ impl LiveFilesystem {
         Ok(())
     }
 
-    fn put_extents(&self, txn: &mut LiveTransaction<'_>, ino: Ino, extents: &[PlacedExtent]) {
+    fn share_extents(&self, txn: &mut LiveTransaction<'_>, ino: Ino, extents: &[PlacedExtent]) {
         for (start, extent) in extents {
-            if let ExtentSource::WriteLog { segment, .. } = extent.source {
-                self.log.record_reuse(segment);
-            }
-            txn.set_key(MapKey::for_extent(ino, *start), &extent.encode());
+            self.fs.content().share_extent(txn, ino, *start, extent);
         }
     }
-}
 
-impl TreeCopy<'_> {
     fn copy_dir(&mut self, source: Ino, place: &NameInDir<'_>) -> Result<InodeAttributes> {
-        let node = self.fs.copy_inode(self.view, source, place)?;
+        let node = self.copy_inode(source, place)?;
         if self.dirs.insert(source, node.ino).is_some() {
             return Err(FsError::BadTree(format!("the directory {source} has two names")));
         }
@@ -226,9 +222,9 @@ impl TreeCopy<'_> {
                 self.copy_dir(ino, &place)?;
                 waiting.push(ino);
             } else if let Some(copy) = self.linked.get(&ino) {
-                self.fs.link(*copy, target, &name)?;
+                self.fs.names().link(*copy, target, &name)?;
             } else {
-                let node = self.fs.copy_inode(self.view, ino, &place)?;
+                let node = self.copy_inode(ino, &place)?;
                 if self.view.inode_attr(ino)?.nlink > 1 {
                     self.linked.insert(ino, node.ino);
                 }
@@ -243,10 +239,10 @@ impl TreeCopy<'_> {
             let attr = self.view.inode_attr(*source)?;
             let atime = Some(TimeChange::At(attr.atime));
             let mtime = Some(TimeChange::At(attr.mtime));
-            self.fs.setattr(
+            self.fs.attributes().setattr(
                 *target,
                 &AttributeChanges { atime, mtime, ..AttributeChanges::default() },
-                NOBODY,
+                RequestCaller::NOBODY,
             )?;
         }
         Ok(())

@@ -2,12 +2,7 @@
 //!
 //! Invariant: the record is above every number that was given out. The rest of a pool is not used if the process
 //! dies.
-//!
-//! Numbers are given out one after the other, here or where a tree was made, so that tables by number get by with a
-//! hash that is one multiplication: [`NumberMap`].
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,36 +10,9 @@ use parking_lot::Mutex;
 use vellum_types::value::SuperBlock;
 use vellum_types::{Ino, MapKey};
 
+use super::LiveNames;
 use crate::error::Result;
-use crate::fs::LiveFilesystem;
 use crate::tree::MapReader;
-
-/// A table by numbers that this process gives out: inode numbers, file handles.
-pub(crate) type NumberMap<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
-
-/// Spreads numbers: 2^64 over the golden ratio.
-const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
-
-/// The hash of one number: a multiplication.
-#[derive(Debug, Default)]
-pub(crate) struct NumberHasher(u64);
-
-impl Hasher for NumberHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        // A folded product: tables take a place from its low bits and a tag from its high ones, and all of them depend
-        // on all of the number, so that numbers with equal low bits do not meet.
-        let product = u128::from(self.0 ^ number) * u128::from(SPREAD);
-        self.0 = (product as u64) ^ ((product >> 64) as u64);
-    }
-}
 
 /// Numbers that are taken from the record at once: one transaction more for so many files.
 const POOL: u64 = 4096;
@@ -79,7 +47,7 @@ impl InodeNumberPool {
     }
 }
 
-impl LiveFilesystem {
+impl LiveNames {
     /// A number that no inode has. Not to be called in a transaction.
     pub(crate) fn reserve_inode_number(&self) -> Result<ReservedInodeNumber> {
         loop {
@@ -98,8 +66,8 @@ impl LiveFilesystem {
 
     fn refill_number_pool(&self, era: u64) -> Result<()> {
         // The base's node is fetched here, not within the transaction.
-        self.tree.read_head_state(|view| view.read_super_block())?;
-        let reserved = self.apply_change(|txn| {
+        self.map.read_head_state(|view| view.read_super_block())?;
+        let reserved = self.map.apply_change(|txn| {
             let Ino(first) = txn.read_super_block()?.next_ino;
             let next = first.saturating_add(POOL);
             txn.set_key(MapKey::for_attr(Ino::SUPER), &SuperBlock { next_ino: Ino(next) }.encode());
