@@ -127,6 +127,9 @@ SEEDS = {
              tree_step(1, 0, 1, b"") + tree_step(3, 1, 2, b"a") + tree_step(2, 2, 2, b"b")
              + bytes([0xC0]) + bytestr(key(2, 0)) + bytestr(attr(1, 0, 0))],
     "stat_cache": [statcache()],
+    # Without the checksum, which the target adds.
+    "absent_paths": [b"VLMABSNT" + u32(1) + varint(3) + varint(0) + bytestr(b"docs") + varint(0) + bytestr(b"src/a")
+                     + varint(4) + bytestr(b"b/c")],
     "sync_archive": [
         b"VLMPAIRS" + u32(1) + bytes(32) + varint(3)
         + bytestr(b"d") + bytes([1, 8]) + varint(0o755) + bytes(5) + bytestr(b"f") + bytes([0, 7]) + agreed(5) + agreed(5)

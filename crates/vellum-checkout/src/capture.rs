@@ -22,17 +22,18 @@ use vellum_host::ProgressMeter;
 use vellum_types::{Ino, MapKey};
 use vellum_volume::{FsTree, SnapshotStatistics};
 
+use crate::absent::{AbsentNames, AbsentPaths, ShadowedDirs};
 use crate::error::{CheckoutProblem, Result};
-use crate::scan::{OpenTreeDirs, ScanEntryId, ScanEntryRef, ScanTree};
+use crate::scan::{OpenTreeDirs, ScanDir, ScanEntryId, ScanEntryRef, ScanTree};
 use crate::statcache::RecordedEntry;
 
 pub use content::{ChunkSink, RecordedContent};
+pub(crate) use number::InodeNumbers;
 pub use sink::{ChangeSink, LayerSink, TreeSink};
 
 use content::ContentReader;
 use inode::{InodeOutcome, InodeReader, UnreadablePolicy};
 use jobs::CaptureJob;
-use number::InodeNumbers;
 use unseen::{DirEntryName, UnexaminedEntries, UnscannedLinkNames};
 use vellum_host::beneath::HeldDir;
 use vellum_host::metadata::FileStat;
@@ -57,8 +58,10 @@ pub struct CaptureRequest<'a> {
     pub base: Option<&'a FsTree>,
     /// The first inode number that is given out if there is no base.
     pub first_number: Ino,
-    /// Inodes of the base that are read though they did not change: the store has lost their content.
-    pub renewed: &'a BTreeSet<Ino>,
+    /// What is absent of the base on purpose: it stays as the base has it.
+    pub(crate) absent: &'a AbsentNames,
+    /// Files that are read though they did not change.
+    pub forced: ForcedReads<'a>,
     /// The base's statistics.
     pub statistics: SnapshotStatistics,
     /// Whether only some paths were scanned.
@@ -69,9 +72,33 @@ pub struct CaptureRequest<'a> {
     pub meter: &'a ProgressMeter,
 }
 
+/// Which files are read even if their attributes say that they did not change.
+#[derive(Debug, Clone, Copy)]
+pub enum ForcedReads<'a> {
+    /// These inodes of the base: the store has lost their content.
+    Listed(&'a BTreeSet<Ino>),
+    /// Those at and below these paths: what is about to be removed must be what the base has.
+    Below(&'a AbsentPaths),
+    /// All of them.
+    All,
+}
+
+impl ForcedReads<'_> {
+    fn includes(&self, entry: &ScanEntryRef<'_>, ino: Ino) -> bool {
+        match self {
+            Self::Listed(inodes) => inodes.contains(&ino),
+            Self::Below(paths) => paths.find_covering(&entry.path()).is_some(),
+            Self::All => true,
+        }
+    }
+}
+
 /// What was captured.
 pub struct CaptureResult {
     numbers: InodeNumbers,
+    shadowed: ShadowedDirs,
+    /// Directories that are gone, but for what is absent in them.
+    kept: HashSet<Ino>,
     later: HashMap<ScanEntryId, Option<FileStat>>,
     /// Inodes that could not be read or kept changing.
     unknown: HashSet<Ino>,
@@ -110,16 +137,17 @@ impl CaptureRequest<'_> {
         chunks: ChunkSink<'_>,
         changes: &mut (dyn ChangeSink + Send),
     ) -> Result<CaptureResult> {
-        let numbers = InodeNumbers::assign_numbers(self.tree, self.base, self.first_number, self.partial)?;
+        let numbers = InodeNumbers::assign_numbers(self)?;
+        let shadowed = ShadowedDirs::find_shadowed(self.absent, self.tree, self.base, &numbers)?;
         // The order matters: removed inodes are found only when all numbers in use are known, and the names
         // that the scan did not see are looked up only for the inodes that have a job.
-        let gaps = UnexaminedEntries::from_scan(self.tree);
+        let gaps = UnexaminedEntries::from_scan(self.tree, self.absent, &shadowed);
         let plan = jobs::plan_capture_jobs(self, &numbers, &gaps)?;
         let unseen = match self.base {
             // A complete scan of everything has seen all names of each file, so the walk over the whole base
             // is not needed.
-            Some(base) if self.partial || !self.tree.is_complete() => {
-                UnscannedLinkNames::find_unscanned(self.tree, base, &numbers, &gaps, &plan.jobs)?
+            Some(base) if self.has_unseen_names() => {
+                UnscannedLinkNames::find_unscanned(self.tree, base, &numbers, &gaps, &plan)?
             }
             _ => UnscannedLinkNames::default(),
         };
@@ -130,6 +158,7 @@ impl CaptureRequest<'_> {
             base: self.base,
             numbers: &numbers,
             gaps: &gaps,
+            kept: &plan.kept,
             unseen: &unseen,
             dirs: OpenTreeDirs::new(self.tree, self.root),
             content: ContentReader { chunker: self.chunker, sink: chunks, meter: self.meter },
@@ -160,8 +189,22 @@ impl CaptureRequest<'_> {
             self.meter.add_progress(batch.len() as u64, 0);
         }
         sum.emit_outcomes(done, changes)?;
-        Ok(sum.into_result(numbers, self.tree))
+        drop(reader);
+        let kept = plan.kept;
+        Ok(sum.into_result(CapturedNames { numbers, shadowed, kept }, self.tree))
     }
+
+    /// Whether files may have names that the scan did not look at, or that are absent.
+    fn has_unseen_names(&self) -> bool {
+        self.partial || !self.tree.is_complete() || !self.absent.is_empty()
+    }
+}
+
+/// Which inode is where.
+struct CapturedNames {
+    numbers: InodeNumbers,
+    shadowed: ShadowedDirs,
+    kept: HashSet<Ino>,
 }
 
 /// What the jobs came to, so far.
@@ -199,7 +242,8 @@ impl CaptureTotals {
         Ok(())
     }
 
-    fn into_result(mut self, numbers: InodeNumbers, tree: &ScanTree) -> CaptureResult {
+    fn into_result(mut self, names: CapturedNames, tree: &ScanTree) -> CaptureResult {
+        let CapturedNames { numbers, shadowed, kept } = names;
         self.problems.extend(tree.problems().iter().map(CheckoutProblem::from));
         self.problems.sort_by(|a, b| a.path.cmp(&b.path));
         let was_racy = numbers.was_racy;
@@ -209,7 +253,7 @@ impl CaptureTotals {
             .filter(|(_, stat)| stat.is_none())
             .map(|(id, _)| numbers.number_of_entry(*id))
             .collect();
-        CaptureResult { numbers, later, unknown, statistics, problems, corrections, was_racy }
+        CaptureResult { numbers, shadowed, kept, later, unknown, statistics, problems, corrections, was_racy }
     }
 }
 
@@ -218,6 +262,30 @@ impl CaptureResult {
     #[must_use]
     pub fn number_of_entry(&self, id: ScanEntryId) -> Ino {
         self.numbers.number_of_entry(id)
+    }
+
+    /// The inode number of a directory.
+    #[must_use]
+    pub fn number_of_dir(&self, dir: &ScanDir<'_>) -> Ino {
+        self.numbers.number_of_dir(dir)
+    }
+
+    /// Whether an entry is the only name of its file, or the first of several.
+    #[must_use]
+    pub fn is_first_name(&self, id: ScanEntryId) -> bool {
+        self.numbers.links_of_inode(self.number_of_entry(id)).is_none_or(|links| links.first == id)
+    }
+
+    /// Whether a directory stands in the place of an absent one, or below such a place: what is not in it is absent.
+    #[must_use]
+    pub fn is_shadowed_dir(&self, ino: Ino) -> bool {
+        self.shadowed.contains(ino)
+    }
+
+    /// Whether a directory is gone, but for what is absent in it.
+    #[must_use]
+    pub fn is_kept_dir(&self, ino: Ino) -> bool {
+        self.kept.contains(&ino)
     }
 
     /// What the stat cache is to remember of an entry; nothing of one that could not be read or kept changing. Of a
@@ -240,6 +308,8 @@ impl CaptureResult {
 /// Which jobs there are, in the order of inode numbers.
 pub(crate) struct CapturePlan {
     jobs: Vec<CaptureJob>,
+    /// Directories that are gone, but for what is absent in them.
+    kept: HashSet<Ino>,
 }
 
 impl CapturePlan {

@@ -6,6 +6,7 @@ use vellum_host::error_chain::format_error_chain;
 use vellum_types::ErrorKind;
 use vellum_volume::VolumeError;
 
+use crate::absent::AbsentListError;
 use crate::statcache::StatCacheError;
 
 /// Result of an operation on a worktree.
@@ -50,6 +51,36 @@ pub enum CheckoutError {
          the state of another volume, or it cannot be read", .0.join(", ")
     )]
     InTheWay(Vec<String>),
+    /// The list of absent paths cannot be read or written.
+    #[error("the list of absent paths, {path}, cannot be used: {source}")]
+    AbsentList {
+        /// The file of the list, escaped.
+        path: String,
+        /// Why not.
+        source: AbsentListError,
+    },
+    /// Something needs files that are absent.
+    #[error("cannot {action}: '{path}' is absent from this partial checkout")]
+    Absent {
+        /// What was tried, a verb with its object.
+        action: &'static str,
+        /// A path that is absent, escaped.
+        path: String,
+    },
+    /// What is absent would have to be recorded, and no snapshot that can be read holds it.
+    #[error(
+        "no snapshot can be made of this partial checkout: what is absent is taken from the last snapshot, and {0}"
+    )]
+    AbsentNowhere(&'static str),
+    /// Files are not to be removed, because the store does not have all of them.
+    #[error("the store has lost a part of the last snapshot, which the directory may have")]
+    LostSnapshot,
+    /// A directory that leads to absent paths is elsewhere.
+    #[error("the directory '{0}' was moved since the last snapshot, and what is absent in it with it")]
+    Moved(String),
+    /// The directory is a mixture of two snapshots.
+    #[error("a restore of {0} was interrupted, and has to be finished first")]
+    Interrupted(String),
     /// The directory for a new worktree or an export holds something.
     #[error("the directory {0} is not empty")]
     NotEmpty(String),
@@ -73,7 +104,13 @@ impl CheckoutError {
             Self::StatCache(_) => ErrorKind::Io,
             Self::Path { source, .. } => ErrorKind::from_io_error(source),
             Self::NoSuchPath { .. } | Self::ParentGone(_) => ErrorKind::NotFound,
-            Self::InTheWay(_) | Self::NotEmpty(_) => ErrorKind::Conflict,
+            Self::InTheWay(_)
+            | Self::NotEmpty(_)
+            | Self::Absent { .. }
+            | Self::Moved(_)
+            | Self::Interrupted(_) => ErrorKind::Conflict,
+            Self::AbsentList { .. } | Self::LostSnapshot => ErrorKind::Corrupt,
+            Self::AbsentNowhere(_) => ErrorKind::NotFound,
             Self::Engine { .. } => ErrorKind::Unsupported,
         }
     }

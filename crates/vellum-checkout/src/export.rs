@@ -10,7 +10,7 @@ use vellum_volume::{FsTree, Volume};
 use crate::error::{CheckoutProblem, Result};
 use crate::fork::create_empty_dir;
 use crate::materialize::MaterializeRequest;
-use crate::plan::{FileWrite, PlanInput, PlanSteps, TargetEntry};
+use crate::plan::{FileWrite, PlanInput, PlanSteps, TargetEntry, WantedPart};
 
 /// Writes what is at `ino` into `dest`: a directory's entries into an empty directory, which is made if need be;
 /// anything else under its own name into a directory that is there. Gives what could not be done.
@@ -24,7 +24,8 @@ pub fn export_tree(
     let attr = tree.expect_inode_attr(ino)?;
     let (base, root, steps) = if attr.kind == FileKind::Dir {
         let root = HeldDir::open_root(&create_empty_dir(dest)?)?;
-        let planner = PlanInput { target: tree, now: None, paths: &[], base: ino, elsewhere: true };
+        let part = WantedPart::Everything;
+        let planner = PlanInput { target: tree, now: None, paths: &[], base: ino, elsewhere: true, part };
         (ino, root, planner.build_plan()?)
     } else {
         let place = TargetEntry { dir: attr.parent, name: attr.name, ino, kind: attr.kind };

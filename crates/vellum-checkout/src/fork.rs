@@ -15,7 +15,7 @@ use vellum_volume::state::STATE_DIR;
 
 use crate::error::{CheckoutError, CheckoutProblem, Result};
 use crate::materialize::{CloneSource, ForkEngine, MaterializeRequest};
-use crate::plan::{CurrentDir, PlanInput};
+use crate::plan::{CurrentDir, PlanInput, WantedPart};
 use crate::restore::RestoreRequest;
 use crate::scan::OpenTreeDirs;
 use crate::worktree::CheckoutWorktree;
@@ -76,6 +76,7 @@ impl CheckoutWorktree {
             paths: &[],
             base: Ino::ROOT,
             elsewhere: true,
+            part: WantedPart::Everything,
         }
         .build_plan()?;
         let clones = CloneSource { tree: &looked.tree, dirs: OpenTreeDirs::new(&looked.tree, &self.root) };
@@ -134,7 +135,12 @@ impl CheckoutWorktree {
                 self.probe_reflink(&to)?;
             }
             let fork = Self::from_volume(self.volume.fork_into(&state, &request.name)?)?;
-            let restore = RestoreRequest { target: request.from.clone(), paths: Vec::new(), discard: false };
+            let restore = RestoreRequest {
+                target: request.from.clone(),
+                paths: Vec::new(),
+                only: Vec::new(),
+                discard: false,
+            };
             // The journal is written before the first file. From here on a killed fork is recognised by it
             // and completed as a restore.
             fork.begin_restore(&restore, None)?;
@@ -219,7 +225,8 @@ fn create_fork_dir(to: &Path) -> Result<PathBuf> {
 }
 
 fn finish_fork(fork: &CheckoutWorktree, request: &ForkRequest, meter: &ProgressMeter) -> Result<ForkReport> {
-    let restore = RestoreRequest { target: request.from.clone(), paths: Vec::new(), discard: false };
+    let restore =
+        RestoreRequest { target: request.from.clone(), paths: Vec::new(), only: Vec::new(), discard: false };
     // The journal of the fork makes this a restore that was interrupted: what is already there and equal is
     // kept.
     let plan = fork.plan_restore(&restore, meter)?;

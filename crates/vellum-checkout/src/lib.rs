@@ -5,6 +5,7 @@
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests make the trees that the code works on"))]
 
+mod absent;
 pub mod capture;
 mod error;
 mod export;
@@ -18,6 +19,9 @@ pub mod scan;
 pub mod statcache;
 mod worktree;
 
+pub use absent::{
+    AbsentContent, AbsentListError, AbsentPaths, AbsentSummary, EvictReport, HydrateReport, read_absent_paths,
+};
 pub use error::{CheckoutError, CheckoutProblem, Result};
 pub use export::export_tree;
 pub use fork::{ForkReport, ForkRequest};

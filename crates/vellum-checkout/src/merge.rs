@@ -8,7 +8,7 @@ use vellum_types::SnapshotId;
 use vellum_volume::SnapshotOrigin;
 use vellum_volume::history::HistoryEntry;
 
-use crate::error::Result;
+use crate::error::{CheckoutError, Result};
 use crate::restore::{RestoreReport, RestoreRequest};
 use crate::worktree::{CheckoutSnapshotRequest, CheckoutWorktree, SnapshotReport};
 
@@ -38,8 +38,21 @@ impl CheckoutWorktree {
 
     /// An error if the directory cannot be brought to a snapshot; changes nothing.
     pub fn check_reachable(&self, target: &HistoryEntry, meter: &ProgressMeter) -> Result<()> {
-        let request = RestoreRequest { target: target.clone(), paths: Vec::new(), discard: false };
+        let request =
+            RestoreRequest { target: target.clone(), paths: Vec::new(), only: Vec::new(), discard: false };
         self.plan_restore(&request, meter).map(drop)
+    }
+
+    /// An error if one of these paths, about which somebody has to decide, is absent.
+    pub fn check_present<'p>(&self, mut paths: impl Iterator<Item = &'p [u8]>) -> Result<()> {
+        let absent = self.read_absent_paths()?;
+        match paths.find(|path| absent.is_concerned(path)) {
+            None => Ok(()),
+            Some(path) => Err(CheckoutError::Absent {
+                action: "merge, since the sides are in conflict",
+                path: vellum_host::escape::format_path(path),
+            }),
+        }
     }
 
     /// Records the directory as a snapshot that descends from both sides of a merge.

@@ -4,6 +4,8 @@
 //! scanned, whose files are known as inodes of another state. Where both have the same inode and nothing below it
 //! differs, the walk does not go down.
 //!
+//! In a partial checkout, a part of the target is left out ([`WantedPart`]).
+//!
 //! Invariant: a plan changes nothing, and names every file that its execution writes, changes or removes.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -14,9 +16,10 @@ use vellum_volume::diff::{StateComparison, compare_inodes, is_path_within};
 use vellum_volume::tree::InodeRecord;
 use vellum_volume::{FsTree, VolumeError};
 
+use crate::absent::AbsentPaths;
 use crate::capture::CaptureResult;
 use crate::error::Result;
-use crate::scan::{STATE_DIR, ScanDir, ScanDirIndex, ScanEntryId, ScanEntryRef, ScanTree};
+use crate::scan::{RULES_FILE, STATE_DIR, ScanDir, ScanDirIndex, ScanEntryId, ScanEntryRef, ScanTree};
 
 /// An entry of the target: its directory there, its name, its inode.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,6 +75,12 @@ pub struct PlanSteps {
     pub metas: Vec<(TargetEntry, ScanEntryId)>,
     /// Directories that get their metadata at the end, since what is done in them changes their times.
     pub dirs: BTreeSet<Ino>,
+    /// Paths of the target that are left out; of those that were absent before, only if single paths are restored.
+    pub left_out: Vec<Vec<u8>>,
+    /// Paths on the list of absent ones at which a file is now, and stays or is replaced.
+    pub found: Vec<Vec<u8>>,
+    /// Paths at which nothing is made, since something else is in the place of a directory.
+    pub blocked: Vec<Vec<u8>>,
 }
 
 impl PlanSteps {
@@ -99,6 +108,64 @@ pub struct PlanInput<'a> {
     pub base: Ino,
     /// Everything is to be made in another place, which is empty: what is scanned is a source of content only.
     pub elsewhere: bool,
+    /// Which part of the target is to be there.
+    pub part: WantedPart<'a>,
+}
+
+/// Which part of a target is to be in the directory.
+#[derive(Debug, Clone, Copy)]
+pub enum WantedPart<'a> {
+    /// All of it.
+    Everything,
+    /// What is not absent, and what is there though it is on the list.
+    Present(&'a AbsentPaths),
+    /// These paths, with the directories on the way to them and the ignore files in these.
+    Only {
+        /// The paths.
+        paths: &'a [Vec<u8>],
+        /// What was absent so far.
+        absent: &'a AbsentPaths,
+    },
+    /// What is missing of these paths. Nothing that is there is changed.
+    Missing {
+        /// The paths.
+        wanted: &'a AbsentPaths,
+        /// A name in the directory, by directory of the target, of each file that has one there.
+        links: &'a HashMap<Ino, (Ino, Vec<u8>)>,
+    },
+}
+
+impl WantedPart<'_> {
+    /// Whether an entry of the target, in a directory that is not left out, is.
+    fn leaves_out(&self, path: &[u8], name: &[u8], is_there: bool) -> bool {
+        match self {
+            Self::Everything => false,
+            Self::Present(absent) => !is_there && absent.find_covering(path).is_some(),
+            Self::Only { paths, .. } => {
+                let is_wanted =
+                    |wanted: &Vec<u8>| is_path_within(path, wanted) || is_path_within(wanted, path);
+                name != RULES_FILE && !paths.iter().any(is_wanted)
+            }
+            Self::Missing { wanted, .. } => !wanted.is_concerned(path),
+        }
+    }
+
+    /// Whether a directory is gone into though nothing in it differs from the target: something absent may be to be made
+    /// there, or something present to be left out.
+    fn visits_unchanged_dir(&self, path: &[u8], is_restoring_paths: bool) -> bool {
+        match self {
+            Self::Everything => false,
+            Self::Present(absent) => is_restoring_paths && absent.is_concerned(path),
+            Self::Only { paths, absent } => {
+                paths.iter().any(|wanted| is_path_within(wanted, path)) || absent.is_concerned(path)
+            }
+            Self::Missing { .. } => true,
+        }
+    }
+
+    fn is_missing_only(&self) -> bool {
+        matches!(self, Self::Missing { .. })
+    }
 }
 
 /// A directory as it is.
@@ -124,7 +191,12 @@ impl PlanInput<'_> {
             stack: Vec::new(),
             path: Vec::new(),
             settles: false,
+            visits: false,
         };
+        if let WantedPart::Missing { links, .. } = self.part {
+            let leaders = links.iter().map(|(ino, (dir, name))| (*ino, (*dir, name.clone(), None)));
+            work.leaders.extend(leaders);
+        }
         let root = self.now.as_ref().map(|_| ScanDirIndex::ROOT);
         work.stack.push(PlanTask { dir: self.base, place: (Ino::SUPER, Vec::new()), now: root, above: 0 });
         while let Some(task) = work.stack.pop() {
@@ -206,38 +278,76 @@ struct PlanBuilder<'a> {
     /// Whether the directory at hand gets its metadata at the end, if anything is done in it: not one that only lies
     /// on the way to the selected paths and is there already.
     settles: bool,
+    /// Whether the directory that is the entry at hand is gone into though nothing in it differs.
+    visits: bool,
 }
 
 impl<'a> PlanBuilder<'a> {
     fn plan_dir(&mut self, task: &PlanTask, here: &[u8]) -> Result<()> {
         let target = self.planner.target.read_inode(task.dir)?;
         self.check_dir(task, here, &target)?;
-        self.settles = self.is_selected(here) || self.steps.dirs.contains(&task.dir);
         let view = self.current_dir(task.now);
+        let differs = match view.filter(|_| !self.planner.elsewhere) {
+            Some(view) => self.differs_as_dir(&target, &view)?,
+            None => true,
+        };
+        let part = self.planner.part;
+        self.settles = self.steps.dirs.contains(&task.dir)
+            || if part.is_missing_only() { !differs } else { self.is_selected(here) };
         let first_child = self.stack.len();
-        if let Some(view) = view.filter(|_| !self.planner.elsewhere) {
+        if let Some(view) = view.filter(|_| !self.planner.elsewhere && !part.is_missing_only()) {
             self.plan_surplus_deletes(&view, &target, task)?;
         }
         let mut path = here.to_vec();
         for (name, dentry) in &target.entries {
             path.truncate(here.len());
             push_path_name(&mut path, name);
-            let Some(part) = self.selected_part(&path) else { continue };
+            let Some(selected) = self.selected_part(&path) else { continue };
             let there = view.and_then(|view| view.find_entry(name));
+            if part.leaves_out(&path, name, there.is_some()) {
+                self.plan_left_out(path.clone(), there.as_ref(), task.dir);
+                continue;
+            }
+            if let (WantedPart::Present(absent), Some(there)) = (part, &there)
+                && there.kind() != FileKind::Dir
+                && absent.contains(&path)
+            {
+                self.steps.found.push(path.clone());
+            }
+            self.visits = part.visits_unchanged_dir(&path, !self.planner.paths.is_empty());
             let place = TargetEntry { dir: task.dir, name: name.clone(), ino: dentry.ino, kind: dentry.kind };
-            self.plan_entry(place, there, here.len(), part)?;
+            self.plan_entry(place, there, here.len(), selected)?;
         }
         // The stack gives back its last entry first; reversed, the children are planned in the order of their
         // names.
         self.stack.get_mut(first_child..).unwrap_or_default().reverse();
-        let differs = match view.filter(|_| !self.planner.elsewhere) {
-            Some(view) => self.differs_as_dir(&target, &view)?,
-            None => true,
+        let is_settled = match part {
+            // Whoever made it in the place of an absent one did not say what it should be like.
+            WantedPart::Missing { wanted, .. } => wanted.find_covering(here).is_some(),
+            WantedPart::Everything | WantedPart::Present(_) | WantedPart::Only { .. } => {
+                differs && self.is_selected(here)
+            }
         };
-        if differs && self.is_selected(here) {
+        if is_settled {
             self.steps.dirs.insert(task.dir);
         }
         Ok(())
+    }
+
+    /// An entry of the target that is not to be there: what is, goes.
+    fn plan_left_out(&mut self, path: Vec<u8>, there: Option<&ScanEntryRef<'_>>, dir: Ino) {
+        let is_list_new = match self.planner.part {
+            WantedPart::Only { .. } => true,
+            WantedPart::Everything | WantedPart::Missing { .. } => return,
+            WantedPart::Present(_) => !self.planner.paths.is_empty(),
+        };
+        if let Some(there) = there {
+            self.plan_delete(there);
+            self.mark_dir_changed(dir);
+        }
+        if is_list_new {
+            self.steps.left_out.push(path);
+        }
     }
 
     /// Refuses a tree that a worktree cannot have made: writing finds directories by what their inodes say of where
@@ -325,6 +435,14 @@ impl<'a> PlanBuilder<'a> {
     ) -> Result<()> {
         let elsewhere = self.planner.elsewhere;
         let same_kind = there.filter(|there| there.kind() == place.kind);
+        if let Some(there) = there.filter(|_| self.planner.part.is_missing_only())
+            && !self.is_same_dir(&place, &there)
+        {
+            if place.kind == FileKind::Dir {
+                self.steps.blocked.push(there.path());
+            }
+            return Ok(());
+        }
         // `rename` replaces neither a directory by a file nor a file by a directory (EISDIR, ENOTDIR), so an
         // entry of another kind is removed first.
         if let (Some(there), None, false) = (there, same_kind, elsewhere) {
@@ -348,10 +466,18 @@ impl<'a> PlanBuilder<'a> {
         }
     }
 
+    fn is_same_dir(&self, place: &TargetEntry, there: &ScanEntryRef<'_>) -> bool {
+        let number = self.planner.now.as_ref().map(|now| now.captured.number_of_entry(there.id()));
+        place.kind == FileKind::Dir && there.kind() == FileKind::Dir && number == Some(place.ino)
+    }
+
     fn can_skip_dir(&self, place: &TargetEntry, there: Option<&ScanEntryRef<'_>>) -> bool {
         let (Some(above), Some(there), Some(now)) = (&self.skip, there, &self.planner.now) else {
             return false;
         };
+        if self.visits {
+            return false;
+        }
         // Equal inode numbers are not enough: something below the directory may differ.
         now.captured.number_of_entry(there.id()) == place.ino && !above.contains(&place.ino)
     }

@@ -8,19 +8,22 @@ mod journal;
 mod unsaved;
 
 use vellum_host::ProgressMeter;
+use vellum_host::escape::format_path;
 use vellum_types::{Ino, SnapshotId};
 use vellum_volume::history::HistoryEntry;
 use vellum_volume::tree::PathBudget;
 use vellum_volume::{FsTree, SnapshotOrigin, VolumeError};
 
+use crate::absent::AbsentChange;
 use crate::error::{CheckoutError, CheckoutProblem, Result};
 use crate::materialize::{CloneSource, MaterializeReport, MaterializeRequest};
-use crate::plan::{CurrentDir, PlanInput, PlanSteps};
+use crate::plan::{CurrentDir, PlanInput, PlanSteps, WantedPart};
 use crate::scan::{OpenTreeDirs, ScanEntryId};
 use crate::worktree::{CapturedDirectory, CheckoutSnapshotRequest, CheckoutWorktree};
 
 pub use journal::InterruptedRestore;
 
+pub(crate) use unsaved::collect_changed_inodes;
 use unsaved::{SnapshottedState, UnsavedSearch};
 use vellum_host::beneath::{HeldDir, remove_temp_entries};
 
@@ -31,6 +34,8 @@ pub struct RestoreRequest {
     pub target: HistoryEntry,
     /// Only these paths, relative to the root; empty: everything.
     pub paths: Vec<Vec<u8>>,
+    /// The paths that are to be in the directory, all others being absent; empty: those that are not absent already.
+    pub only: Vec<Vec<u8>>,
     /// Lose what no snapshot holds.
     pub discard: bool,
 }
@@ -151,14 +156,19 @@ impl CheckoutWorktree {
             return Err(self.no_such_path_error(missing, Some(&request.target)));
         }
         let now = CurrentDir { tree: &looked.tree, captured: &looked.captured, state: &looked.state };
-        let planner = PlanInput {
-            target: &target,
-            now: Some(now),
-            paths: &request.paths,
-            base: Ino::ROOT,
-            elsewhere: false,
+        let place = format!("snapshot {}", self.volume.short_id(&request.target.id)?);
+        request.only.iter().try_for_each(|path| target.find_path(path, &place).map(drop))?;
+        let part = match request.only.as_slice() {
+            [] => WantedPart::Present(&looked.absent),
+            paths => WantedPart::Only { paths, absent: &looked.absent },
         };
+        let paths = &request.paths;
+        let planner =
+            PlanInput { target: &target, now: Some(now), paths, base: Ino::ROOT, elsewhere: false, part };
         let mut work = planner.build_plan()?;
+        if let Some(path) = work.left_out.first().filter(|_| !request.paths.is_empty()) {
+            return Err(CheckoutError::Absent { action: "restore it", path: format_path(path) });
+        }
         let known = self.load_snapshotted_state()?;
         let found = UnsavedSearch { root: &self.root, target: &target, looked: &looked, known: &known }
             .find_unsaved(&work)?;
@@ -174,7 +184,8 @@ impl CheckoutWorktree {
 
     /// Carries out a plan. The caller holds the lock since before it was drawn.
     pub fn execute_restore(&self, plan: RestorePlan, meter: &ProgressMeter) -> Result<RestoreReport> {
-        let RestorePlan { request, unsaved, target, looked, work, .. } = plan;
+        let RestorePlan { request, unsaved, target, looked, mut work, .. } = plan;
+        let left_out = std::mem::take(&mut work.left_out);
         let interrupted = self.find_interrupted_restore()?;
         // If nothing is unsaved, the safety snapshot of an interrupted run is still the one that undoes the
         // restore.
@@ -186,6 +197,11 @@ impl CheckoutWorktree {
         if interrupted.is_some() {
             remove_stale_temp_files(&looked, &self.root)?;
         }
+        let absent = self.begin_absent_change(AbsentChange {
+            left_out,
+            found: std::mem::take(&mut work.found),
+            only: if request.paths.is_empty() { request.only.clone() } else { Vec::new() },
+        })?;
         // The journal is written after the safety snapshot and before the first change, so a run that is
         // killed at any moment can be completed or undone.
         self.begin_restore(&request, safety)?;
@@ -206,6 +222,7 @@ impl CheckoutWorktree {
         if request.paths.is_empty() {
             self.volume.set_head(request.target.id)?;
             self.write_restored_stat_cache(&request.target, &target, &done.problems);
+            self.end_absent_change(absent)?;
         }
         // If the process is killed before this, the next restore finds the journal, plans again, and has
         // nothing left to do.
@@ -244,14 +261,14 @@ impl CheckoutWorktree {
             .problems
             .iter()
             .filter(|problem| unsaved.contains(&problem.path))
-            .map(|problem| vellum_host::escape::format_path(&problem.path))
+            .map(|problem| format_path(&problem.path))
             .collect();
         if lost.is_empty() { Ok(outcome.id) } else { Err(CheckoutError::InTheWay(lost)) }
     }
 }
 
 /// Removes the temporary files of the run that was interrupted.
-fn remove_stale_temp_files(looked: &CapturedDirectory, root: &HeldDir) -> Result<()> {
+pub(crate) fn remove_stale_temp_files(looked: &CapturedDirectory, root: &HeldDir) -> Result<()> {
     let dirs = OpenTreeDirs::new(&looked.tree, root);
     // A scan counts temporary files among the ignored entries, so only directories with ignored entries can
     // hold some.

@@ -12,6 +12,7 @@ mod stamp;
 mod write;
 
 pub use load::{CachedDir, CachedEntry, StatCache, StatCacheError};
+pub(crate) use merge::copy_stat_cache;
 pub use merge::{NewStatCache, RecordedEntry, write_stat_cache};
 pub use stamp::FilesystemTime;
 pub use write::{NewStatCacheEntry, StatCacheBlockId, StatCacheWriter};

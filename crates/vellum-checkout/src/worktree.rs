@@ -1,6 +1,8 @@
 //! A checked-out worktree: its snapshots, and what changed since.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+mod stat_cache;
+
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,11 +10,10 @@ use std::time::Duration;
 use vellum_chunker::Chunker;
 use vellum_host::ProgressMeter;
 use vellum_host::beneath::{HeldDir, raise_open_files_limit};
-use vellum_host::metadata::{FileStat, MetadataCaller};
 use vellum_host::process::host_name;
 use vellum_host::process::user_name;
 use vellum_map::{MapRoot, apply_changes};
-use vellum_types::{FileKind, Ino, InodeAttr, SnapshotId, UnixTime};
+use vellum_types::{Ino, SnapshotId, UnixTime};
 use vellum_volume::diff::{FileChange, StateComparison, is_path_within};
 use vellum_volume::history::{AncestorWalk, HistoryEntry};
 use vellum_volume::lost::LostContent;
@@ -22,17 +23,18 @@ use vellum_volume::{
     FsTree, SnapshotOrigin, SnapshotRecord, SnapshotStatistics, StateDir, Volume, WriteSession,
 };
 
-use crate::capture::{CaptureRequest, CaptureResult, ChunkSink, LayerSink, TreeSink};
+use crate::absent::{AbsentNames, AbsentPaths, AbsentSummary};
+use crate::capture::{CaptureRequest, CaptureResult, ChunkSink, ForcedReads, LayerSink, TreeSink};
 use crate::error::{CheckoutError, CheckoutProblem, Result};
 use crate::renew::is_lost_base;
-use crate::scan::{PathSelection, ScanDirIndex, ScanEntryId, ScanEntryRef, ScanOptions, ScanTree, scan_tree};
-use crate::statcache::{FilesystemTime, NewStatCache, RecordedEntry, StatCache, write_stat_cache};
+use crate::scan::{PathSelection, ScanOptions, ScanTree, scan_tree};
+use crate::statcache::{FilesystemTime, StatCache};
 
 /// Name of the stat cache in the state directory.
 const STATCACHE_FILE: &[u8] = b"statcache";
 
 /// Longer than the coarsest tick of a filesystem's clock, with its tolerance.
-const CLOCK_TICK: Duration = Duration::from_millis(25);
+pub(crate) const CLOCK_TICK: Duration = Duration::from_millis(25);
 
 /// A worktree that is open.
 pub struct CheckoutWorktree {
@@ -78,6 +80,8 @@ pub struct DirectoryDiff {
     pub changes: Vec<FileChange>,
     /// What could not be read.
     pub problems: Vec<CheckoutProblem>,
+    /// What is absent, if the checkout is partial.
+    pub absent: Option<AbsentSummary>,
 }
 
 /// Where in the history a new snapshot is.
@@ -85,16 +89,32 @@ pub struct DirectoryDiff {
 struct SnapshotPlace<'a> {
     /// The snapshot that the worktree stands on.
     head: Option<&'a HistoryEntry>,
+    /// What of it is absent.
+    absent: &'a AbsentPaths,
     /// What the new one descends from, if that is not it.
     parents: Option<&'a [SnapshotId]>,
+}
+
+/// What a scan is compared with.
+#[derive(Clone, Copy)]
+struct CaptureBase<'a> {
+    /// The snapshot, if there is one, and its state.
+    head: Option<&'a HistoryEntry>,
+    state: Option<&'a FsTree>,
+    /// What of it is absent.
+    absent: &'a AbsentNames,
 }
 
 /// A directory as it was scanned and captured.
 pub(crate) struct CapturedDirectory {
     pub tree: ScanTree,
     pub captured: CaptureResult,
-    /// The state that the directory is in: the head's with a layer over it.
+    /// The state that the directory is in: the head's with a layer over it. What is absent is in it.
     pub state: FsTree,
+    /// What is absent.
+    pub absent: AbsentPaths,
+    /// The filesystem's time before the scan.
+    pub stamp: FilesystemTime,
 }
 
 impl CheckoutWorktree {
@@ -176,16 +196,25 @@ impl CheckoutWorktree {
         meter: &ProgressMeter,
     ) -> Result<SnapshotReport> {
         let head = self.head_snapshot()?;
+        let absent = self.read_absent_paths()?;
         let renewal = self.plan_renewal(head.as_ref())?;
-        let stands = SnapshotPlace { head: head.as_ref(), parents };
+        let stands = SnapshotPlace { head: head.as_ref(), absent: &absent, parents };
+        // Of the directory alone, a snapshot would record that what is absent is gone.
+        if !absent.is_empty() && head.is_none() {
+            return Err(CheckoutError::AbsentNowhere("there is none yet"));
+        }
         // The base is known to be unreadable, so the directory is captured without one.
         if renewal == LostContent::Tree && request.paths.is_empty() {
+            if !absent.is_empty() {
+                return Err(CheckoutError::AbsentNowhere("the store has lost a part of that"));
+            }
             return self.create_snapshot_on(stands, &renewal, request, meter);
         }
+        let can_replace_base = request.paths.is_empty() && head.is_some() && absent.is_empty();
         match self.create_snapshot_on(stands, &renewal, request, meter) {
             // The loss was not known before. A partial snapshot cannot do without its base, which holds all
-            // other paths.
-            Err(error) if request.paths.is_empty() && head.is_some() && is_lost_base(&error) => {
+            // other paths, and neither can one of a partial checkout.
+            Err(error) if can_replace_base && is_lost_base(&error) => {
                 self.create_snapshot_on(stands, &LostContent::Tree, request, meter)
             }
             other => other,
@@ -194,7 +223,7 @@ impl CheckoutWorktree {
 
     fn create_snapshot_on(
         &self,
-        SnapshotPlace { head, parents }: SnapshotPlace<'_>,
+        SnapshotPlace { head, absent, parents }: SnapshotPlace<'_>,
         renewal: &LostContent,
         request: &CheckoutSnapshotRequest,
         meter: &ProgressMeter,
@@ -209,9 +238,11 @@ impl CheckoutWorktree {
         let (stamp, tree) = self.scan_dir(readable, &request.paths)?;
         let none = BTreeSet::new();
         let renewed = if let LostContent::Files(files) = renewal { files } else { &none };
+        let names = self.resolve_absent_names(absent, readable)?;
+        let over = CaptureBase { head: readable, state: base.as_ref(), absent: &names };
         let mut capture = CaptureRequest {
-            renewed,
-            ..self.new_capture_request(&tree, base.as_ref(), readable, request, meter)
+            forced: ForcedReads::Listed(renewed),
+            ..self.new_capture_request(&tree, over, !request.paths.is_empty(), meter)
         };
         if let (true, Some(head)) = (is_lost, head) {
             capture.first_number = self.first_unused_number(head)?;
@@ -229,9 +260,12 @@ impl CheckoutWorktree {
         // Blobs are durable since `flush_blobs`, then the record names them, then the session ends. Until the
         // session has ended, the collector deletes nothing, so at no moment can it delete blobs that only
         // this snapshot needs.
+        let revision = self.begin_absent_revision(absent, base.as_ref(), &tree, &captured)?;
         let id = self.volume.commit_snapshot(record.clone())?;
         session.end_session()?;
-        if *renewal != LostContent::Nothing && captured.problems.is_empty() && request.paths.is_empty() {
+        self.end_absent_revision(revision);
+        let is_whole = captured.problems.is_empty() && request.paths.is_empty() && absent.is_empty();
+        if *renewal != LostContent::Nothing && is_whole {
             self.volume.record_renewed_tree(root);
         }
         let unchanged = base_root == Some(root);
@@ -244,7 +278,7 @@ impl CheckoutWorktree {
     }
 
     /// A path that is named must mean something: a typing error must not record that a file is gone.
-    fn check_paths(
+    pub(crate) fn check_paths(
         &self,
         paths: &[Vec<u8>],
         base: Option<&FsTree>,
@@ -346,6 +380,7 @@ impl CheckoutWorktree {
         let state = from.or(head.as_ref()).map(|entry| self.volume.open_tree(entry.record.root));
         self.check_paths(paths, state.as_ref(), from)?;
         let looked = self.capture_unstored(paths, meter)?;
+        let absent = (!looked.absent.is_empty()).then(|| AbsentSummary::summarize(&looked, paths.is_empty()));
         let root = from.or(head.as_ref()).map_or(self.volume.empty_root(), |entry| entry.record.root);
         let from_id = from.map(|entry| entry.id);
         let from = self.volume.open_tree(root);
@@ -362,7 +397,7 @@ impl CheckoutWorktree {
                 sides.into_iter().any(|side| paths.iter().any(|path| is_path_within(&side.path, path)))
             });
         }
-        Ok(DirectoryDiff { from, to: looked.state, changes, problems: looked.captured.problems })
+        Ok(DirectoryDiff { from, to: looked.state, changes, problems: looked.captured.problems, absent })
     }
 
     /// Looks at the directory without storing anything.
@@ -371,17 +406,26 @@ impl CheckoutWorktree {
         paths: &[Vec<u8>],
         meter: &ProgressMeter,
     ) -> Result<CapturedDirectory> {
+        self.capture_forced(paths, ForcedReads::Listed(const { &BTreeSet::new() }), meter)
+    }
+
+    /// The same, reading files that seem unchanged, too.
+    pub(crate) fn capture_forced(
+        &self,
+        paths: &[Vec<u8>],
+        forced: ForcedReads<'_>,
+        meter: &ProgressMeter,
+    ) -> Result<CapturedDirectory> {
         let head = self.head_snapshot()?;
+        let absent = self.read_absent_paths()?;
+        let names = self.resolve_absent_names(&absent, head.as_ref())?;
         let base = head.as_ref().map(|head| self.volume.open_tree(head.record.root));
         let (stamp, mut tree) = self.scan_dir(head.as_ref(), paths)?;
-        let request = CheckoutSnapshotRequest {
-            note: String::new(),
-            paths: paths.to_vec(),
-            origin: SnapshotOrigin::User,
-        };
         let mut sink = LayerSink::default();
         let captured = {
-            let capture = self.new_capture_request(&tree, base.as_ref(), head.as_ref(), &request, meter);
+            let over = CaptureBase { head: head.as_ref(), state: base.as_ref(), absent: &names };
+            let capture =
+                CaptureRequest { forced, ..self.new_capture_request(&tree, over, !paths.is_empty(), meter) };
             capture.capture_changes(ChunkSink::Identify(&self.volume.keys), &mut sink)?
         };
         for key in captured.corrections.iter().flat_map(|correction| correction.removed_keys()) {
@@ -396,7 +440,7 @@ impl CheckoutWorktree {
         }
         tree.release_cache();
         let state = self.volume.open_tree_with_layers(root, vec![Arc::new(sink.layer)]);
-        Ok(CapturedDirectory { tree, captured, state })
+        Ok(CapturedDirectory { tree, captured, state, absent, stamp })
     }
 
     pub(crate) fn scan_dir(
@@ -420,84 +464,26 @@ impl CheckoutWorktree {
     fn new_capture_request<'a>(
         &'a self,
         tree: &'a ScanTree,
-        base: Option<&'a FsTree>,
-        head: Option<&HistoryEntry>,
-        request: &CheckoutSnapshotRequest,
+        over: CaptureBase<'a>,
+        partial: bool,
         meter: &'a ProgressMeter,
     ) -> CaptureRequest<'a> {
         CaptureRequest {
             root: &self.root,
             tree,
-            base,
+            base: over.state,
+            absent: over.absent,
             // Statistics are carried on: each outcome adds the difference that its inode makes.
-            statistics: head.map_or_else(SnapshotStatistics::default, |head| SnapshotStatistics {
+            statistics: over.head.map_or_else(SnapshotStatistics::default, |head| SnapshotStatistics {
                 changed: 0,
                 ..head.record.statistics
             }),
-            partial: !request.paths.is_empty(),
+            partial,
             first_number: Ino(Ino::ROOT.0 + 1),
-            renewed: const { &BTreeSet::new() },
+            forced: ForcedReads::Listed(const { &BTreeSet::new() }),
             chunker: &self.chunker,
             meter,
         }
-    }
-
-    /// Writes the stat cache.
-    fn write_stat_cache(
-        &self,
-        tree: &ScanTree,
-        root: MapRoot,
-        stamp: FilesystemTime,
-        captured: &CaptureResult,
-    ) -> Result<()> {
-        let dir = &self.root.open_dir(STATE_DIR.as_bytes())?;
-        let cache = NewStatCache { dir, name: STATCACHE_FILE, base: root.0, stamp };
-        let recorded = |entry: ScanEntryRef<'_>| captured.recorded_state(entry);
-        Ok(write_stat_cache(cache, tree, recorded)?)
-    }
-
-    /// The same after a mere look: only if no other command is at work.
-    fn try_write_stat_cache(
-        &self,
-        tree: &ScanTree,
-        root: MapRoot,
-        stamp: FilesystemTime,
-        captured: &CaptureResult,
-    ) {
-        if let Ok(Some(_lock)) = self.volume.state.try_lock_worktree() {
-            // A look must not fail for the sake of the next one.
-            let _ = self.write_stat_cache(tree, root, stamp, captured);
-        }
-    }
-
-    /// Writes the stat cache of a directory that was just made to hold a snapshot. An entry is remembered if it looks
-    /// as it was made; the stamp is taken when the clock has ticked, so that a later edit shows. What could not be
-    /// done is not remembered, so that it shows too. If all this fails, only work is lost.
-    pub(crate) fn write_restored_stat_cache(
-        &self,
-        entry: &HistoryEntry,
-        target: &FsTree,
-        problems: &[CheckoutProblem],
-    ) {
-        let remember = || -> Result<()> {
-            // Files that were written in the same tick as the stamp would be racy, and the next snapshot
-            // would read the whole directory again.
-            std::thread::sleep(CLOCK_TICK);
-            let (stamp, tree) = self.scan_dir(None, &[])?;
-            let numbers = match_restored_numbers(&tree, target, problems)?;
-            let recorded = |entry: ScanEntryRef<'_>| {
-                let (ino, as_made) = numbers.get(&entry.id())?;
-                Some(RecordedEntry {
-                    ino: *ino,
-                    stat: (!as_made).then(|| entry.stat().with_outdated_ctime()),
-                })
-            };
-            let dir = &self.root.open_dir(STATE_DIR.as_bytes())?;
-            let cache = NewStatCache { dir, name: STATCACHE_FILE, base: entry.record.root.0, stamp };
-            Ok(write_stat_cache(cache, &tree, recorded)?)
-        };
-        // An older cache that is left describes another root, or is still right.
-        let _ = remember();
     }
 
     /// Content of a file of the directory, up to `max` bytes.
@@ -509,46 +495,6 @@ impl CheckoutWorktree {
         opened.file.take(max).read_to_end(&mut content).map_err(CheckoutError::path_error("read", path))?;
         Ok(content)
     }
-}
-
-/// The inode numbers of entries, and whether they look as the target says; other files are left out.
-fn match_restored_numbers(
-    tree: &ScanTree,
-    target: &FsTree,
-    problems: &[CheckoutProblem],
-) -> Result<HashMap<ScanEntryId, (Ino, bool)>> {
-    let failed: HashSet<&[u8]> = problems.iter().map(|problem| problem.path.as_slice()).collect();
-    let privileged = MetadataCaller::current_process().is_privileged();
-    let mut numbers = HashMap::new();
-    let mut dirs = HashMap::from([(ScanDirIndex::ROOT, Ino::ROOT)]);
-    for dir in tree.dirs() {
-        let Some(ino) = dirs.get(&dir.index()).copied() else { continue };
-        let entries: HashMap<_, _> = target.list_entries(ino)?.into_iter().collect();
-        for entry in dir.entries() {
-            let Some(dentry) = entries.get(entry.name()).filter(|dentry| dentry.kind == entry.kind()) else {
-                continue;
-            };
-            let looks_right =
-                has_applied_attributes(&target.expect_inode_attr(dentry.ino)?, entry.stat(), privileged)
-                    && (failed.is_empty() || !failed.contains(entry.path().as_slice()));
-            if looks_right || dentry.kind == FileKind::Dir {
-                numbers.insert(entry.id(), (dentry.ino, looks_right));
-            }
-            if let Some(child) = entry.child_index() {
-                dirs.insert(child, dentry.ino);
-            }
-        }
-    }
-    Ok(numbers)
-}
-
-/// Whether a file has the attributes that it was given. Who is not root may not have been able to give them all.
-fn has_applied_attributes(attr: &InodeAttr, stat: &FileStat, privileged: bool) -> bool {
-    let sized = attr.kind != FileKind::File || attr.size == stat.size;
-    let moded = attr.kind == FileKind::Symlink || attr.mode == stat.mode;
-    sized
-        && attr.mtime == stat.mtime
-        && (!privileged || moded && (attr.uid, attr.gid) == (stat.uid, stat.gid))
 }
 
 /// The present time, but not before the parent's: a history does not run backwards because a clock did.

@@ -1,6 +1,6 @@
 //! One inode: read, encoded, and compared with the base.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::error::Error;
 
 use vellum_host::beneath::{ExtendedAttribute, HeldNode};
@@ -80,7 +80,9 @@ pub struct InodeReader<'a> {
     pub tree: &'a ScanTree,
     pub base: Option<&'a FsTree>,
     pub numbers: &'a InodeNumbers,
-    pub gaps: &'a UnexaminedEntries,
+    pub gaps: &'a UnexaminedEntries<'a>,
+    /// Directories that are gone, but for what is absent in them.
+    pub kept: &'a HashSet<Ino>,
     pub unseen: &'a UnscannedLinkNames,
     pub dirs: OpenTreeDirs<'a>,
     pub content: ContentReader<'a>,
@@ -98,6 +100,11 @@ impl InodeReader<'_> {
                 let left = old.as_ref().and_then(|old| self.inode_with_other_names(old));
                 self.compute_outcome(ino, old.as_ref(), left)
             }
+            CaptureJob::Prune(ino) => {
+                let old = self.read_old_inode(ino)?;
+                let left = old.clone().map(|old| self.prune_dir(old));
+                self.compute_outcome(ino, old.as_ref(), left)
+            }
             CaptureJob::Dir(ino, dir) => self.capture_dir(ino, dir),
             CaptureJob::Entry(ino, id) => self.capture_entry(ino, self.tree.entry(id)),
         }
@@ -106,24 +113,34 @@ impl InodeReader<'_> {
     /// A file that lost all names that were looked for, if it has others.
     fn inode_with_other_names(&self, old: &InodeRecord) -> Option<InodeRecord> {
         let names = self.unseen.names_of_inode(old.ino);
-        let (dir, name) = names.first()?;
+        let first = &names.first()?.entry;
         let mut left = old.clone();
         left.attr.nlink = u32::try_from(names.len()).unwrap_or(u32::MAX);
         // An inode records one of its names, which must be one that exists: paths of the inode are made from
         // it.
-        if !names.iter().any(|(dir, name)| (*dir, name) == (left.attr.parent, &left.attr.name)) {
-            (left.attr.parent, left.attr.name) = (*dir, name.clone());
+        if !names.iter().any(|name| (name.entry.0, &name.entry.1) == (left.attr.parent, &left.attr.name)) {
+            (left.attr.parent, left.attr.name) = first.clone();
         }
         Some(left)
+    }
+
+    /// A directory with only what is absent in it.
+    fn prune_dir(&self, mut dir: InodeRecord) -> InodeRecord {
+        let ino = dir.ino;
+        dir.entries
+            .retain(|(name, dentry)| self.gaps.is_absent(ino, name) || self.kept.contains(&dentry.ino));
+        dir.attr.nlink = count_dir_links(dir.entries.iter().map(|(_, dentry)| dentry));
+        dir
     }
 
     fn capture_dir(&self, ino: Ino, index: ScanDirIndex) -> Result<InodeOutcome> {
         let dir = self.tree.dir(index);
         let old = self.read_old_inode(ino)?;
-        let on_the_way = !dir.is_fully_scanned() && dir.is_readable();
+        let is_shadowed = self.gaps.is_shadowed_dir(ino);
+        let on_the_way = is_shadowed || !dir.is_fully_scanned() && dir.is_readable();
         let mut attr = match &old {
             // Of a directory that is only passed through on the way to the selected paths, nothing else is taken.
-            Some(old) if on_the_way => old.attr.clone(),
+            Some(old) if on_the_way => self.move_dir_attributes(&old.attr, dir.own_entry()),
             old => self.build_attributes(dir.stat(), dir.own_entry(), old.as_ref()),
         };
         // Names that the scan did not look at, or could not examine, stay in the directory: only a name that
@@ -131,7 +148,10 @@ impl InodeReader<'_> {
         let retained = old
             .iter()
             .flat_map(|old| &old.entries)
-            .filter(|(name, _)| !self.gaps.proves_absence(&dir, name))
+            .filter(|(name, dentry)| {
+                !self.gaps.proves_removal(&dir, ino, name)
+                    || self.kept.contains(&dentry.ino) && dir.find_entry(name).is_none()
+            })
             .cloned();
         let scanned = dir.entries().map(|entry| {
             (
@@ -140,14 +160,13 @@ impl InodeReader<'_> {
             )
         });
         let entries: BTreeMap<_, _> = retained.chain(scanned).collect();
-        let subdirs = entries.values().filter(|dentry| dentry.kind == FileKind::Dir).count();
-        // The link count that POSIX filesystems report for a directory: its entry above, its `.`, and the
-        // `..` of each subdirectory. Some filesystems (btrfs) always report 1, so the scanned count is not
-        // used.
-        attr.nlink = u32::try_from(subdirs + 2).unwrap_or(u32::MAX);
+        attr.nlink = count_dir_links(entries.values());
         let (xattrs, trouble) = match self.dirs.open_dir(index).and_then(|dir| dir.hold_self().read_xattrs())
         {
-            Ok(xattrs) => (sort_xattr_pairs(xattrs), None),
+            Ok(xattrs) => match old.as_ref().filter(|_| is_shadowed) {
+                Some(old) => (old.xattrs.clone(), None),
+                None => (sort_xattr_pairs(xattrs), None),
+            },
             Err(error) => {
                 // Attributes that cannot be read stay as the last snapshot has them; recording none would
                 // delete them on a restore.
@@ -159,6 +178,16 @@ impl InodeReader<'_> {
             InodeRecord { ino, attr, entries: entries.into_iter().collect(), xattrs, extents: Vec::new() };
         let outcome = self.compute_outcome(ino, old.as_ref(), Some(new))?;
         Ok(InodeOutcome { trouble, ..outcome })
+    }
+
+    /// The attributes of a directory as the base has them, in its present place.
+    fn move_dir_attributes(&self, old: &InodeAttr, entry: Option<ScanEntryRef<'_>>) -> InodeAttr {
+        let mut attr = old.clone();
+        if let Some(entry) = entry {
+            attr.parent = self.numbers.number_of_dir(&entry.containing_dir());
+            attr.name = entry.name().to_vec();
+        }
+        attr
     }
 
     fn capture_entry(&self, ino: Ino, entry: ScanEntryRef<'_>) -> Result<InodeOutcome> {
@@ -305,11 +334,13 @@ impl InodeReader<'_> {
             // All names of a file give the same parent and name, independent of the name under which the file
             // was read. Equal directories must give equal trees.
             let first = links.map_or(entry, |links| self.tree.entry(links.first));
-            let unseen = self.unseen.names_of_inode(self.numbers.number_of_entry(entry.id())).len();
+            let unseen = self.unseen.names_of_inode(self.numbers.number_of_entry(entry.id()));
             let seen = links.map_or(1, |links| links.count);
-            attr.nlink = seen.saturating_add(u32::try_from(unseen).unwrap_or(u32::MAX));
-            attr.parent = self.numbers.number_of_dir(&first.containing_dir());
-            attr.name = first.name().to_vec();
+            attr.nlink = seen.saturating_add(u32::try_from(unseen.len()).unwrap_or(u32::MAX));
+            (attr.parent, attr.name) = match unseen.first().filter(|unseen| unseen.precedes(&first)) {
+                Some(unseen) => unseen.entry.clone(),
+                None => (self.numbers.number_of_dir(&first.containing_dir()), first.name().to_vec()),
+            };
             // Two lines of history can give one number to different files. The generation, a hash of the
             // first place of the file, tells them apart, and it stays when the file is renamed.
             attr.generation =
@@ -356,6 +387,13 @@ fn record_late_change(outcome: &mut InodeOutcome, entry: &ScanEntryRef<'_>, cont
     } else if content.stat != *entry.stat() {
         outcome.later = Some((entry.id(), Some(content.stat)));
     }
+}
+
+/// The link count of a directory with these entries: its name, its `.`, and the `..` of each directory in it.
+fn count_dir_links<'d>(entries: impl Iterator<Item = &'d Dentry>) -> u32 {
+    // Some filesystems (btrfs) always report 1, so the scanned count is not used.
+    let subdirs = entries.filter(|dentry| dentry.kind == FileKind::Dir).count();
+    u32::try_from(subdirs + 2).unwrap_or(u32::MAX)
 }
 
 fn encode_inode(inode: &InodeRecord) -> InodeEntries {

@@ -1,14 +1,14 @@
 //! Selects inodes that may differ from the base: those with changed attributes, directories with changed entries, and
 //! removed ones.
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 
 use vellum_types::{FileKind, Ino};
 use vellum_volume::FsTree;
 
 use super::number::{InoSet, InodeNumbers};
 use super::unseen::UnexaminedEntries;
-use super::{CapturePlan, CaptureRequest};
+use super::{CapturePlan, CaptureRequest, ForcedReads};
 use crate::error::Result;
 use crate::scan::{ScanDir, ScanDirIndex, ScanEntryId, ScanEntryRef, ScanTree};
 
@@ -17,6 +17,8 @@ use crate::scan::{ScanDir, ScanDirIndex, ScanEntryId, ScanEntryRef, ScanTree};
 pub enum CaptureJob {
     /// The base has it, the directory has not.
     Remove(Ino),
+    /// A directory that is gone, but for what is absent in it.
+    Prune(Ino),
     /// A directory: its attributes or its entries may differ.
     Dir(Ino, ScanDirIndex),
     /// Any other entry, by the first of its names.
@@ -26,14 +28,14 @@ pub enum CaptureJob {
 impl CaptureJob {
     fn ino(&self) -> Ino {
         match self {
-            Self::Remove(ino) | Self::Dir(ino, _) | Self::Entry(ino, _) => *ino,
+            Self::Remove(ino) | Self::Prune(ino) | Self::Dir(ino, _) | Self::Entry(ino, _) => *ino,
         }
     }
 
     /// Bytes of content to be read.
     pub(super) fn content_bytes(&self, tree: &ScanTree) -> u64 {
         match self {
-            Self::Remove(_) | Self::Dir(..) => 0,
+            Self::Remove(_) | Self::Prune(_) | Self::Dir(..) => 0,
             Self::Entry(_, id) => match tree.entry(*id).stat() {
                 stat if stat.kind == FileKind::File => stat.size,
                 _ => 0,
@@ -46,33 +48,48 @@ impl CaptureJob {
 pub fn plan_capture_jobs(
     capture: &CaptureRequest<'_>,
     numbers: &InodeNumbers,
-    gaps: &UnexaminedEntries,
+    gaps: &UnexaminedEntries<'_>,
 ) -> Result<CapturePlan> {
-    let &CaptureRequest { tree, base, renewed, .. } = capture;
-    let mut planning = JobPlanner { tree, numbers, gaps, renewed, jobs: Vec::new(), removed: Vec::new() };
+    let &CaptureRequest { tree, base, forced, .. } = capture;
+    let mut planning = JobPlanner {
+        tree,
+        numbers,
+        gaps,
+        forced,
+        jobs: Vec::new(),
+        removed: Vec::new(),
+        emptied: Vec::new(),
+        kept: HashSet::new(),
+    };
     for dir in tree.dirs() {
         planning.plan_dir(&dir, base)?;
     }
-    let removed = std::mem::take(&mut planning.removed);
     if let Some(base) = base {
-        planning.plan_removals(base, removed)?;
+        let in_use = numbers.collect_used_numbers();
+        planning.plan_emptied(base, &in_use)?;
+        let removed = std::mem::take(&mut planning.removed);
+        planning.plan_removals(base, removed, &in_use)?;
     }
-    let mut jobs = planning.jobs;
+    let JobPlanner { mut jobs, kept, .. } = planning;
     jobs.sort_unstable_by_key(CaptureJob::ino);
     // Each name of a file adds the same job, and so does a removal that is met twice.
     jobs.dedup_by_key(|job| job.ino());
-    Ok(CapturePlan { jobs })
+    Ok(CapturePlan { jobs, kept })
 }
 
 struct JobPlanner<'a> {
     tree: &'a ScanTree,
     numbers: &'a InodeNumbers,
-    gaps: &'a UnexaminedEntries,
+    gaps: &'a UnexaminedEntries<'a>,
     /// Inodes that are read in any case.
-    renewed: &'a BTreeSet<Ino>,
+    forced: ForcedReads<'a>,
     jobs: Vec<CaptureJob>,
     /// Inodes that lost a name; gone if they have no other.
     removed: Vec<Ino>,
+    /// Directories that are not where they were, and lead to something that is absent.
+    emptied: Vec<Ino>,
+    /// Those of them that stay, with what is absent in them.
+    kept: HashSet<Ino>,
 }
 
 impl JobPlanner<'_> {
@@ -97,8 +114,36 @@ impl JobPlanner<'_> {
             let kept = dir
                 .find_entry(&name)
                 .is_some_and(|entry| self.numbers.number_of_entry(entry.id()) == old.ino);
-            if !kept && self.gaps.proves_absence(dir, &name) {
+            if kept || !self.gaps.proves_removal(dir, ino, &name) {
+                continue;
+            }
+            // What took the place of a directory took that of all that was in it.
+            let leads = old.kind == FileKind::Dir && self.gaps.leads_to_absent(old.ino);
+            if leads && dir.find_entry(&name).is_none() {
+                self.emptied.push(old.ino);
+            } else {
                 self.removed.push(old.ino);
+            }
+        }
+        Ok(())
+    }
+
+    /// Directories that were removed and lead to absent files stay, with these alone.
+    fn plan_emptied(&mut self, base: &FsTree, in_use: &InoSet) -> Result<()> {
+        while let Some(ino) = self.emptied.pop() {
+            if in_use.contains(ino) || !self.kept.insert(ino) {
+                continue;
+            }
+            self.jobs.push(CaptureJob::Prune(ino));
+            for (name, old) in base.list_entries(ino)? {
+                if self.gaps.is_absent(ino, &name) {
+                    continue;
+                }
+                if old.kind == FileKind::Dir && self.gaps.leads_to_absent(old.ino) {
+                    self.emptied.push(old.ino);
+                } else {
+                    self.removed.push(old.ino);
+                }
             }
         }
         Ok(())
@@ -119,7 +164,7 @@ impl JobPlanner<'_> {
     fn plan_entry(&mut self, entry: &ScanEntryRef<'_>) -> bool {
         let same_number = self.has_unchanged_number(entry);
         let ino = self.numbers.number_of_entry(entry.id());
-        let is_unchanged = same_number && entry.is_unchanged() && !self.renewed.contains(&ino);
+        let is_unchanged = same_number && entry.is_unchanged() && !self.forced.includes(entry, ino);
         // A directory that could be entered has a job of its own. One without a child was replaced, or
         // vanished, during the scan, and there is nothing to read of it.
         if entry.child_index().is_none() && !is_unchanged && entry.kind() != FileKind::Dir {
@@ -130,8 +175,7 @@ impl JobPlanner<'_> {
     }
 
     /// What lost its last name, and everything below it.
-    fn plan_removals(&mut self, base: &FsTree, mut lost: Vec<Ino>) -> Result<()> {
-        let in_use = self.numbers.collect_used_numbers();
+    fn plan_removals(&mut self, base: &FsTree, mut lost: Vec<Ino>, in_use: &InoSet) -> Result<()> {
         let mut seen = InoSet::default();
         while let Some(ino) = lost.pop() {
             // The file was renamed, or has another name that was seen.

@@ -6,10 +6,13 @@
 
 use std::collections::HashMap;
 
+use vellum_host::metadata::FileStat;
 use vellum_types::value::SuperBlock;
 use vellum_types::{FileKind, Ino};
 use vellum_volume::FsTree;
 
+use super::CaptureRequest;
+use crate::absent::AbsentNames;
 use crate::error::Result;
 use crate::scan::{ScanDir, ScanDirIndex, ScanEntryId, ScanEntryRef, ScanTree};
 use crate::statcache::{CachedDir, CachedEntry, StatCache};
@@ -36,14 +39,14 @@ pub struct HardLinkNames {
 }
 
 impl InodeNumbers {
-    /// Numbers the entries of `tree`, whose cache describes `base`; from `first` on, if there is none.
-    pub fn assign_numbers(tree: &ScanTree, base: Option<&FsTree>, first: Ino, partial: bool) -> Result<Self> {
-        let partial = partial || !tree.is_complete();
-        let base_next = base.map(FsTree::read_super_block).transpose()?.map_or(first, |s| s.next_ino);
-        let mut work = NumberAssignment::new(tree, base, partial, base_next);
+    /// Numbers the entries of a scan, whose cache describes the base.
+    pub fn assign_numbers(capture: &CaptureRequest<'_>) -> Result<Self> {
+        let next = capture.base.map(FsTree::read_super_block).transpose()?;
+        let base_next = next.map_or(capture.first_number, |record| record.next_ino);
+        let mut work = NumberAssignment::new(capture, base_next);
         // The order decides who gets a number: a file that is provably the same one keeps its number first, a
         // replaced file takes the number of its name only if it is still free, and the rest get new numbers.
-        work.match_cached_files();
+        work.match_cached_files()?;
         work.match_replaced_files()?;
         work.assign_remaining();
         Ok(Self {
@@ -140,6 +143,7 @@ struct NumberAssignment<'a> {
     base: Option<&'a FsTree>,
     /// Names may stand where the scan did not look: a number must not be taken from a file that keeps one there.
     partial: bool,
+    absent: &'a AbsentNames,
     starts: Vec<usize>,
     /// [`Ino::SUPER`] stands for none yet.
     inos: Vec<Ino>,
@@ -152,7 +156,9 @@ struct NumberAssignment<'a> {
 }
 
 impl<'a> NumberAssignment<'a> {
-    fn new(tree: &'a ScanTree, base: Option<&'a FsTree>, partial: bool, next: Ino) -> Self {
+    fn new(capture: &CaptureRequest<'a>, next: Ino) -> Self {
+        let &CaptureRequest { tree, base, absent, .. } = capture;
+        let partial = capture.partial || !tree.is_complete();
         let mut starts = Vec::with_capacity(tree.dir_count());
         let mut count = 0;
         for dir in tree.dirs() {
@@ -161,12 +167,12 @@ impl<'a> NumberAssignment<'a> {
         }
         let inos = vec![Ino::SUPER; count];
         let (claimed, linked, links) = Default::default();
-        Self { tree, base, partial, starts, inos, claimed, linked, links, next, was_racy: false }
+        Self { tree, base, partial, absent, starts, inos, claimed, linked, links, next, was_racy: false }
     }
 
     /// The same file of the host as was remembered, under its name or another.
-    fn match_cached_files(&mut self) {
-        let Some(cache) = self.tree.cache() else { return };
+    fn match_cached_files(&mut self) -> Result<()> {
+        let Some(cache) = self.tree.cache() else { return Ok(()) };
         let mut blocks: Vec<Option<CachedDir>> = self.tree.dirs().map(|dir| dir.cached_dir()).collect();
         for dir in self.tree.dirs() {
             let block = blocks.get(dir.index().as_usize()).copied().flatten();
@@ -187,8 +193,11 @@ impl<'a> NumberAssignment<'a> {
                     // If the number of links changed, some other name came or went, perhaps where a partial
                     // scan does not look. Then the file is treated as new, so that the names that were not
                     // seen keep the old inode.
-                    .filter(|cached| !self.partial || cached.stat.nlink == entry.stat().nlink)
-                    .or_else(|| self.find_renamed_file(cache, &entry));
+                    .filter(|cached| !self.partial || cached.stat.nlink == entry.stat().nlink);
+                let found = match found {
+                    Some(found) => Some(found),
+                    None => self.find_renamed_file(cache, &entry)?,
+                };
                 if let Some(found) = found {
                     self.claim_number(&entry, found.ino);
                     if let (Some(child), Some(old)) = (entry.child_index(), found.child) {
@@ -199,19 +208,28 @@ impl<'a> NumberAssignment<'a> {
                 }
             }
         }
+        Ok(())
     }
 
-    /// A remembered file that now has another name. In a partial scan its old name may still stand, unseen.
+    /// A remembered file that now has another name. In a partial scan its old name may still stand, unseen. What is absent
+    /// was removed: a file with its number on a filesystem that gives numbers out again, and no creation times, is another.
     fn find_renamed_file<'c>(
         &self,
         cache: &'c StatCache,
         entry: &ScanEntryRef<'_>,
-    ) -> Option<CachedEntry<'c>> {
+    ) -> Result<Option<CachedEntry<'c>>> {
         let stat = entry.stat();
         if self.partial {
-            return None;
+            return Ok(None);
         }
-        cache.find_by_host_inode(stat.dev, stat.ino).find(|cached| cached.stat.is_same_file(stat))
+        let mut known = cache.find_by_host_inode(stat.dev, stat.ino);
+        let Some(found) = known.find(|cached| cached.stat.is_same_file(stat)) else { return Ok(None) };
+        match self.base.filter(|_| !self.absent.is_empty()) {
+            Some(base) if found.stat.nlink <= 1 || stat.kind == FileKind::Dir => {
+                Ok((!self.absent.is_place_absent(base, found.ino)?).then_some(found))
+            }
+            Some(_) | None => Ok(Some(found)),
+        }
     }
 
     /// What took the place of another file that is gone.
@@ -233,15 +251,27 @@ impl<'a> NumberAssignment<'a> {
                 }
                 let old = base.lookup_dentry(dir_ino, entry.name())?.filter(|old| old.kind == entry.kind());
                 if let Some(old) = old
-                    // The other name of the old file may be outside the selected paths, and would change its
-                    // content with this one.
-                    && !(self.partial && has_multiple_names(base, old.ino)?)
+                    // The other name of the old file may be outside the selected paths, or absent, and would
+                    // change its content with this one.
+                    && !self.may_belong_elsewhere(base, old.ino, entry.stat())?
                 {
                     self.claim_number(&entry, old.ino);
                 }
             }
         }
         Ok(())
+    }
+
+    /// Whether a number may belong to a file under another name, which the scan did not see. If that name is absent, a file
+    /// that looks as the base has it is the one with that name.
+    fn may_belong_elsewhere(&self, base: &FsTree, ino: Ino, stat: &FileStat) -> Result<bool> {
+        if !self.partial && self.absent.is_empty() || !has_multiple_names(base, ino)? {
+            return Ok(false);
+        }
+        let attr = base.expect_inode_attr(ino)?;
+        let looks_same = (attr.size, attr.mtime, attr.mode, attr.uid, attr.gid)
+            == (stat.size, stat.mtime, stat.mode, stat.uid, stat.gid);
+        Ok(self.partial || !looks_same)
     }
 
     fn assign_remaining(&mut self) {

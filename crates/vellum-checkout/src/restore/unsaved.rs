@@ -140,7 +140,7 @@ pub fn allow_overwriting(steps: &mut PlanSteps) {
 }
 
 /// Inodes of which the directory's state differs from the last snapshot's.
-fn collect_changed_inodes(state: &FsTree) -> Result<HashSet<Ino>> {
+pub(crate) fn collect_changed_inodes(state: &FsTree) -> Result<HashSet<Ino>> {
     let changes = state.map_view().changes_in_span(&KeySpan::all_keys());
     let parse = |key: &[u8]| MapKeyRef::parse(key).map(|key| key.ino());
     Ok(changes

@@ -73,6 +73,30 @@ pub fn write_stat_cache(
     merge.writer.commit_cache(name)
 }
 
+/// Writes a cache without some of its entries: those of which `keeps` says so, by directory and name, with what is below.
+pub(crate) fn copy_stat_cache(
+    cache: NewStatCache<'_>,
+    old: &StatCache,
+    keeps: impl Fn(Ino, &[u8]) -> bool,
+) -> Result<()> {
+    let Some(root) = old.root_entry() else { return Ok(()) };
+    let NewStatCache { dir, name, base, stamp } = cache;
+    let mut writer = StatCacheWriter::create(dir, base, stamp, (Ino::ROOT, &root.stat))?;
+    let mut stack = vec![(CachedDir::ROOT, Ino::ROOT, StatCacheBlockId::ROOT)];
+    while let Some((source, ino, block)) = stack.pop() {
+        writer.begin_block(block)?;
+        let first_child = stack.len();
+        for entry in old.entries(source).filter(|entry| keeps(ino, entry.name)) {
+            let copy =
+                NewStatCacheEntry { name: entry.name, ino: entry.ino, stat: &entry.stat, racy: entry.racy };
+            let block = writer.write_entry(&copy)?;
+            stack.extend(block.zip(entry.child).map(|(block, child)| (child, entry.ino, block)));
+        }
+        stack.get_mut(first_child..).unwrap_or_default().reverse();
+    }
+    writer.commit_cache(name)
+}
+
 struct StatCacheMerge {
     writer: StatCacheWriter,
     stamp: FilesystemTime,

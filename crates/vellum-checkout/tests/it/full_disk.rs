@@ -1,10 +1,14 @@
 //! No space left: what was there stays, and goes on when there is room again.
 
+use std::collections::BTreeSet;
+
+use vellum_host::ProgressMeter;
 use vellum_types::ErrorKind;
 
 use crate::audit::audit;
 use crate::chance::Chance;
 use crate::mounted::{Mounted, fill_up};
+use crate::picture::Picture;
 use crate::place::Place;
 
 #[test]
@@ -99,5 +103,37 @@ fn a_snapshot_succeeds_where_only_the_stat_cache_finds_no_room() {
     std::fs::remove_file(ballast).unwrap();
     assert!(place.status().len() <= 301);
     place.snapshot();
+    assert_eq!(place.status(), [""; 0]);
+}
+
+#[test]
+fn a_full_disk_loses_nothing_of_a_partial_checkout() {
+    let memory = Mounted::in_memory(4 << 10);
+    let store = tempfile::tempdir().unwrap();
+    let place = Place::at(&memory.path().join("tree"), &store.path().join("store"));
+    let mut chance = Chance::new(8);
+    for number in 0..12 {
+        place.write(format!("d/f{number:02}"), chance.bytes(100_000));
+    }
+    place.snapshot();
+    let whole = place.picture();
+    let paths = [b"d".to_vec()];
+    let meter = ProgressMeter::default();
+    // The list cannot be written: nothing goes.
+    std::thread::sleep(std::time::Duration::from_millis(40));
+    let ballast = fill_up(&memory.path(), 0);
+    assert_eq!(place.tree.evict_paths(&paths, BTreeSet::new, &meter).unwrap_err().kind(), ErrorKind::NoSpace);
+    place.picture().expect(&whole, "nothing was evicted");
+    std::fs::remove_file(ballast).unwrap();
+    assert_eq!(place.tree.evict_paths(&paths, BTreeSet::new, &meter).unwrap().refused, []);
+    let ballast = fill_up(&memory.path(), 500_000);
+    assert_eq!(place.tree.hydrate_paths(&paths, &meter).unwrap_err().kind(), ErrorKind::NoSpace);
+    let status = place.status();
+    assert!(!status.iter().any(|change| change.starts_with("Deleted")), "{status:?}");
+    std::fs::remove_file(ballast).unwrap();
+    assert_eq!(place.tree.hydrate_paths(&paths, &meter).unwrap().problems, []);
+    // The first attempt touched the root, and the second could not know that.
+    let untimed = |picture: Picture| picture.without(|seen| seen.mtime = (0, 0));
+    untimed(place.picture()).expect(&untimed(whole), "finished when there was room");
     assert_eq!(place.status(), [""; 0]);
 }

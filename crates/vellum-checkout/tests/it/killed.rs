@@ -1,5 +1,6 @@
 //! Restores and forks that are killed at some system call: run again they finish, or they are undone.
 
+use std::collections::BTreeSet;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
@@ -15,7 +16,8 @@ use crate::edits::Editor;
 use crate::picture::Picture;
 use crate::place::Place;
 
-/// What the child process is to do: `restore DIR SNAPSHOT` or `fork DIR TO`.
+/// What the child process is to do: `restore DIR SNAPSHOT`, `fork DIR TO`, `only DIR SNAPSHOT PATH`, `evict DIR PATH` or
+/// `hydrate DIR PATH`.
 const TASK: &str = "VELLUM_TEST_TASK";
 
 /// Groups of system calls that change something; a child is killed at the N-th of one group.
@@ -36,11 +38,18 @@ fn child() {
     let words: Vec<_> = task.split(' ').collect();
     let tree = CheckoutWorktree::open(Path::new(words[1])).unwrap();
     let _lock = tree.lock_worktree(|| {}).unwrap();
-    if words[0] == "restore" {
+    if words[0] == "evict" {
+        let paths = [words[2].as_bytes().to_vec()];
+        tree.evict_paths(&paths, BTreeSet::new, &ProgressMeter::default()).unwrap();
+    } else if words[0] == "hydrate" {
+        let paths = [words[2].as_bytes().to_vec()];
+        tree.hydrate_paths(&paths, &ProgressMeter::default()).unwrap();
+    } else if words[0] == "restore" || words[0] == "only" {
         let id: SnapshotId = words[2].parse().unwrap();
         let target =
             vellum_volume::history::HistoryEntry { id, record: tree.volume.catalog.get_record(&id).unwrap() };
-        let request = vellum_checkout::RestoreRequest { target, paths: Vec::new(), discard: false };
+        let only = words.get(3).map(|path| path.as_bytes().to_vec()).into_iter().collect();
+        let request = vellum_checkout::RestoreRequest { target, paths: Vec::new(), only, discard: false };
         let plan = tree.plan_restore(&request, &ProgressMeter::default()).unwrap();
         tree.execute_restore(plan, &ProgressMeter::default()).unwrap();
     } else {
@@ -175,6 +184,91 @@ fn a_fork_killed_anywhere_is_finished() {
         }
     }
     assert!(kills >= 12, "only {kills}");
+}
+
+/// A worktree of which some is absent, with its snapshot, all files of which are old enough to be evicted.
+fn partial_checkout() -> (Place, SnapshotId, Picture) {
+    let place = Place::new();
+    for path in
+        ["docs/a", "docs/b", "docs/deep/c", "docs/deep/d", "docs/deep/e", "docs/deep/f", "src/x", "src/y"]
+    {
+        place.write(path, format!("content of {path}"));
+    }
+    std::fs::hard_link(place.on("src/x"), place.on("docs/link")).unwrap();
+    let made = place.snapshot();
+    let picture = place.picture();
+    (place, made.id, picture)
+}
+
+/// Whatever a command was doing when it was killed: what is missing is absent, and all of it comes back.
+fn expect_sound(place: &Place, id: SnapshotId, whole: &Picture, what: &str) {
+    let changes: Vec<_> = place.status().into_iter().filter(|change| change.starts_with("Deleted")).collect();
+    assert_eq!(changes, [""; 0], "{what}");
+    let untimed = |picture: Picture| picture.without(|seen| seen.mtime = (0, 0));
+    let record = place.snapshot().record;
+    let state = place.state(record.root);
+    crate::audit::audit(&state);
+    let before = recorded(&place.tree.volume, &place.state(place.entry(id).record.root));
+    untimed(recorded(&place.tree.volume, &state)).expect(&untimed(before), what);
+    let hydrate = || place.tree.hydrate_paths(&[Vec::new()], &ProgressMeter::default()).unwrap();
+    assert_eq!(hydrate().problems, [], "{what}");
+    assert!(place.tree.read_absent_paths().unwrap().is_empty(), "{what}");
+    untimed(place.picture()).expect(&untimed(whole.clone()), what);
+}
+
+#[test]
+fn evictions_and_hydrations_killed_anywhere_lose_nothing() {
+    let mut kills = 0;
+    for group in GROUPS {
+        for step in 1..40 {
+            let (place, id, whole) = partial_checkout();
+            let evicting = format!("evict {} docs", place.path.display());
+            if !kill_at(group, step, &evicting) {
+                break;
+            }
+            kills += 1;
+            expect_sound(&place.reopened(), id, &whole, &format!("evict killed at {group} {step}"));
+        }
+        for step in 1..40 {
+            let (place, id, whole) = partial_checkout();
+            let paths = [b"docs".to_vec(), b"src/y".to_vec()];
+            std::thread::sleep(std::time::Duration::from_millis(40));
+            let done = place.tree.evict_paths(&paths, BTreeSet::new, &ProgressMeter::default()).unwrap();
+            assert_eq!(done.refused, []);
+            if !kill_at(group, step, &format!("hydrate {} docs", place.path.display())) {
+                break;
+            }
+            kills += 1;
+            expect_sound(&place.reopened(), id, &whole, &format!("hydrate killed at {group} {step}"));
+        }
+    }
+    assert!(kills >= 15, "only {kills}");
+}
+
+#[test]
+fn a_restore_of_some_paths_killed_anywhere_is_finished() {
+    let mut kills = 0;
+    for group in GROUPS {
+        for step in [1, 2, 3, 5, 8] {
+            let (place, id, whole) = partial_checkout();
+            place.write("src/y", "newer");
+            place.snapshot();
+            if !kill_at(group, step, &format!("only {} {id} docs/deep", place.path.display())) {
+                break;
+            }
+            kills += 1;
+            let place = place.reopened();
+            let target = place.entry(id);
+            let only = vec![b"docs/deep".to_vec()];
+            let request = vellum_checkout::RestoreRequest { target, paths: Vec::new(), only, discard: false };
+            assert_eq!(place.try_restore(&request).unwrap().problems, []);
+            let paths =
+                place.picture().0.into_keys().filter(|path| path != b"." && !path.starts_with(b"docs"));
+            assert_eq!(paths.count(), 0, "{group} {step}");
+            expect_sound(&place, id, &whole, &format!("{group} {step}"));
+        }
+    }
+    assert!(kills >= 10, "only {kills}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests and measurements make the trees that the code works on")]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod absent;
 mod audit;
 mod cache;
 mod chance;

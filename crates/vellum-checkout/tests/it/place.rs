@@ -91,7 +91,7 @@ impl Place {
 
     pub fn request(&self, id: SnapshotId, paths: &[&str]) -> RestoreRequest {
         let paths = paths.iter().map(|path| path.as_bytes().to_vec()).collect();
-        RestoreRequest { target: self.entry(id), paths, discard: false }
+        RestoreRequest { target: self.entry(id), paths, only: Vec::new(), discard: false }
     }
 
     pub fn try_restore(&self, request: &RestoreRequest) -> Result<RestoreReport> {

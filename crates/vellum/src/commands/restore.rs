@@ -99,7 +99,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     if paths.is_empty() && !args.dry_run {
         worktree.volume.check_no_merge()?;
     }
-    let request = RestoreRequest { target: target.clone(), paths, discard: args.discard };
+    let request = RestoreRequest { target: target.clone(), paths, only: Vec::new(), discard: args.discard };
     let plan = plan_restore(context, &worktree, &request)?;
     if args.dry_run {
         return print_restore_plan(context, &worktree, &target, &plan);
@@ -139,7 +139,8 @@ pub fn fill_worktree(
     target: &HistoryEntry,
 ) -> Result<RestoreReport> {
     let _lock = worktree.lock_worktree(context.lock_wait_notice())?;
-    let request = RestoreRequest { target: target.clone(), paths: Vec::new(), discard: false };
+    let request =
+        RestoreRequest { target: target.clone(), paths: Vec::new(), only: Vec::new(), discard: false };
     let plan = plan_restore(context, worktree, &request)?;
     execute_restore(context, worktree, plan)
 }

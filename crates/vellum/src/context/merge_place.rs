@@ -155,7 +155,12 @@ impl MergePlace {
     pub fn stand_on(&self, context: &CommandContext, target: &HistoryEntry) -> Result<PlaceReport> {
         match self {
             Self::Directory(worktree) => {
-                let request = RestoreRequest { target: target.clone(), paths: Vec::new(), discard: false };
+                let request = RestoreRequest {
+                    target: target.clone(),
+                    paths: Vec::new(),
+                    only: Vec::new(),
+                    discard: false,
+                };
                 let done = context
                     .run_with_progress(MERGING, |meter| worktree.bring_to_snapshot(&request, meter))?;
                 Ok(done.into())
@@ -180,7 +185,8 @@ impl MergePlace {
         match self {
             Self::Directory(worktree) => {
                 // 'vellum resolve' with a side replaces whatever was edited in these paths: the user asked for it.
-                let request = RestoreRequest { target: target.clone(), paths, discard: true };
+                let request =
+                    RestoreRequest { target: target.clone(), paths, only: Vec::new(), discard: true };
                 let done = context
                     .run_with_progress(MERGING, |meter| worktree.bring_to_snapshot(&request, meter))?;
                 Ok(done.into())
