@@ -24,6 +24,7 @@ mod sources;
 mod staging;
 mod two_way;
 mod watch;
+mod whole_source;
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -87,6 +88,9 @@ pub fn expand_named_profile(
 
 /// Synchronises.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
+    if !args.effort.server {
+        whole_source::check_whole_sources(args, context)?;
+    }
     match (args.effort.server, args.watch.watch) {
         (true, _) => remote::run_sync_server(),
         (false, _) if objects::names_service(args) => objects::run(args, context),
