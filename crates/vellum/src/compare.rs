@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use vellum_checkout::CheckoutWorktree;
+use vellum_checkout::{AbsentSummary, CheckoutWorktree};
 use vellum_host::ProgressMeter;
 use vellum_map::MapRoot;
 use vellum_types::{FileKind, SnapshotId};
@@ -32,6 +32,8 @@ pub struct ComparedSnapshots<'a> {
     pub changes: Vec<FileChange>,
     /// What could not be read.
     pub problems: Vec<ProblemJson>,
+    /// What is absent from the directory on purpose.
+    pub absent: Option<AbsentSummary>,
 }
 
 impl<'a> ComparedSnapshots<'a> {
@@ -50,6 +52,7 @@ impl<'a> ComparedSnapshots<'a> {
             directory: Some(worktree),
             changes: diff.changes,
             problems: diff.problems.iter().map(ProblemJson::from).collect(),
+            absent: diff.absent,
         })
     }
 
@@ -72,7 +75,7 @@ impl<'a> ComparedSnapshots<'a> {
             let touched = |side: &ChangeSide| paths.iter().any(|path| is_path_within(&side.path, path));
             changes.retain(|change| [&change.old, &change.new].into_iter().flatten().any(touched));
         }
-        Ok(Self { volume, from, to, directory: None, changes, problems: Vec::new() })
+        Ok(Self { volume, from, to, directory: None, changes, problems: Vec::new(), absent: None })
     }
 
     /// Whether a path exists on either side.

@@ -232,6 +232,22 @@ fn checkout_hint(error: &CheckoutError) -> Option<String> {
         CheckoutError::NoSuchPath { .. } => Some("paths are relative to the directory you stand in".into()),
         CheckoutError::InTheWay(_) => Some("move them away, or take them out of .vellumignore".into()),
         CheckoutError::NotEmpty(_) => Some("name one that does not exist yet, or an empty one".into()),
+        CheckoutError::Absent { path, .. } => {
+            Some(format!("in the root of the worktree, 'vellum hydrate {path}' brings it"))
+        }
+        CheckoutError::AbsentNowhere(_) => {
+            Some("'vellum restore SNAP' brings the directory to a snapshot; what is absent stays so".into())
+        }
+        CheckoutError::AbsentList { .. } => Some(
+            "move that file away; then 'vellum restore HEAD' brings back everything that is missing".into(),
+        ),
+        CheckoutError::LostSnapshot => {
+            Some("'vellum snapshot' stores again what is here; 'vellum verify' says what is missing".into())
+        }
+        CheckoutError::Moved(_) => {
+            Some("'vellum snapshot' records where it is now; name what is absent there".into())
+        }
+        CheckoutError::Interrupted(target) => Some(format!("'vellum restore {target}' finishes it")),
         CheckoutError::Engine { .. } => {
             Some("leave out --engine: the fastest one that works is taken".into())
         }

@@ -1,5 +1,6 @@
 //! `vellum clone`: a new directory with the files of a snapshot, from a store that holds a volume.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -16,6 +17,7 @@ use super::init::PreparedWorktree;
 use super::{init, mount, restore};
 use crate::context::CommandContext;
 use crate::context::names::SnapshotNames;
+use crate::context::paths::UserPaths;
 use crate::error::{CliError, CommandOutcome, Result};
 use crate::heap;
 use crate::secret::SecretArgs;
@@ -30,6 +32,7 @@ const MAIN_WORKTREE: &str = "main";
 ///
 /// DIR becomes a new worktree of the volume in the store at URL, and is filled from a snapshot. Its snapshots go into that
 /// store. With --mount, the worktree is mounted on DIR: its names are there at once, and content is fetched when it is read.
+/// With --only, DIR is a partial checkout: the other paths are absent, and snapshots take them from the last snapshot.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The store: a path or a URL
@@ -40,6 +43,9 @@ pub struct Args {
     /// The snapshot to take the files from [default: that of the worktree 'main', or else the newest]
     #[arg(long, value_name = "SNAP")]
     from: Option<String>,
+    /// Have these paths alone in DIR, from its root; 'vellum hydrate' brings others later
+    #[arg(long, value_name = "PATH", num_args = 1.., conflicts_with = "mount")]
+    only: Vec<OsString>,
     #[command(flatten)]
     credentials: CredentialsArgs,
     /// Mount the worktree on DIR; what it keeps on this machine is in the directory DIR.vellum beside it
@@ -88,8 +94,14 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     }
     let prepared = prepare_clone(args, context, &dir, args.name.clone())?;
     let volume = &prepared.initialised.volume;
-    let target = match choose_snapshot(args, volume) {
-        Ok(target) => target,
+    let only = UserPaths::new(&dir, &dir).parse_paths(&args.only);
+    let chosen = only.and_then(|only| {
+        let target = choose_snapshot(args, volume)?;
+        check_only_paths(volume, target.as_ref(), &only)?;
+        Ok((target, only))
+    });
+    let (target, only) = match chosen {
+        Ok(chosen) => chosen,
         Err(error) => {
             prepared.abandon();
             return Err(error);
@@ -98,7 +110,20 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     prepared.initialised.finish_init()?;
     drop(prepared);
     let worktree = CheckoutWorktree::open(&dir)?;
-    fill_and_report(context, &worktree, target.as_ref())
+    fill_and_report(context, &worktree, target.as_ref(), only)
+}
+
+/// The paths must be in the snapshot, before there is a worktree.
+fn check_only_paths(volume: &Volume, target: Option<&HistoryEntry>, only: &[Vec<u8>]) -> Result<()> {
+    let Some(target) = target else {
+        return match only {
+            [] => Ok(()),
+            [..] => Err(CliError::usage_error("the volume has no snapshot yet", "leave out --only")),
+        };
+    };
+    let tree = volume.open_tree(target.record.root);
+    let place = format!("snapshot {}", volume.short_id(&target.id)?);
+    only.iter().try_for_each(|path| tree.find_path(path, &place).map(drop)).map_err(CliError::from)
 }
 
 fn prepare_clone(
@@ -191,8 +216,10 @@ fn fill_and_report(
     context: &CommandContext,
     worktree: &CheckoutWorktree,
     target: Option<&HistoryEntry>,
+    only: Vec<Vec<u8>>,
 ) -> Result<CommandOutcome> {
-    let filled = target.map(|target| restore::fill_worktree(context, worktree, target)).transpose()?;
+    let is_partial = !only.is_empty();
+    let filled = target.map(|target| restore::fill_worktree(context, worktree, target, only)).transpose()?;
     let problems =
         filled.iter().flat_map(|filled| &filled.problems).map(ProblemJson::from).collect::<Vec<_>>();
     let outcome = CommandOutcome::from_findings(!problems.is_empty());
@@ -232,6 +259,9 @@ fn fill_and_report(
                 "Its files are those of {}: {count} written, {size}",
                 names.describe_snapshot(target)
             ))?;
+            if is_partial {
+                ui.print_note("The other paths are absent: 'vellum hydrate PATH' brings them")?;
+            }
         }
         None => ui.print_note("the volume has no snapshot yet: 'vellum snapshot' makes one")?,
     }

@@ -9,17 +9,24 @@ use vellum_store::{EvictedBytes, PackCache};
 use crate::context::CommandContext;
 use crate::context::content::{ContentPaths, list_refused, report_refused};
 use crate::error::{CliError, CommandOutcome, Result};
+use crate::heap;
+use crate::mounting::holders;
 use crate::ui::format;
 use crate::ui::json::ProblemJson;
+use crate::ui::progress::ProgressTask;
 
-/// Remove content from this machine that a remote store has
+/// Remove files, or their content, from this machine that the store has
 ///
-/// It is fetched again when it is read. Files that are open, pinned, or not in the store yet stay, and are named; the others
-/// go. Content is kept in pieces of 256 KiB: small files that lie in the same piece go together.
+/// In a mount, content is fetched again when it is read. Files that are open, pinned, or not in the store yet stay, and are
+/// named; the others go. Content is kept in pieces of 256 KiB: small files that lie in the same piece go together.
+///
+/// In a plain directory, it removes the files at and below PATH, which makes it a partial checkout: snapshots take what is
+/// absent from the last snapshot, and 'vellum hydrate' brings it back. Files that are open, or whose content is not what the
+/// last snapshot has, stay, and are named.
 #[derive(Debug, clap::Args)]
 #[command(group(clap::ArgGroup::new("what").required(true).multiple(true)))]
 pub struct Args {
-    /// Files and directories of a mount
+    /// Files and directories
     #[arg(value_name = "PATH", group = "what")]
     paths: Vec<OsString>,
     /// The content that this snapshot has at PATH
@@ -68,6 +75,9 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         }
         return Ok(CommandOutcome::Done);
     }
+    if args.from.is_none() && context.find_mount_process()?.is_none() {
+        return evict_from_checkout(args, context);
+    }
     let done = ContentPaths::find_paths(context, &args.paths, args.from.as_deref())?.evict(context)?;
     let refused = list_refused(&done.refused);
     let outcome = report_refused(context, &refused)?;
@@ -79,6 +89,33 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
             "Removed the content of {files} from this machine: {}",
             format::format_size(done.moved)
         ))?;
+    }
+    Ok(outcome)
+}
+
+/// Plain files: they are removed.
+fn evict_from_checkout(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
+    heap::limit_command_heaps();
+    let worktree = context.open_worktree()?;
+    let paths = context.paths_at_root(worktree.root_path()).parse_paths(&args.paths)?;
+    let lock = worktree.lock_worktree(context.lock_wait_notice())?;
+    worktree.volume.check_no_merge()?;
+    let list_open = || holders::list_used_nodes(worktree.root_path());
+    let task = ProgressTask { first: "Scanning", verb: "Removing", item: "file" };
+    let done =
+        context.run_with_progress(task, |meter| worktree.evict_paths(&paths, list_open, meter)).map_err(
+            |error| CliError::from(error).with_resume_hint("run it again: what was removed is absent"),
+        )?;
+    drop(lock);
+    let refused: Vec<_> = done.refused.iter().map(ProblemJson::from).collect();
+    let ui = &context.ui;
+    let outcome = report_refused(context, &refused)?;
+    if ui.is_json() {
+        ui.print_json(&EvictJson { files: Some(done.files), evicted: done.bytes, refused })?;
+    } else if !ui.voice.quiet {
+        let files = format::format_count(done.files, "file");
+        let hint = if done.files > 0 { "; 'vellum hydrate' brings them back" } else { "" };
+        ui.print_line(format!("Removed {files}, {}{hint}", format::format_size(done.bytes)))?;
     }
     Ok(outcome)
 }

@@ -6,16 +6,21 @@ use serde::Serialize;
 
 use crate::context::CommandContext;
 use crate::context::content::{ContentPaths, list_refused, report_refused};
-use crate::error::{CommandOutcome, Result};
+use crate::error::{CliError, CommandOutcome, Result};
+use crate::heap;
 use crate::mounting::control::ContentReply;
 use crate::ui::format;
 use crate::ui::json::ProblemJson;
+use crate::ui::progress::ProgressTask;
 
-/// Bring the content of files from a remote store to this machine
+/// Bring files, or their content, to this machine
 ///
 /// In a mount whose store is in a service, content is fetched when it is read. This fetches all of it at and below PATH, so
-/// that it can be read without the service, until the cache needs the room ('vellum pin' keeps it). If it is interrupted,
-/// run it again: what was fetched is not fetched twice.
+/// that it can be read without the service, until the cache needs the room ('vellum pin' keeps it).
+///
+/// In a partial checkout, it writes the files at and below PATH that are absent, as they are in the last snapshot.
+///
+/// If it is interrupted, run it again: what was fetched is not fetched twice.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Files and directories
@@ -39,8 +44,19 @@ struct HydrateJson {
     refused: Vec<ProblemJson>,
 }
 
+/// What a checkout got, as JSON shows it.
+#[derive(Serialize)]
+struct HydratedFilesJson {
+    written: u64,
+    bytes: u64,
+    refused: Vec<ProblemJson>,
+}
+
 /// Fetches.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
+    if args.from.is_none() && context.find_mount_process()?.is_none() {
+        return hydrate_checkout(args, context);
+    }
     let paths = ContentPaths::find_paths(context, &args.paths, args.from.as_deref())?;
     let done = paths.hydrate(context, args.metadata_only, None)?;
     let refused = list_refused(&done.refused);
@@ -59,6 +75,40 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
             format::format_size(done.bytes),
             format::format_size(done.moved)
         ))?;
+    }
+    Ok(outcome)
+}
+
+/// Plain files: what is absent is written.
+fn hydrate_checkout(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
+    if args.metadata_only {
+        let message = "a plain directory has no names without files: --metadata-only is for mounts";
+        return Err(CliError::usage_error(message, "--from SNAP names the content of a snapshot"));
+    }
+    heap::limit_command_heaps();
+    let worktree = context.open_worktree()?;
+    let paths = context.paths_at_root(worktree.root_path()).parse_paths(&args.paths)?;
+    let lock = worktree.lock_worktree(context.lock_wait_notice())?;
+    let task = ProgressTask { first: "Scanning", verb: "Writing", item: "file" };
+    let done = context
+        .run_with_progress(task, |meter| worktree.hydrate_paths(&paths, meter))
+        .map_err(|error| CliError::from(error).with_resume_hint("run it again: what was written is here"))?;
+    drop(lock);
+    let refused: Vec<_> = done.problems.iter().map(ProblemJson::from).collect();
+    let ui = &context.ui;
+    let outcome = report_refused(context, &refused)?;
+    if ui.is_json() {
+        ui.print_json(&HydratedFilesJson { written: done.written, bytes: done.bytes, refused })?;
+    } else if !ui.voice.quiet {
+        let what = match done.written {
+            0 => "Nothing was absent there".into(),
+            written => format!(
+                "{} written, {}",
+                format::format_count(written, "file"),
+                format::format_size(done.bytes)
+            ),
+        };
+        ui.print_line(what)?;
     }
     Ok(outcome)
 }

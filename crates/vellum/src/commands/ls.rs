@@ -1,15 +1,17 @@
 //! `vellum ls`: what a directory held in a snapshot.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
 use serde::ser::{Error as _, SerializeSeq};
 use serde::{Serialize, Serializer};
+use vellum_checkout::{AbsentPaths, read_absent_paths};
 use vellum_host::escape::format_path;
 use vellum_types::{FileKind, Ino, InodeAttr};
-use vellum_volume::FsTree;
-use vellum_volume::residence::ContentState;
 use vellum_volume::tree::PathStack;
+use vellum_volume::{FsTree, Volume};
 
 use crate::context::CommandContext;
 use crate::context::place::SnapshotPath;
@@ -34,7 +36,8 @@ pub struct Args {
     /// List subdirectories recursively
     #[arg(short = 'R', long)]
     recursive: bool,
-    /// Also where the content of files is: here, partly here, remote (in the store only), or pinned
+    /// Also where the content of files is: here, partly here, remote (in the store only), or pinned; in a partial checkout,
+    /// which files are absent from the directory
     #[arg(long)]
     state: bool,
 }
@@ -48,15 +51,45 @@ struct ListJson<'a> {
 /// What is listed, read while it is printed: a whole deep tree would take memory with the square of its depth.
 struct Entries<'a> {
     place: &'a SnapshotPath,
-    options: ListOptions,
+    options: ListOptions<'a>,
 }
 
 /// What is asked about a directory.
 #[derive(Clone, Copy)]
-struct ListOptions {
+struct ListOptions<'a> {
     recursive: bool,
-    /// Also where content is.
-    state: bool,
+    /// Also where content is; and the files that are in no place but the store.
+    state: Option<&'a AbsentFiles>,
+}
+
+/// The files of a snapshot that are absent from the directory.
+struct AbsentFiles {
+    paths: AbsentPaths,
+    root: PathBuf,
+}
+
+impl AbsentFiles {
+    fn read_list(context: &CommandContext, volume: &Volume) -> Result<Self> {
+        // The names of a mount are all there.
+        let paths = match context.find_mount_process()? {
+            Some(_) => AbsentPaths::default(),
+            None => read_absent_paths(&volume.state)?,
+        };
+        Ok(Self { paths, root: volume.state.root().to_path_buf() })
+    }
+
+    fn contains(&self, place: &SnapshotPath, entry: &ListedFile) -> bool {
+        if self.paths.is_empty() {
+            return false;
+        }
+        let path = match (place.attr.kind, place.path.as_slice()) {
+            (FileKind::Dir, []) => entry.name.clone(),
+            (FileKind::Dir, above) => [above, &entry.name].join(&b'/'),
+            _ => place.path.clone(),
+        };
+        let is_here = || self.root.join(OsStr::from_bytes(&path)).symlink_metadata().is_ok();
+        self.paths.find_covering(&path).is_some() && !is_here()
+    }
 }
 
 impl Serialize for Entries<'_> {
@@ -64,8 +97,8 @@ impl Serialize for Entries<'_> {
         let mut list = serializer.serialize_seq(None)?;
         let mut printed = Ok(());
         let visited = visit_listed_files(self.place, self.options, |entry| {
-            let state = entry.state.map(|state| state.to_string());
-            let item = FileJson { state, ..FileJson::new(&entry.name, entry.ino, &entry.attr) };
+            let json = FileJson::new(&entry.name, entry.ino, &entry.attr);
+            let item = FileJson { state: entry.state, ..json };
             printed = list.serialize_element(&item);
             // What could not be printed is reported as it is; this one only ends the walk.
             if printed.is_ok() { Ok(()) } else { Err(CliError::Output(io::ErrorKind::Other.into())) }
@@ -119,7 +152,8 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let volume = context.open_volume()?;
     let place = SnapshotPath::find_path(context, &volume, &args.snapshot, args.path.as_deref())?;
     let ui = &context.ui;
-    let options = ListOptions { recursive: args.recursive, state: args.state };
+    let absent = args.state.then(|| AbsentFiles::read_list(context, &volume)).transpose()?;
+    let options = ListOptions { recursive: args.recursive, state: absent.as_ref() };
     if ui.is_json() {
         // All of it is read once before: a tree that cannot be read is an error in place of half an object.
         visit_listed_files(&place, options, |_| Ok(()))?;
@@ -163,18 +197,22 @@ fn format_state(args: &Args, entry: &ListedFile) -> String {
         return String::new();
     }
     // As wide as the longest state, "partly 99%".
-    format!("{:<12}", entry.state.map_or_else(|| "-".into(), |state| state.to_string()))
+    format!("{:<12}", entry.state.as_deref().unwrap_or("-"))
 }
 
 /// Visits what is listed of a place.
 fn visit_listed_files(
     place: &SnapshotPath,
-    options: ListOptions,
+    options: ListOptions<'_>,
     mut each: impl FnMut(ListedFile) -> Result<()>,
 ) -> Result<()> {
     let mut each = |mut entry: ListedFile| {
-        if options.state && entry.attr.kind == FileKind::File {
-            entry.state = place.tree.content_state(entry.ino)?;
+        if let Some(absent) = options.state {
+            entry.state = match entry.attr.kind {
+                _ if absent.contains(place, &entry) => Some("absent".into()),
+                FileKind::File => place.tree.content_state(entry.ino)?.map(|state| state.to_string()),
+                _ => None,
+            };
         }
         each(entry)
     };
@@ -198,7 +236,7 @@ pub struct ListedFile {
     /// Its attributes.
     pub attr: InodeAttr,
     /// Where its content is, if that was asked for.
-    pub state: Option<ContentState>,
+    pub state: Option<String>,
 }
 
 /// The entries of a directory by name.

@@ -227,7 +227,9 @@ impl MergeCommand<'_> {
             false => format!("unfinished merge of {name}"),
         })?;
         // Before anything is begun: nothing has to be taken back if a file is in the way.
-        if let Err(error) = self.place.check_reachable(self.context, &stored.entry) {
+        let in_conflict = stored.merged.conflicts.iter().map(|conflict| conflict.path.as_slice());
+        let can_begin = self.place.check_present(in_conflict);
+        if let Err(error) = can_begin.and_then(|()| self.place.check_reachable(self.context, &stored.entry)) {
             // Otherwise the result would stay in the history.
             volume.forget_snapshot(&stored.entry.id)?;
             return Err(error);

@@ -28,6 +28,9 @@ use crate::ui::progress::ProgressTask;
 ///
 /// If the command is interrupted, run it again to finish. Without PATHs, SNAP becomes the worktree's current
 /// snapshot; with PATHs, the current snapshot stays the same.
+///
+/// With --only, the directory becomes a partial checkout: all other paths are absent, and snapshots take them from the last
+/// snapshot. 'vellum hydrate' brings them back. Without --only, what is absent stays absent.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The snapshot
@@ -36,6 +39,9 @@ pub struct Args {
     /// Only these paths
     #[arg(value_name = "PATH")]
     paths: Vec<OsString>,
+    /// Have these paths alone in the directory, and the others absent
+    #[arg(long, value_name = "PATH", num_args = 1.., conflicts_with = "paths")]
+    only: Vec<OsString>,
     /// Print what would be done, and change nothing
     #[arg(short = 'n', long)]
     dry_run: bool,
@@ -94,12 +100,14 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     heap::limit_command_heaps();
     let worktree = context.open_worktree()?;
     let target = resolve_target(args, context, &worktree.volume)?;
-    let paths = context.paths_at_root(worktree.root_path()).parse_paths(&args.paths)?;
+    let typed = context.paths_at_root(worktree.root_path());
+    let paths = typed.parse_paths(&args.paths)?;
+    let only = typed.parse_paths(&args.only)?;
     let lock = worktree.lock_worktree(context.lock_wait_notice())?;
     if paths.is_empty() && !args.dry_run {
         worktree.volume.check_no_merge()?;
     }
-    let request = RestoreRequest { target: target.clone(), paths, only: Vec::new(), discard: args.discard };
+    let request = RestoreRequest { target: target.clone(), paths, only, discard: args.discard };
     let plan = plan_restore(context, &worktree, &request)?;
     if args.dry_run {
         return print_restore_plan(context, &worktree, &target, &plan);
@@ -125,22 +133,25 @@ fn execute_restore(
     worktree: &CheckoutWorktree,
     plan: RestorePlan,
 ) -> Result<RestoreReport> {
-    let short = worktree.volume.short_id(&plan.request.target.id)?;
+    let mut short = worktree.volume.short_id(&plan.request.target.id)?;
+    if !plan.request.only.is_empty() {
+        short.push_str(" --only PATH...");
+    }
     let task = ProgressTask { first: "Preparing", verb: "Restoring", item: "file" };
     context
         .run_with_progress(task, |meter| worktree.execute_restore(plan, meter))
         .map_err(|error| CliError::from(error).with_resume_hint(resume_command(worktree, &short)))
 }
 
-/// Fills the directory of a new worktree.
+/// Fills the directory of a new worktree; only with some paths, if any are named.
 pub fn fill_worktree(
     context: &CommandContext,
     worktree: &CheckoutWorktree,
     target: &HistoryEntry,
+    only: Vec<Vec<u8>>,
 ) -> Result<RestoreReport> {
     let _lock = worktree.lock_worktree(context.lock_wait_notice())?;
-    let request =
-        RestoreRequest { target: target.clone(), paths: Vec::new(), only: Vec::new(), discard: false };
+    let request = RestoreRequest { target: target.clone(), paths: Vec::new(), only, discard: false };
     let plan = plan_restore(context, worktree, &request)?;
     execute_restore(context, worktree, plan)
 }
@@ -169,6 +180,11 @@ fn restore_in_mount(
     context: &CommandContext,
     mounted: &MountedWorktree,
 ) -> Result<CommandOutcome> {
+    if !args.only.is_empty() {
+        let message =
+            "a mount has all names, and fetches content when it is read: --only is for plain directories";
+        return Err(CliError::usage_error(message, "leave out --only, or name the PATHs to restore"));
+    }
     let paths = context.paths_at_root(&mounted.mountpoint).parse_paths(&args.paths)?;
     if args.dry_run {
         return print_mount_plan(

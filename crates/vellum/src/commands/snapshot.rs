@@ -165,6 +165,11 @@ fn check_new_tags(args: &Args, volume: &Volume) -> Result<()> {
 
 /// What a half-done restore left is no state that anyone made.
 pub fn warn_about_interrupted(context: &CommandContext, worktree: &CheckoutWorktree) -> Result<()> {
+    if let Some(path) = worktree.read_hydrating_paths()?.iter().next() {
+        let path = context.paths_at_root(worktree.root_path()).format_path(path);
+        let message = format!("a hydration was interrupted: 'vellum hydrate {path}' finishes it");
+        context.ui.print_warning(message)?;
+    }
     let Some(interrupted) = worktree.find_interrupted_restore()? else { return Ok(()) };
     let short = |id| worktree.volume.short_id(id);
     let target = short(&interrupted.target)?;

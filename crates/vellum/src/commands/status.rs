@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use serde::Serialize;
+use vellum_checkout::AbsentSummary;
 use vellum_host::escape::format_path;
 use vellum_types::UnixTime;
 use vellum_volume::diff::FileChange;
@@ -54,6 +55,9 @@ struct StatusJson<'a> {
     #[serde(serialize_with = "changes::serialize_changes")]
     changes: &'a [FileChange],
     problems: Vec<ProblemJson>,
+    /// What is absent, if the checkout is partial.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    absent: Option<AbsentJson>,
     #[serde(skip_serializing_if = "Option::is_none")]
     interrupted_restore: Option<&'a InterruptedJson>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -63,6 +67,41 @@ struct StatusJson<'a> {
     leases: Vec<json::LeaseJson>,
     #[serde(skip_serializing_if = "Option::is_none")]
     remotes: Option<Vec<RemoteStandingJson>>,
+}
+
+/// What is absent from a partial checkout.
+#[derive(Serialize)]
+struct AbsentJson {
+    paths: u64,
+    /// Null if only some paths were looked at.
+    files: Option<u64>,
+    bytes: Option<u64>,
+}
+
+impl From<AbsentSummary> for AbsentJson {
+    fn from(absent: AbsentSummary) -> Self {
+        let AbsentSummary { paths, content } = absent;
+        Self {
+            paths,
+            files: content.map(|content| content.files),
+            bytes: content.map(|content| content.bytes),
+        }
+    }
+}
+
+fn describe_absent(absent: &AbsentSummary) -> String {
+    let content = absent.content.map_or_else(String::new, |content| {
+        format!(
+            " with {}, {},",
+            format::format_count(content.files, "file"),
+            format::format_size(content.bytes)
+        )
+    });
+    let paths = format::format_count(absent.paths, "path");
+    let are = if absent.paths == 1 { "is" } else { "are" };
+    format!(
+        "partial checkout: {paths}{content} {are} absent; 'vellum hydrate PATH' brings back what is needed"
+    )
 }
 
 /// How far the worktree and a remote's worktree of the same name are apart.
@@ -343,6 +382,7 @@ fn print_status_json(
         counts: ChangeCounts::from_changes(&compared.changes),
         changes: &compared.changes,
         problems: compared.problems,
+        absent: compared.absent.map(AbsentJson::from),
         interrupted_restore: standing.interrupted.as_ref(),
         merge: standing.volume.read_merge_progress()?.map(MergeStatusJson::from),
         mount: standing.mount.as_ref(),
@@ -446,6 +486,9 @@ fn print_status(
         None => "without a snapshot".into(),
     };
     ui.print_note(format!("Worktree {name} {stands}"))?;
+    if let Some(absent) = &compared.absent {
+        ui.print_note(describe_absent(absent))?;
+    }
     if let Some(merge) = standing.volume.read_merge_progress()? {
         print_merge(context, &merge.into())?;
     }

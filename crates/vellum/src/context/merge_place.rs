@@ -151,6 +151,14 @@ impl MergePlace {
         }
     }
 
+    /// An error if a path that somebody has to look at is absent.
+    pub fn check_present<'p>(&self, paths: impl Iterator<Item = &'p [u8]>) -> Result<()> {
+        match self {
+            Self::Directory(worktree) => Ok(worktree.check_present(paths)?),
+            Self::Mount(_) => Ok(()),
+        }
+    }
+
     /// Brings it to a snapshot, on which it stands then.
     pub fn stand_on(&self, context: &CommandContext, target: &HistoryEntry) -> Result<PlaceReport> {
         match self {

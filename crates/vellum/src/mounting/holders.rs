@@ -95,6 +95,23 @@ pub fn list_open_nodes(device: FilesystemDevice) -> BTreeSet<u64> {
     nodes
 }
 
+/// The numbers of the inodes of the filesystem of a directory that processes have open or mapped, or work in.
+pub fn list_used_nodes(directory: &Path) -> BTreeSet<u64> {
+    let Ok(found) = statx(CWD, directory, AtFlags::STATX_DONT_SYNC, StatxFlags::INO) else {
+        return BTreeSet::new();
+    };
+    let device = FilesystemDevice { major: found.stx_dev_major, minor: found.stx_dev_minor };
+    let mut nodes = list_open_nodes(device);
+    let works_in =
+        |pid| statx(CWD, format!("/proc/{pid}/cwd"), AtFlags::STATX_DONT_SYNC, StatxFlags::INO).ok();
+    let dirs = list_process_ids().into_iter().filter_map(works_in);
+    nodes.extend(
+        dirs.filter(|dir| (dir.stx_dev_major, dir.stx_dev_minor) == (device.major, device.minor))
+            .map(|dir| dir.stx_ino),
+    );
+    nodes
+}
+
 /// Hands what the kernel keeps of a filesystem to its process, by way of whoever still has something of it open.
 pub fn flush_held_pages(processes: &[HoldingProcess]) {
     let through = |process: &HoldingProcess| match (&process.used, &process.mountpoint) {

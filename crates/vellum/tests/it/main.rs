@@ -5,6 +5,7 @@
 mod disk;
 mod mounting;
 mod other_host;
+mod partial;
 mod posix;
 mod terminal;
 mod world;
