@@ -111,6 +111,14 @@ SEEDS = {
     ],
     "key_slot": [SLOT, bytestr(SLOT) + bytestr(bytes(200))],
     "device": [bytes([1]) + bytestr(b"laptop") + moment()],
+    "key_epoch": [
+        b"VLMEPOCH" + u32(1) + bytes(16) + u32(1) + moment() + varint(2) + bytes(240) + bytestr(bytes(136)),
+        bytestr(b"") + bytestr(bytes(73)),
+        bytestr(u32(1) + bytes(104)) + bytestr(bytes(73)),
+        bytes([1]) + varint(2) + bytes(64) + bytes([1] * 64),
+        bytes([1]) + bytes(32),
+        bytes(64),
+    ],
     "recovery_code": [b"00000-00000-00000-00000-00000-00000-00000", b"0oO0-Il 1"],
     "config": [b"VLMCONF\0" + u32(1) + bytes(16) + bytes([sealed]) + PARAMS + bytes([3]) + bytestr(bytes(56))
                for sealed in (0, 1)],

@@ -1,14 +1,18 @@
 //! All keys of one volume and the operations on them: ids, names, sealing, opening.
 //!
 //! Invariant: a record opens only under the volume, domain and associated data it was sealed with. Keys are wiped
-//! on drop. Deliberately absent: the master key itself, which is dropped once the subkeys are derived.
+//! on drop. What is sealed is sealed with the newest key epoch that is known. Deliberately absent: the master keys
+//! themselves, which are dropped once the subkeys are derived.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use vellum_types::{BlobId, BlobKind, ErrorKind, VolumeId};
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::domain::{DomainContexts, RecordDomain};
+use crate::epoch::{EpochKeys, KeyEpoch};
 use crate::{MasterKey, aead, checksum, nonce};
 
 /// Bytes that sealing adds in a sealed volume: the nonce and the tag.
@@ -40,6 +44,12 @@ pub enum UnsealError {
         "authentication failed: it is damaged, was replaced by another object, or is sealed with another key"
     )]
     Forged,
+    /// It names a key epoch whose keys are not known here.
+    #[error("it is sealed with the key of key epoch {epoch}, which is not known here, or is damaged")]
+    NewerKey {
+        /// The key epoch that it names.
+        epoch: KeyEpoch,
+    },
 }
 
 impl UnsealError {
@@ -48,6 +58,12 @@ impl UnsealError {
     pub fn kind(self) -> ErrorKind {
         ErrorKind::Corrupt
     }
+}
+
+/// Finds the keys of later epochs when something is sealed with them.
+pub trait NewerKeySource: Send + Sync {
+    /// Adds to `keys` what can be found. It must not open records with them.
+    fn find_newer_keys(&self, keys: &VolumeKeys);
 }
 
 struct DomainKeys {
@@ -74,7 +90,7 @@ impl Drop for DomainKeys {
     }
 }
 
-/// The keys of one volume; cheap to share in an `Arc`, free of locks.
+/// The keys of one volume; cheap to share in an `Arc`. Volumes whose key was never changed take no lock.
 pub struct VolumeKeys {
     volume: VolumeId,
     plain: bool,
@@ -82,6 +98,11 @@ pub struct VolumeKeys {
     domains: Box<[DomainKeys; RecordDomain::COUNT]>,
     chunker: Zeroizing<[u8; 32]>,
     boundary_seed: u64,
+    /// Number of the newest key epoch.
+    newest: AtomicU32,
+    /// The keys of the epochs after the first, in their order.
+    later: RwLock<Vec<Arc<EpochKeys>>>,
+    source: OnceLock<Arc<dyn NewerKeySource>>,
 }
 
 impl VolumeKeys {
@@ -115,7 +136,50 @@ impl VolumeKeys {
         let chunker = Zeroizing::new(blake3::derive_key(chunker, material));
         let [b0, b1, b2, b3, b4, b5, b6, b7, ..] = blake3::derive_key(boundary, material);
         let boundary_seed = u64::from_le_bytes([b0, b1, b2, b3, b4, b5, b6, b7]);
-        Self { volume, plain, domains, chunker, boundary_seed }
+        let later = RwLock::default();
+        let newest = AtomicU32::new(KeyEpoch::FIRST.number());
+        Self { volume, plain, domains, chunker, boundary_seed, newest, later, source: OnceLock::new() }
+    }
+
+    /// The key epoch that records are sealed with.
+    #[must_use]
+    pub fn newest_epoch(&self) -> KeyEpoch {
+        KeyEpoch::from_number(self.newest.load(Ordering::Acquire)).unwrap_or(KeyEpoch::LAST)
+    }
+
+    /// Adds the keys of the epoch after the newest. From then on, records are sealed with them. Others than the next are
+    /// left out: another thread may have added them.
+    pub fn add_epoch(&self, keys: EpochKeys) {
+        let mut later = self.later.write().unwrap_or_else(PoisonError::into_inner);
+        if self.newest_epoch().next() == Some(keys.epoch()) && !self.plain {
+            self.newest.store(keys.epoch().number(), Ordering::Release);
+            later.push(Arc::new(keys));
+        }
+    }
+
+    /// Whether the keys of an epoch are those that are known here.
+    #[must_use]
+    pub fn has_epoch_keys(&self, keys: &EpochKeys) -> bool {
+        self.find_epoch_keys(keys.epoch()).is_some_and(|known| known.has_equal_keys(keys))
+    }
+
+    /// Whether this is the master key of the first epoch.
+    #[must_use]
+    pub fn is_first_master(&self, master: &MasterKey) -> bool {
+        let first = Self::for_encrypted(master, self.volume);
+        let index = RecordDomain::Config.table_index();
+        !self.plain && first.domains[index].seal == self.domains[index].seal
+    }
+
+    /// Where keys are looked for when something is sealed with later ones; set once.
+    pub fn set_newer_key_source(&self, source: Arc<dyn NewerKeySource>) {
+        let _ = self.source.set(source);
+    }
+
+    fn find_epoch_keys(&self, epoch: KeyEpoch) -> Option<Arc<EpochKeys>> {
+        let place = usize::try_from(epoch.previous()?.number()).ok()?;
+        let later = self.later.read().unwrap_or_else(PoisonError::into_inner);
+        later.get(place).cloned()
     }
 
     /// Returns whether the volume has no secret.
@@ -160,7 +224,13 @@ impl VolumeKeys {
     /// # Panics
     /// When the operating system has no randomness to give.
     pub fn seal_record(&self, domain: RecordDomain, aad: &[u8], plaintext: &[u8], out: &mut Vec<u8>) {
-        let ad = self.build_associated_data(domain, aad);
+        let newest = self.newest_epoch();
+        if newest != KeyEpoch::FIRST
+            && let Some(keys) = self.find_epoch_keys(newest)
+        {
+            return keys.seal_record(domain, aad, plaintext, out);
+        }
+        let ad = build_associated_data(self.volume, domain, aad);
         let key = &self.domain_keys(domain).seal;
         if self.plain {
             checksum::append_checksum(key, &ad, plaintext, out);
@@ -177,10 +247,49 @@ impl VolumeKeys {
         sealed: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<(), UnsealError> {
+        self.open_record_in_epoch(domain, aad, sealed, out).map(|_| ())
+    }
+
+    /// As [`Self::open_record`]; gives the key epoch that the record is sealed with.
+    pub fn open_record_in_epoch(
+        &self,
+        domain: RecordDomain,
+        aad: &[u8],
+        sealed: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<KeyEpoch, UnsealError> {
         if sealed.len() < self.seal_overhead() {
             return Err(UnsealError::Short { found: sealed.len() });
         }
-        let ad = self.build_associated_data(domain, aad);
+        let named = if self.plain { None } else { KeyEpoch::named_by_nonce(sealed) };
+        let newest = self.newest_epoch();
+        let is_known = |epoch: &KeyEpoch| *epoch <= newest;
+        let find_keys = |epoch: KeyEpoch| self.find_epoch_keys(epoch).ok_or(UnsealError::NewerKey { epoch });
+        if let Some(epoch) = named.filter(is_known)
+            && find_keys(epoch)?.open_record(domain, aad, sealed, out).is_ok()
+        {
+            return Ok(epoch);
+        }
+        // The random nonce of a record of the first epoch may look like a number.
+        let forged = match self.open_in_first_epoch(domain, aad, sealed, out) {
+            Ok(()) => return Ok(KeyEpoch::FIRST),
+            Err(error) => error,
+        };
+        let Some(epoch) = named.filter(|epoch| !is_known(epoch)) else { return Err(forged) };
+        if let Some(source) = self.source.get() {
+            source.find_newer_keys(self);
+        }
+        find_keys(epoch)?.open_record(domain, aad, sealed, out).map(|()| epoch)
+    }
+
+    fn open_in_first_epoch(
+        &self,
+        domain: RecordDomain,
+        aad: &[u8],
+        sealed: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), UnsealError> {
+        let ad = build_associated_data(self.volume, domain, aad);
         let key = &self.domain_keys(domain).seal;
         if self.plain {
             out.extend_from_slice(checksum::verify_checksum(key, &ad, sealed).ok_or(UnsealError::Forged)?);
@@ -204,15 +313,15 @@ impl VolumeKeys {
     fn domain_keys(&self, domain: RecordDomain) -> &DomainKeys {
         &self.domains[domain.table_index()]
     }
+}
 
-    fn build_associated_data(&self, domain: RecordDomain, aad: &[u8]) -> Vec<u8> {
-        let mut ad = Vec::with_capacity(AD_PREFIX_LEN + aad.len());
-        ad.push(SEAL_VERSION);
-        ad.extend_from_slice(self.volume.as_bytes());
-        ad.push(domain.as_byte());
-        ad.extend_from_slice(aad);
-        ad
-    }
+pub(crate) fn build_associated_data(volume: VolumeId, domain: RecordDomain, aad: &[u8]) -> Vec<u8> {
+    let mut ad = Vec::with_capacity(AD_PREFIX_LEN + aad.len());
+    ad.push(SEAL_VERSION);
+    ad.extend_from_slice(volume.as_bytes());
+    ad.push(domain.as_byte());
+    ad.extend_from_slice(aad);
+    ad
 }
 
 impl fmt::Debug for VolumeKeys {

@@ -7,6 +7,8 @@
 mod aead;
 mod checksum;
 mod domain;
+mod epoch;
+mod exchange;
 mod keys;
 mod master;
 mod nonce;
@@ -14,10 +16,12 @@ pub mod recovery;
 pub mod slots;
 
 pub use domain::RecordDomain;
-pub use keys::{PLAIN_OVERHEAD, SEAL_OVERHEAD, UnsealError, VolumeKeys};
+pub use epoch::{EpochKeys, KeyEpoch};
+pub use exchange::{ExchangePublic, ExchangeSecret, WrappedMaster};
+pub use keys::{NewerKeySource, PLAIN_OVERHEAD, SEAL_OVERHEAD, UnsealError, VolumeKeys};
 pub use master::MasterKey;
 pub use nonce::{check_randomness, fill_random};
 pub use recovery::RecoveryCode;
-pub use slots::{KdfParams, KeySlot, KeySlotKind, SlotSecret};
+pub use slots::{CreatedSlot, KdfParams, KeySlot, KeySlotKind, SlotSecret, UnlockedSlot};
 /// Wipes what it holds when dropped; for passphrases and other secrets on their way here.
 pub use zeroize::Zeroizing;

@@ -13,7 +13,7 @@ use vellum_types::{DecodeError, ErrorKind, VolumeId};
 use zeroize::Zeroizing;
 
 use crate::nonce::{NONCE_LEN, fill_random, generate_nonce};
-use crate::{MasterKey, RecoveryCode, aead};
+use crate::{ExchangeSecret, MasterKey, RecoveryCode, aead};
 
 pub use codec::{LABEL_MAX, SLOT_MAX};
 pub use kdf::{KdfError, KdfParams};
@@ -193,7 +193,25 @@ impl UnlockError {
     }
 }
 
-/// One wrapped copy of a volume's master key.
+/// What a secret gives that opens a slot.
+#[derive(Debug)]
+pub struct UnlockedSlot {
+    /// The volume's first master key.
+    pub master: MasterKey,
+    /// Unwraps later ones, which were wrapped for the slot's public key.
+    pub exchange: ExchangeSecret,
+}
+
+/// A slot that was made.
+#[derive(Debug)]
+pub struct CreatedSlot {
+    /// The slot.
+    pub slot: KeySlot,
+    /// What its secret gives beside the master key.
+    pub exchange: ExchangeSecret,
+}
+
+/// One wrapped copy of a volume's first master key.
 #[derive(Clone, PartialEq, Eq)]
 pub struct KeySlot {
     id: KeySlotId,
@@ -217,7 +235,7 @@ impl KeySlot {
         volume: VolumeId,
         label: &str,
         params: KdfParams,
-    ) -> Result<Self, KeySlotError> {
+    ) -> Result<CreatedSlot, KeySlotError> {
         let kind = secret.kind();
         match secret.as_bytes().len() {
             0 => return Err(KeySlotError::EmptySecret(kind)),
@@ -231,29 +249,20 @@ impl KeySlot {
         let kdf = if kind == KeySlotKind::Recovery { None } else { Some(params.check_limits()?) };
         let wrapped = [0; WRAPPED_LEN];
         let mut slot = Self { id: KeySlotId(id), volume, kind, label: label.to_owned(), kdf, salt, wrapped };
-        slot.wrap_master_key(secret, master, &generate_nonce())?;
-        Ok(slot)
+        let key = slot.derive_wrapping_key(secret)?;
+        slot.wrap_master_key(&key, master, &generate_nonce());
+        Ok(CreatedSlot { slot, exchange: ExchangeSecret::derive_from(&key) })
     }
 
-    fn wrap_master_key(
-        &mut self,
-        secret: SlotSecret<'_>,
-        master: &MasterKey,
-        nonce: &[u8; NONCE_LEN],
-    ) -> Result<(), KdfError> {
-        let key = self.derive_wrapping_key(secret)?;
+    fn wrap_master_key(&mut self, key: &[u8; 32], master: &MasterKey, nonce: &[u8; NONCE_LEN]) {
         let mut out = Vec::with_capacity(WRAPPED_LEN);
-        aead::seal_plaintext(&key, nonce, &self.encode_header(), master.as_bytes(), &mut out);
+        aead::seal_plaintext(key, nonce, &self.encode_header(), master.as_bytes(), &mut out);
         self.wrapped.copy_from_slice(&out);
-        Ok(())
     }
 
-    /// The master key, if `secret` is the right one and the slot is of `volume` and unchanged.
-    pub fn unlock_master_key(
-        &self,
-        secret: SlotSecret<'_>,
-        volume: VolumeId,
-    ) -> Result<MasterKey, UnlockError> {
+    /// The first master key and the slot's exchange secret, if `secret` is the right one and the slot is of `volume` and
+    /// unchanged.
+    pub fn unlock_slot(&self, secret: SlotSecret<'_>, volume: VolumeId) -> Result<UnlockedSlot, UnlockError> {
         let given = secret.kind();
         if self.volume != volume {
             return Err(UnlockError::OtherVolume { expected: volume, found: self.volume });
@@ -270,7 +279,8 @@ impl KeySlot {
         let mut opened = Zeroizing::new(Vec::with_capacity(MasterKey::LEN));
         aead::open_sealed(&key, &self.encode_header(), &self.wrapped, &mut opened)
             .map_err(|aead::AuthenticationFailure| UnlockError::Wrong(given))?;
-        MasterKey::from_slice(&opened).ok_or(UnlockError::Wrong(given))
+        let master = MasterKey::from_slice(&opened).ok_or(UnlockError::Wrong(given))?;
+        Ok(UnlockedSlot { master, exchange: ExchangeSecret::derive_from(&key) })
     }
 
     fn derive_wrapping_key(&self, secret: SlotSecret<'_>) -> Result<Zeroizing<[u8; 32]>, KdfError> {

@@ -24,6 +24,7 @@ use self::body::{BlobBodyFault, OpenedBody};
 pub use self::error::BlobError;
 pub use self::fetch::FetchedBlobs;
 pub use self::gc::PackInfo;
+pub use self::transfer::PackCopyOutcome;
 pub use self::verify::RebuildStats;
 pub use self::writer::{BlobWriter, WriteStats};
 use crate::index::{BlobIndex, BlobLocation};

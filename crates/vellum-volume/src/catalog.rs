@@ -17,6 +17,7 @@ use vellum_store::{ObjectKey, ObjectStore, StoreError, map_requests};
 use vellum_types::{ErrorKind, FieldReader, FieldWriter, SnapshotId};
 
 use crate::error::{Result, VolumeError};
+use crate::key_epochs::KeyEpochs;
 use crate::record::{OBJECT_MAX, RECORD_MAX, RecordSummary, SnapshotRecord};
 use crate::state::StateDir;
 
@@ -32,6 +33,7 @@ const MAGIC: &[u8; 8] = b"VLMCATA\x01";
 pub struct SnapshotCatalog {
     objects: Arc<dyn ObjectStore>,
     keys: Arc<VolumeKeys>,
+    epochs: Arc<KeyEpochs>,
     state: StateDir,
     known: Mutex<KnownRecords>,
 }
@@ -75,8 +77,9 @@ impl KnownRecords {
 impl SnapshotCatalog {
     /// Opens a catalog. Its file is read when it is first needed.
     #[must_use]
-    pub fn open(objects: Arc<dyn ObjectStore>, keys: Arc<VolumeKeys>, state: StateDir) -> Self {
-        Self { objects, keys, state, known: Mutex::default() }
+    pub fn open(objects: Arc<dyn ObjectStore>, epochs: Arc<KeyEpochs>, state: StateDir) -> Self {
+        let keys = epochs.volume_keys().clone();
+        Self { objects, keys, epochs, state, known: Mutex::default() }
     }
 
     /// Stores a new record durably, and returns its id. A record that the store has already counts as stored. Fails if the
@@ -92,17 +95,34 @@ impl SnapshotCatalog {
     }
 
     fn store_record_in(&self, folder: &str, record: &SnapshotRecord) -> Result<SnapshotId> {
-        let plain = record.encode();
         let id = record.compute_id(&self.keys);
-        let mut sealed = Vec::new();
-        self.keys.seal_record(RecordDomain::Snapshot, id.as_bytes(), &plain, &mut sealed);
-        match self.objects.put_object(&record_key(folder, &id)?, &sealed) {
+        let key = record_key(folder, &id)?;
+        let epoch = self.keys.newest_epoch();
+        match self.objects.put_object(&key, &self.seal_snapshot(&id, record)) {
             // The same record was put before, by an attempt whose answer was lost: it counts if it can be read.
             Err(StoreError::Exists { .. }) => self.fetch_record_from(folder, &id).map(|_| ())?,
             other => other?,
         }
+        // A rotation that began meanwhile may not have seen it. Nothing names it yet, so that it can be replaced.
+        match self.epochs.refresh_keys() {
+            Ok(()) if epoch < self.keys.newest_epoch() => {
+                self.objects.delete_object(&key)?;
+                self.objects.put_object(&key, &self.seal_snapshot(&id, record))?;
+            }
+            Ok(()) => {}
+            Err(error) => {
+                let _ = self.objects.delete_object(&key);
+                return Err(error);
+            }
+        }
         self.cache_records(&[(id, record.clone())]);
         Ok(id)
+    }
+
+    fn seal_snapshot(&self, id: &SnapshotId, record: &SnapshotRecord) -> Vec<u8> {
+        let mut sealed = Vec::new();
+        self.keys.seal_record(RecordDomain::Snapshot, id.as_bytes(), &record.encode(), &mut sealed);
+        sealed
     }
 
     /// Returns the record of a snapshot, which may be a forgotten one: from the catalog, or else from the store. Fails with
@@ -160,6 +180,7 @@ impl SnapshotCatalog {
 
     fn fetch_record_from(&self, folder: &str, id: &SnapshotId) -> Result<SnapshotRecord> {
         let key = record_key(folder, id)?;
+        self.epochs.refresh_keys_if_due()?;
         let sealed = match self.objects.get_object(&key, OBJECT_MAX) {
             Ok(sealed) => sealed,
             Err(StoreError::NotFound { .. }) => return Err(VolumeError::MissingRecord(*id)),
@@ -167,9 +188,11 @@ impl SnapshotCatalog {
         };
         let damaged = |reason: String| VolumeError::Damaged { object: key.to_string(), reason };
         let mut plain = Vec::new();
-        self.keys
-            .open_record(RecordDomain::Snapshot, id.as_bytes(), &sealed, &mut plain)
-            .map_err(|error| damaged(error.to_string()))?;
+        let epoch = self
+            .keys
+            .open_record_in_epoch(RecordDomain::Snapshot, id.as_bytes(), &sealed, &mut plain)
+            .map_err(|error| self.epochs.explain_unseal_error(&key, error))?;
+        self.epochs.require_known_record(&key, id, epoch, &plain)?;
         self.verify_record(id, &plain).map_err(|error| match error {
             VolumeError::Decode { .. } => error,
             other => damaged(other.to_string()),

@@ -3,9 +3,9 @@
 //! The record of a device names it beside the number of its key slot. It is put before the slot, so that no slot of a
 //! device is without its name, and stays when the device is revoked. Invariant: a device is revoked if its slot was
 //! removed by a holder of the volume's key, whatever objects are there. Deliberately absent: a new master key. Whoever
-//! opened the volume has its key, also when the slot is gone.
+//! opened the volume has its key, also when the slot is gone, until a rotation changes it (`key_epochs`).
 
-use vellum_crypto::{KdfParams, KeySlot, RecordDomain, SlotSecret, VolumeKeys};
+use vellum_crypto::{CreatedSlot, KeySlot, RecordDomain, SlotSecret, VolumeKeys};
 use vellum_store::{ObjectKey, ObjectStore, StoreError, map_requests};
 use vellum_types::{DecodeError, FieldReader, FieldWriter, UnixTime};
 
@@ -180,7 +180,6 @@ pub fn list_devices(volume: &Volume) -> Result<DeviceListing> {
 /// Adds a device that opens the volume with `secret`. Its name must not be in use, also not by worktrees.
 pub fn add_device(volume: &Volume, name: &str, secret: SlotSecret<'_>) -> Result<KeySlot> {
     check_device_name(name)?;
-    let master = volume.state.read_master_key()?.ok_or(VolumeError::Locked)?;
     let objects = &*volume.objects;
     let known = list_devices(volume)?.devices;
     let same_name = || known.iter().filter(|device| device.name == name);
@@ -201,13 +200,13 @@ pub fn add_device(volume: &Volume, name: &str, secret: SlotSecret<'_>) -> Result
     if slots >= SLOTS_MAX {
         return Err(VolumeError::TooManySlots(slots));
     }
-    let slot = KeySlot::create(secret, &master, volume.config.volume, SLOT_LABEL, KdfParams::DEFAULT)?;
+    let CreatedSlot { slot, exchange } = keyring::create_slot(volume, secret, SLOT_LABEL)?;
     let record = DeviceRecord { name: name.into(), added: current_time() };
     let key = ObjectKey::new(format!("{PREFIX}{}", slot.id()))?;
     let mut sealed = Vec::new();
     volume.keys.seal_record(RecordDomain::Config, key.as_str().as_bytes(), &record.encode(), &mut sealed);
     objects.put_object(&key, &sealed)?;
-    keyring::put_key_slot(objects, &slot, &volume.keys)?;
+    keyring::store_new_slot(volume, &slot, &exchange)?;
     let slot_key = keyring::slot_object_key(slot.id())?;
     // Two that are added at once may both not have seen the other. Then both withdraw, at worst.
     let is_same = |device: &Device| device.name == name && device.state == DeviceState::Active;
@@ -320,10 +319,7 @@ pub(crate) fn copy_device_records(from: &Volume, to: &Volume) -> Result<()> {
     for key in records.iter().filter(|key| !there.contains(key)) {
         let sealed = from.objects.get_object(key, OBJECT_MAX)?;
         open_device_record(&from.keys, key, &sealed)?;
-        match to.objects.put_object(key, &sealed) {
-            Ok(()) | Err(StoreError::Exists { .. }) => {}
-            Err(error) => return Err(error.into()),
-        }
+        keyring::copy_sealed_record(from, to, key, &sealed)?;
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use vellum_host::OperationStopped;
-use vellum_types::{DecodeError, ErrorKind, Ino, SnapshotId};
+use vellum_types::{DecodeError, ErrorKind, Ino, SnapshotId, UnixTime};
 
 use crate::gc::LostRecord;
 
@@ -262,6 +262,32 @@ pub enum VolumeError {
     /// The secret is that of a slot that was removed, although its object is still there.
     #[error("the key slot of this secret was removed: it does not open the volume any more")]
     RemovedSlot,
+    /// The volume's key was changed, and the slot with which this worktree was opened was removed before.
+    #[error(
+        "this device was revoked: the volume's key was changed on {}, and this device was not given the new one",
+        crate::lease::format_time(*.time)
+    )]
+    Revoked {
+        /// When the key was changed.
+        time: UnixTime,
+    },
+    /// The volume's key was changed, and no secret is at hand that gives the new one.
+    #[error(
+        "the volume's key was changed on {} (key epoch {epoch}), and this worktree has only the one before",
+        crate::lease::format_time(*.time)
+    )]
+    KeyChanged {
+        /// Number of the new key.
+        epoch: u32,
+        /// When it was changed.
+        time: UnixTime,
+    },
+    /// Slots for which nobody can wrap a new key.
+    #[error("the key cannot be changed: {} would not be given the new one", .0.join(", "))]
+    SlotsWithoutKey(Vec<String>),
+    /// A new key would be given to nobody.
+    #[error("the key cannot be changed: no key slot is left that would be given the new one")]
+    NoKeySlots,
     /// A device must not be revoked without more ado.
     #[error("the device '{name}' cannot be revoked: {reason}")]
     DeviceNeeded {
@@ -438,11 +464,17 @@ impl VolumeError {
             | Self::RecordsLost(_)
             | Self::BadTree(_) => ErrorKind::Corrupt,
             Self::UnfitStore { .. } => ErrorKind::Unsupported,
-            Self::Locked | Self::WrongSecret | Self::RemovedSlot => ErrorKind::Denied,
+            Self::Locked
+            | Self::WrongSecret
+            | Self::RemovedSlot
+            | Self::Revoked { .. }
+            | Self::KeyChanged { .. } => ErrorKind::Denied,
             Self::Exists { .. }
             | Self::MergeUnderWay { .. }
             | Self::InUse { .. }
             | Self::DeviceNeeded { .. }
+            | Self::SlotsWithoutKey(_)
+            | Self::NoKeySlots
             | Self::TooManySlots(_)
             | Self::Raced(_)
             | Self::SessionLost

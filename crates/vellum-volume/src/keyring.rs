@@ -5,13 +5,15 @@
 
 use vellum_crypto::slots::{KeySlotId, UnlockError};
 use vellum_crypto::{
-    KdfParams, KeySlot, KeySlotKind, MasterKey, RecordDomain, RecoveryCode, SlotSecret, VolumeKeys,
+    CreatedSlot, ExchangePublic, ExchangeSecret, KdfParams, KeyEpoch, KeySlot, KeySlotKind, MasterKey,
+    RecordDomain, RecoveryCode, SlotSecret, UnlockedSlot, VolumeKeys,
 };
 use vellum_store::{ObjectKey, ObjectStore, StoreError};
 use vellum_types::{DecodeError, ErrorKind, FieldReader, FieldWriter, VolumeId};
 
 use crate::device;
 use crate::error::{Result, VolumeError};
+use crate::key_epochs::{self, parse_slot_id, put_slot_key};
 use crate::volume::Volume;
 
 /// Where slots are kept.
@@ -27,11 +29,16 @@ const OBJECT_MAX: u64 = 2 * (PART_MAX as u64 + 2);
 
 /// All slots in the store.
 pub fn list_key_slots(objects: &dyn ObjectStore) -> Result<Vec<(ObjectKey, KeySlot)>> {
-    let read = |key: ObjectKey| {
-        let slot = decode_slot_object(&key, &objects.get_object(&key, OBJECT_MAX)?)?;
-        Ok((key, slot))
-    };
-    list_slot_objects(objects)?.into_iter().map(read).collect()
+    let mut slots = Vec::new();
+    for key in list_slot_objects(objects)? {
+        match objects.get_object(&key, OBJECT_MAX) {
+            Ok(bytes) => slots.push((key.clone(), decode_slot_object(&key, &bytes)?)),
+            // It was removed since it was listed.
+            Err(StoreError::NotFound { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(slots)
 }
 
 fn list_slot_objects(objects: &dyn ObjectStore) -> Result<Vec<ObjectKey>> {
@@ -73,17 +80,70 @@ pub fn check_key_slot(objects: &dyn ObjectStore, key: &ObjectKey, keys: &VolumeK
     }
 }
 
-/// Adds a slot that `secret` opens.
-pub fn add_key_slot(
-    objects: &dyn ObjectStore,
-    secret: SlotSecret<'_>,
-    label: &str,
-    master: &MasterKey,
-    volume: VolumeId,
-) -> Result<KeySlot> {
-    let slot = KeySlot::create(secret, master, volume, label, KdfParams::DEFAULT)?;
-    put_key_slot(objects, &slot, &VolumeKeys::for_encrypted(master, volume))?;
+/// Adds a slot that `secret` opens, and keeps its secret here if no other is: it gives the keys to come.
+pub fn add_key_slot(volume: &Volume, secret: SlotSecret<'_>, label: &str) -> Result<KeySlot> {
+    let CreatedSlot { slot, exchange } = create_slot(volume, secret, label)?;
+    store_new_slot(volume, &slot, &exchange)?;
+    if volume.state.read_held_slot()?.is_none() {
+        volume.state.write_held_slot(slot.id(), &exchange)?;
+    }
     Ok(slot)
+}
+
+/// Makes a slot with the volume's first key: later ones are wrapped for its public key.
+pub(crate) fn create_slot(volume: &Volume, secret: SlotSecret<'_>, label: &str) -> Result<CreatedSlot> {
+    let master = volume.state.read_master_key()?.ok_or(VolumeError::Locked)?;
+    volume.epochs.refresh_keys()?;
+    Ok(KeySlot::create(secret, &master, volume.config.volume, label, KdfParams::DEFAULT)?)
+}
+
+/// Stores a slot with its public key. If the key is changed at the same time, it may not be given the new one: then it is
+/// withdrawn.
+pub(crate) fn store_new_slot(volume: &Volume, slot: &KeySlot, exchange: &ExchangeSecret) -> Result<()> {
+    let epoch = volume.keys.newest_epoch();
+    put_slot_key(volume, slot.id(), &exchange.public_key())?;
+    put_key_slot(&*volume.objects, slot, &volume.keys)?;
+    let refreshed = volume.epochs.refresh_keys();
+    if refreshed.is_ok() && volume.keys.newest_epoch() == epoch {
+        return Ok(());
+    }
+    remove_slot_object(volume, &slot_object_key(slot.id())?)?;
+    refreshed.and(Err(VolumeError::Raced("the volume's key".into())))
+}
+
+/// Keeps the secret of the slot that opened the volume. One that was made by an early version has no public key yet: then
+/// it gets one, if this machine may write.
+pub(crate) fn hold_slot(volume: &Volume, slot: KeySlotId, exchange: &ExchangeSecret) -> Result<()> {
+    volume.state.write_held_slot(slot, exchange)?;
+    if volume.keys.newest_epoch() != KeyEpoch::FIRST {
+        return Ok(());
+    }
+    match put_slot_key(volume, slot, &exchange.public_key()) {
+        Err(error)
+            if matches!(error.kind(), ErrorKind::Denied | ErrorKind::Unsupported | ErrorKind::Conflict) =>
+        {
+            Ok(())
+        }
+        outcome => outcome,
+    }
+}
+
+/// Opens the volume of a worktree anew with a secret: it is given the keys that it lacks, and those to come.
+pub fn open_with_secret(volume: &Volume, typed: &[u8]) -> Result<KeySlotId> {
+    let UnlockedKey { master, slot, exchange } =
+        unlock_master_key(&*volume.objects, typed, volume.config.volume)?;
+    if !volume.keys.is_first_master(&master) {
+        return Err(damaged_slot_error(&slot, "it holds the key of another volume".into()));
+    }
+    if is_slot_removed(&*volume.objects, &volume.keys, &slot)? {
+        return Err(VolumeError::RemovedSlot);
+    }
+    let id = parse_slot_id(&slot)
+        .ok_or_else(|| damaged_slot_error(&slot, "its name is not that of a key slot".into()))?;
+    volume.state.write_held_slot(id, &exchange)?;
+    volume.epochs.refresh_keys()?;
+    hold_slot(volume, id, &exchange)?;
+    Ok(id)
 }
 
 /// Stores a slot that was made.
@@ -103,13 +163,9 @@ pub(crate) fn slot_object_key(slot: KeySlotId) -> Result<ObjectKey> {
 }
 
 /// Adds a slot for a new recovery code, and gives the code.
-pub fn add_recovery_slot(
-    objects: &dyn ObjectStore,
-    master: &MasterKey,
-    volume: VolumeId,
-) -> Result<RecoveryCode> {
+pub fn add_recovery_slot(volume: &Volume) -> Result<RecoveryCode> {
     let code = RecoveryCode::generate();
-    add_key_slot(objects, SlotSecret::Recovery(&code), "recovery code", master, volume)?;
+    add_key_slot(volume, SlotSecret::Recovery(&code), "recovery code")?;
     Ok(code)
 }
 
@@ -138,6 +194,8 @@ pub(crate) fn remove_slot_object(volume: &Volume, key: &ObjectKey) -> Result<()>
     let mut sealed = Vec::new();
     volume.keys.seal_record(RecordDomain::Config, note.as_str().as_bytes(), &[], &mut sealed);
     put_unless_there(&*volume.objects, &note, &sealed)?;
+    // Whoever puts the slot back and removes the note must not be given a new key from here.
+    volume.refs.record_seen_object(&note)?;
     Ok(volume.objects.delete_object(key)?)
 }
 
@@ -162,7 +220,7 @@ pub(crate) fn is_slot_removed(
 }
 
 /// The object that says that a slot was removed.
-fn removal_note_key(key: &ObjectKey) -> Result<ObjectKey> {
+pub(crate) fn removal_note_key(key: &ObjectKey) -> Result<ObjectKey> {
     Ok(ObjectKey::new(format!("{REMOVED_PREFIX}{}", key.name()))?)
 }
 
@@ -178,6 +236,41 @@ fn open_removal_note(objects: &dyn ObjectStore, keys: &VolumeKeys, note: &Object
     opened.map_err(|error| damaged_slot_error(note, error.to_string()))
 }
 
+/// Copies a sealed record into another store of the volume: as it is if both stores have the first key only, else sealed
+/// anew with the key of that store.
+pub(crate) fn copy_sealed_record(from: &Volume, to: &Volume, key: &ObjectKey, sealed: &[u8]) -> Result<()> {
+    let aad = key.as_str().as_bytes();
+    let mut plain = Vec::new();
+    let epoch = from
+        .keys
+        .open_record_in_epoch(RecordDomain::Config, aad, sealed, &mut plain)
+        .map_err(|error| damaged_slot_error(key, error.to_string()))?;
+    if epoch == KeyEpoch::FIRST && to.keys.newest_epoch() == KeyEpoch::FIRST {
+        return put_unless_there(&*to.objects, key, sealed);
+    }
+    let mut anew = Vec::new();
+    to.keys.seal_record(RecordDomain::Config, aad, &plain, &mut anew);
+    put_unless_there(&*to.objects, key, &anew)
+}
+
+/// Copies a slot with its public key into another store of the volume, which wraps its own key for it.
+fn copy_slot(from: &Volume, to: &Volume, key: &ObjectKey, public: Option<ExchangePublic>) -> Result<()> {
+    check_key_slot(&*from.objects, key, &from.keys)?;
+    let bytes = from.objects.get_object(key, OBJECT_MAX)?;
+    let slot = decode_slot_object(key, &bytes)?;
+    if let Some(public) = public {
+        put_slot_key(to, slot.id(), &public)?;
+    }
+    let is_first = |volume: &Volume| volume.keys.newest_epoch() == KeyEpoch::FIRST;
+    if is_first(from) && is_first(to) {
+        return put_unless_there(&*to.objects, key, &bytes);
+    }
+    match put_key_slot(&*to.objects, &slot, &to.keys) {
+        Err(VolumeError::Store(StoreError::Exists { .. })) => Ok(()),
+        outcome => outcome,
+    }
+}
+
 /// Brings the slots of another store of the volume up to date: adds what it lacks, and removes what was removed here. A
 /// slot that was removed there stays removed. The records of devices come before the slots.
 pub(crate) fn copy_key_slots(from: &Volume, to: &Volume) -> Result<()> {
@@ -187,12 +280,23 @@ pub(crate) fn copy_key_slots(from: &Volume, to: &Volume) -> Result<()> {
     device::copy_device_records(from, to)?;
     let there = to.objects.list_keys(SLOT_PREFIX)?;
     let removed_there = to.objects.list_keys(REMOVED_PREFIX)?;
+    let is_missing = |key: &ObjectKey| -> Result<bool> {
+        Ok(!there.contains(key) && !removed_there.contains(&removal_note_key(key)?))
+    };
+    let mut missing = Vec::new();
     for key in from.objects.list_keys(SLOT_PREFIX)? {
-        if there.contains(&key) || removed_there.contains(&removal_note_key(&key)?) {
-            continue;
+        if is_missing(&key)? {
+            missing.push(key);
         }
-        check_key_slot(&*from.objects, &key, &from.keys)?;
-        put_unless_there(&*to.objects, &key, &from.objects.get_object(&key, OBJECT_MAX)?)?;
+    }
+    let active = if missing.is_empty() { Vec::new() } else { key_epochs::list_active_slots(from)? };
+    for key in missing {
+        let known = active.iter().find(|slot| parse_slot_id(&key) == Some(slot.slot));
+        let public = known.and_then(|slot| slot.public);
+        // In a store whose key was changed, one without a public key that counts may have been put by a revoked device.
+        if public.is_some() || known.is_some() && from.keys.newest_epoch() == KeyEpoch::FIRST {
+            copy_slot(from, to, &key, public)?;
+        }
     }
     for key in there {
         let note = removal_note_key(&key)?;
@@ -201,8 +305,7 @@ pub(crate) fn copy_key_slots(from: &Volume, to: &Volume) -> Result<()> {
             Err(StoreError::NotFound { .. }) => continue,
             Err(error) => return Err(error.into()),
         };
-        check_removal_note(from, &note)?;
-        put_unless_there(&*to.objects, &note, &sealed)?;
+        copy_sealed_record(from, to, &note, &sealed)?;
         to.objects.delete_object(&key)?;
     }
     Ok(())
@@ -210,22 +313,24 @@ pub(crate) fn copy_key_slots(from: &Volume, to: &Volume) -> Result<()> {
 
 /// Remembers in the state directory which slots there are, so that a verification misses them when they are lost.
 pub fn record_seen_slots(volume: &Volume) -> Result<()> {
-    volume.objects.list_keys(SLOT_PREFIX)?.iter().try_for_each(|key| volume.refs.record_seen_object(key))
+    for folder in [SLOT_PREFIX, key_epochs::SLOT_KEY_PREFIX] {
+        volume.objects.list_keys(folder)?.iter().try_for_each(|key| volume.refs.record_seen_object(key))?;
+    }
+    Ok(())
 }
 
-/// The slots that were seen here, are gone, and were not removed by a holder of the volume's key. Notices those that
-/// are there.
+/// The slots and public keys of slots that were seen here, are gone, and were not removed by a holder of the volume's key.
+/// Notices those that are there.
 pub(crate) fn find_lost_slots(volume: &Volume) -> Result<Vec<ObjectKey>> {
     // What cannot be remembered is not missed the next time.
     let _ = record_seen_slots(volume);
-    let present = volume.objects.list_keys(SLOT_PREFIX)?;
     let mut lost = Vec::new();
-    for key in volume.refs.seen_objects(SLOT_PREFIX)? {
-        if present.contains(&key) {
-            continue;
-        }
-        if !is_slot_removed(&*volume.objects, &volume.keys, &key)? {
-            lost.push(key);
+    for folder in [SLOT_PREFIX, key_epochs::SLOT_KEY_PREFIX] {
+        let present = volume.objects.list_keys(folder)?;
+        for key in volume.refs.seen_objects(folder)?.into_iter().filter(|key| !present.contains(key)) {
+            if !is_slot_removed(&*volume.objects, &volume.keys, &key)? {
+                lost.push(key);
+            }
         }
     }
     Ok(lost)
@@ -245,6 +350,8 @@ pub struct UnlockedKey {
     pub master: MasterKey,
     /// The object of the slot that the secret opens.
     pub slot: ObjectKey,
+    /// Unwraps later master keys.
+    pub exchange: ExchangeSecret,
 }
 
 /// Tries what the user gave on every slot: as a recovery code if it reads as one, else as a passphrase or as the
@@ -270,17 +377,17 @@ pub fn unlock_master_key(objects: &dyn ObjectStore, typed: &[u8], volume: Volume
             (KeySlotKind::Passphrase, _) => SlotSecret::Passphrase(given),
             (KeySlotKind::KeyFile, _) => SlotSecret::KeyFile(given),
         };
-        let opened = match slot.unlock_master_key(secret, volume) {
+        let opened = match slot.unlock_slot(secret, volume) {
             // Slots of early versions were made with the newline.
             Err(UnlockError::Wrong(_))
                 if slot.kind() == KeySlotKind::KeyFile && given.len() < typed.len() =>
             {
-                slot.unlock_master_key(SlotSecret::KeyFile(typed), volume)
+                slot.unlock_slot(SlotSecret::KeyFile(typed), volume)
             }
             opened => opened,
         };
         match opened {
-            Ok(master) => return Ok(UnlockedKey { master, slot: key }),
+            Ok(UnlockedSlot { master, exchange }) => return Ok(UnlockedKey { master, slot: key, exchange }),
             Err(UnlockError::Wrong(_)) => {}
             Err(error) => damage = Some(damaged_slot_error(&key, error.to_string())),
         }

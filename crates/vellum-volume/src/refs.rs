@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use vellum_crypto::{RecordDomain, VolumeKeys};
+use vellum_crypto::{KeyEpoch, RecordDomain, VolumeKeys};
+use vellum_host::ProgressMeter;
 use vellum_host::escape::is_invisible_char;
 use vellum_store::{ObjectKey, ObjectStore, StoreError, map_requests};
 use vellum_types::limits::REF_NAME_MAX;
@@ -19,6 +20,7 @@ use vellum_types::{DecodeError, FieldReader, FieldWriter};
 
 pub use self::head::{READING_MAX, UnsnapshottedTree, WorktreeHead, WorktreeMark, WorktreeQuota};
 use crate::error::{Result, VolumeError, is_data_loss};
+use crate::key_epochs::KeyEpochs;
 use crate::state::StateDir;
 
 const VERSION: u8 = 1;
@@ -73,6 +75,8 @@ pub struct StoredRef {
     pub value: Vec<u8>,
     /// The object's bytes, for the next compare-and-swap.
     stored: Vec<u8>,
+    /// The key epoch that it is sealed in.
+    epoch: KeyEpoch,
 }
 
 impl StoredRef {
@@ -92,10 +96,19 @@ pub struct DamagedRef {
     pub error: VolumeError,
 }
 
+/// Refs that were sealed with a new key.
+#[derive(Debug, Default)]
+pub(crate) struct ResealedRefs {
+    pub(crate) count: u64,
+    /// Those that cannot be read, and stay as they are.
+    pub(crate) damaged: Vec<ObjectKey>,
+}
+
 /// Reads and changes refs.
 pub struct RefStore {
     objects: Arc<dyn ObjectStore>,
     keys: Arc<VolumeKeys>,
+    epochs: Arc<KeyEpochs>,
     state: StateDir,
     seen: Mutex<BTreeMap<String, u64>>,
     /// The refs that were read or changed by name, as they were then: a compare-and-swap finds out whether they still are.
@@ -116,9 +129,10 @@ impl RememberedRef {
 
 impl RefStore {
     /// The refs of a store, checked against what this worktree's state directory has seen.
-    pub fn open(objects: Arc<dyn ObjectStore>, keys: Arc<VolumeKeys>, state: StateDir) -> Result<Self> {
+    pub fn open(objects: Arc<dyn ObjectStore>, epochs: Arc<KeyEpochs>, state: StateDir) -> Result<Self> {
         let seen = Mutex::new(state.read_seen_counters()?);
-        Ok(Self { objects, keys, state, seen, last: Mutex::default() })
+        let keys = epochs.volume_keys().clone();
+        Ok(Self { objects, keys, epochs, state, seen, last: Mutex::default() })
     }
 
     /// The ref of this name, if there is one.
@@ -165,6 +179,7 @@ impl RefStore {
         // Before the request: another thread may raise the counter while this one waits for the answer, and that
         // answer is no rollback.
         let seen = self.last_seen_counter(key);
+        self.epochs.refresh_keys_if_due()?;
         let found = match self.objects.get_object(key, OBJECT_MAX) {
             Ok(bytes) => self.decode_ref(kind, key, bytes)?,
             // A removed ref leaves an object with its counter. So an object that was seen once and is missing was
@@ -296,14 +311,20 @@ impl RefStore {
                 let what = format!("what the {} '{name}' is to say", kind.display_name());
                 return Err(VolumeError::TooLong { what, len: new.len(), max: VALUE_MAX });
             }
+            let epoch = self.keys.newest_epoch();
             let stored = self.encode_ref(kind, &key, name, counter, &new);
             // The stored bytes are compared, not the value. They contain the counter, so a value that was changed
             // and changed back is noticed.
             let expected = old.as_ref().map(|old| old.stored.as_slice());
             match self.objects.swap_ref(&key, expected, Some(&stored)) {
                 Ok(()) => {
-                    let new = StoredRef { name: name.to_owned(), counter, value: new, stored };
-                    self.last.lock().insert(key.clone(), RememberedRef::new(new));
+                    let is_created = expected.is_none();
+                    let new = StoredRef { name: name.to_owned(), counter, value: new, stored, epoch };
+                    let now = if is_created { self.settle_created_ref(kind, &key, new)? } else { Some(new) };
+                    let counter = now.as_ref().map_or(counter, |now| now.counter);
+                    if let Some(now) = now {
+                        self.last.lock().insert(key.clone(), RememberedRef::new(now));
+                    }
                     return self.record_seen_counter(&key, counter);
                 }
                 // Each round that fails here lets another writer's change through, so somebody always makes
@@ -337,12 +358,86 @@ impl RefStore {
 
     fn decode_ref(&self, kind: RefKind, key: &ObjectKey, stored: Vec<u8>) -> Result<StoredRef> {
         let mut plain = Vec::new();
-        self.keys
-            .open_record(RecordDomain::Ref, &build_associated_data(kind, key), &stored, &mut plain)
-            .map_err(|error| damaged_ref_error(key, &error.to_string()))?;
+        let epoch = self
+            .keys
+            .open_record_in_epoch(RecordDomain::Ref, &build_associated_data(kind, key), &stored, &mut plain)
+            .map_err(|error| self.epochs.explain_unseal_error(key, error))?;
+        self.epochs.require_current_seal(key, epoch)?;
         let (counter, name, value) =
             parse_ref(&plain).map_err(VolumeError::wrap_decode_error(key.to_string()))?;
-        Ok(StoredRef { name, counter, value, stored })
+        Ok(StoredRef { name, counter, value, stored, epoch })
+    }
+
+    /// A rotation that began while a ref was made may have listed the refs before. Then its maker seals it with the new key.
+    /// Whoever is not given that withdraws the ref. Gives the ref as it is then, unless somebody else changed it.
+    fn settle_created_ref(
+        &self,
+        kind: RefKind,
+        key: &ObjectKey,
+        made: StoredRef,
+    ) -> Result<Option<StoredRef>> {
+        if let Err(error) = self.epochs.refresh_keys() {
+            // If this fails, the ref stays, and is refused when the rotation is finished.
+            let _ = self.objects.swap_ref(key, Some(&made.stored), None);
+            return Err(error);
+        }
+        let epoch = self.keys.newest_epoch();
+        if made.epoch == epoch {
+            return Ok(Some(made));
+        }
+        // It is not read again: when the rotation is finished, it does not count any more.
+        let counter = made.counter + 1;
+        let stored = self.encode_ref(kind, key, &made.name, counter, &made.value);
+        match self.objects.swap_ref(key, Some(&made.stored), Some(&stored)) {
+            Ok(()) => Ok(Some(StoredRef { counter, stored, epoch, ..made })),
+            Err(StoreError::Changed { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Seals all refs with the newest key, those too that were removed.
+    pub(crate) fn reseal_refs(&self, meter: &ProgressMeter) -> Result<ResealedRefs> {
+        let mut keys = Vec::new();
+        for kind in [RefKind::Worktree, RefKind::Tag] {
+            keys.extend(self.list_ref_objects(kind)?.into_iter().map(|key| (kind, key)));
+        }
+        meter.begin_phase(keys.len() as u64, 0);
+        let outcomes = map_requests(&*self.objects, &keys, |(kind, key)| {
+            meter.check_stopped()?;
+            let outcome = self.reseal_ref(*kind, key);
+            meter.add_progress(1, 0);
+            outcome
+        });
+        let mut resealed = ResealedRefs::default();
+        for ((_, key), outcome) in keys.into_iter().zip(outcomes) {
+            match outcome {
+                Ok(is_changed) => resealed.count += u64::from(is_changed),
+                Err(error) if is_data_loss(&error) => resealed.damaged.push(key),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(resealed)
+    }
+
+    /// Seals a ref with the newest key; tells whether it was not yet.
+    fn reseal_ref(&self, kind: RefKind, key: &ObjectKey) -> Result<bool> {
+        for _ in 0..RETRIES {
+            let Some(found) = self.read_ref(kind, key)? else { return Ok(false) };
+            if found.epoch == self.keys.newest_epoch() {
+                return Ok(false);
+            }
+            let counter = found.counter + 1;
+            let stored = self.encode_ref(kind, key, &found.name, counter, &found.value);
+            match self.objects.swap_ref(key, Some(&found.stored), Some(&stored)) {
+                Ok(()) => {
+                    self.last.lock().remove(key);
+                    return self.record_seen_counter(key, counter).map(|()| true);
+                }
+                Err(StoreError::Changed { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(VolumeError::Raced(format!("the {} in {key}", kind.display_name())))
     }
 
     /// Remembers that an object that never changes is there.

@@ -12,7 +12,6 @@ mod tracking;
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
 
-use vellum_crypto::VolumeKeys;
 use vellum_store::{ObjectStore, StoreLocation, set_owner_from_dir};
 use vellum_types::ErrorKind;
 
@@ -21,6 +20,7 @@ pub use self::push::{PushReport, PushRequest, PushedRef, RefPushOutcome, push_sn
 pub use self::standing::{RemoteStanding, compare_with_remote};
 pub use self::tracking::RemoteRefs;
 use crate::error::{Result, VolumeError};
+use crate::key_epochs::{KeyEpochs, KeyHome};
 use crate::keyring;
 use crate::refs::check_ref_name;
 use crate::state::{StateDir, WorktreeFile};
@@ -206,8 +206,9 @@ impl Volume {
         if !self.check_remote_config(&*objects)? {
             return Ok(None);
         }
-        let objects = open_known_store(state, objects, &self.keys)?;
-        self.assemble_remote(state, objects, worktree).map(Some)
+        let epochs = self.open_remote_keys(state, objects.clone())?;
+        let objects = open_known_store(state, objects, epochs.volume_keys())?;
+        Self::assemble_volume(state, objects, epochs, self.config, worktree).map(Some)
     }
 
     /// The volume in a remote's store, which is set up if it holds nothing.
@@ -218,20 +219,25 @@ impl Volume {
         let state = self.remote_state(&remote.name);
         let objects = vellum_store::create_store(&remote.location)?;
         let mode = require_fit_store(&state, &*objects)?;
-        let objects = match objects.put_object(&config_object_key()?, &self.config.encode(&self.keys)) {
+        // What was here before may have had key epochs. A store begins with the first.
+        state.remove_epoch_masters()?;
+        let epochs = self.open_remote_keys(&state, objects.clone())?;
+        let keys = epochs.volume_keys();
+        let objects = match objects.put_object(&config_object_key()?, &self.config.encode(keys)) {
             Ok(()) => {
                 let origin = StoreIdentity::read_from(&*self.objects, &self.keys)?.map(|origin| origin.id);
                 let identity = StoreIdentity::new_random(mode, origin);
-                set_up_store(&state, objects, &self.keys, identity)?
+                set_up_store(&state, objects, keys, identity)?
             }
             // Somebody else was faster: with this volume, or with another.
             Err(vellum_store::StoreError::Exists { .. }) => {
                 self.check_remote_config(&*objects)?;
-                join_store(&state, objects, &self.keys)?
+                join_store(&state, objects, keys)?
             }
             Err(error) => return Err(error.into()),
         };
-        let volume = self.assemble_remote(&state, objects, state.read_worktree_file()?)?;
+        let worktree = state.read_worktree_file()?;
+        let volume = Self::assemble_volume(&state, objects, epochs, self.config, worktree)?;
         keyring::copy_key_slots(self, &volume)?;
         Ok(volume)
     }
@@ -258,18 +264,22 @@ impl Volume {
         Ok(true)
     }
 
-    fn assemble_remote(
+    /// The keys of a remote: the first is that of the volume, the later ones are the remote's own.
+    fn open_remote_keys(
         &self,
         state: &StateDir,
         objects: std::sync::Arc<dyn ObjectStore>,
-        worktree: WorktreeFile,
-    ) -> Result<Self> {
-        let keys = match self.state.read_master_key()? {
-            Some(master) => VolumeKeys::for_encrypted(&master, self.config.volume),
+    ) -> Result<std::sync::Arc<KeyEpochs>> {
+        let volume = self.config.volume;
+        let epochs = match self.state.read_master_key()? {
+            Some(master) => {
+                let home = KeyHome { worktree: self.state.clone(), store: state.clone() };
+                KeyEpochs::for_encrypted(objects, volume, &master, home, None)?
+            }
             None if self.config.encrypted => return Err(VolumeError::Locked),
-            None => VolumeKeys::for_plain(self.config.volume),
+            None => KeyEpochs::for_plain(objects, volume, state.clone()),
         };
-        Self::assemble_volume(state, objects, keys, self.config, worktree)
+        Ok(std::sync::Arc::new(epochs))
     }
 }
 

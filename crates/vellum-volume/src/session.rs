@@ -22,6 +22,7 @@ pub(crate) use self::claim::SessionClaim;
 pub use self::others::WaitingSession;
 pub(crate) use self::others::end_sessions;
 use crate::error::{Result, VolumeError};
+use crate::key_epochs::KeyEpochs;
 use crate::lost::DamageRecorder;
 use crate::volume::Volume;
 
@@ -132,6 +133,7 @@ pub struct WriteSession {
     claim: SessionClaim,
     store: Arc<BlobStore>,
     damage: Arc<DamageRecorder>,
+    epochs: Arc<KeyEpochs>,
     /// Whether there are lost blobs that this session may store again.
     is_damage_noted: bool,
 }
@@ -144,6 +146,7 @@ impl WriteSession {
             claim,
             store: Arc::clone(&volume.blobs),
             damage: Arc::clone(&volume.damage),
+            epochs: Arc::clone(&volume.epochs),
             is_damage_noted: volume.distrust_lost_blobs(),
         };
         begun.resume_session(volume)?;
@@ -172,6 +175,7 @@ impl WriteSession {
     /// Renews the session if it is due; to be called regularly during long work. Fails with [`VolumeError::SessionLost`] if
     /// another process ended it.
     pub fn renew_if_due(&self) -> Result<()> {
+        self.epochs.refresh_keys_if_due()?;
         self.claim.renew_if_due()
     }
 

@@ -19,6 +19,7 @@ use vellum_types::VolumeId;
 use zeroize::Zeroizing;
 
 use crate::error::{Result, VolumeError};
+use crate::key_epochs::EPOCHS_FILE;
 
 /// Name of the state directory at the root of a worktree. No snapshot contains anything of this name.
 pub const STATE_DIR: &str = ".vellum";
@@ -176,7 +177,8 @@ impl StateDir {
     pub fn remove_if_unused(&self) {
         let needed = |entry: fs::DirEntry| match entry.file_name().to_str() {
             Some(
-                GITIGNORE_FILE | RESERVE_FILE | INDEX_FOLDER | SEEN_FILE | SEEN_LOCK_FILE | STORE_CHECK_FILE,
+                GITIGNORE_FILE | RESERVE_FILE | INDEX_FOLDER | SEEN_FILE | SEEN_LOCK_FILE | STORE_CHECK_FILE
+                | EPOCHS_FILE,
             ) => false,
             // An empty folder of a store that was never written to.
             _ => fs::remove_dir(entry.path()).is_err(),

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use parking_lot::Mutex;
 use vellum_host::ProgressMeter;
-use vellum_store::{BlobLocation, BlobWriter};
+use vellum_store::{BlobLocation, BlobWriter, PackCopyOutcome};
 use vellum_types::{BlobId, ErrorKind, PackId, SnapshotId};
 
 use self::missing::{BaseTree, MissingBlobs};
@@ -254,7 +254,9 @@ fn copy_missing_blobs(
 fn copy_pack(from: &Volume, copy: &PackCopy, writer: &BlobWriter) -> Result<()> {
     if copy.is_whole {
         match from.blobs.copy_pack_to(writer, &copy.pack) {
-            Ok(_) => return Ok(()),
+            Ok(PackCopyOutcome::Copied) => return Ok(()),
+            // Its blobs are sealed anew, with the key of the target.
+            Ok(PackCopyOutcome::OtherKeys) => {}
             // What is wanted of it may be sound.
             Err(error) if error.kind() == ErrorKind::Corrupt => {
                 tracing::warn!(%error, "a damaged pack is copied blob by blob");

@@ -5,6 +5,7 @@
 
 mod identity;
 mod init;
+mod stored_config;
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -15,15 +16,16 @@ use std::sync::Arc;
 use vellum_crypto::{VolumeKeys, check_randomness};
 use vellum_host::process::host_name;
 use vellum_map::{MapRoot, MapShape, NodeCache};
-use vellum_store::{
-    BlobOptions, BlobStore, DiskReserve, ObjectKey, ObjectStore, RequestLimits, StoreError, StoreLocation,
-};
+use vellum_store::{BlobOptions, BlobStore, DiskReserve, ObjectStore, RequestLimits, StoreLocation};
 use vellum_types::SnapshotId;
 
 pub use self::init::{InitialisedVolume, NewWorktree, StoreContent};
+use self::stored_config::{CONFIG_COPY_FILE, open_key_epochs, read_config_copy};
+pub(crate) use self::stored_config::{StoredConfig, config_object_key, read_volume_config};
 use crate::catalog::SnapshotCatalog;
-use crate::config::{self, CONFIG_OBJECT, VolumeConfig};
+use crate::config::VolumeConfig;
 use crate::error::{Result, VolumeError, is_data_loss};
+use crate::key_epochs::KeyEpochs;
 use crate::lease::{LeaseToken, is_lease_over, leased_error};
 use crate::lost::DamageRecorder;
 use crate::record::SnapshotRecord;
@@ -39,9 +41,6 @@ const NODE_CACHE_BYTES: u64 = 64 << 20;
 /// zstd level of new volumes: source text at over 120 MB/s a core, and close to what higher levels reach.
 const LEVEL: u8 = 3;
 
-/// The copy of a service's config in the state directory.
-const CONFIG_COPY_FILE: &str = "config.copy";
-
 /// Refs of one kind with what each says, by name; and those that cannot be read.
 pub type RefListing<T> = (Vec<(String, T)>, Vec<DamagedRef>);
 
@@ -51,6 +50,8 @@ pub struct Volume {
     pub objects: Arc<dyn ObjectStore>,
     /// Its keys.
     pub keys: Arc<VolumeKeys>,
+    /// Where newer keys come from.
+    pub epochs: Arc<KeyEpochs>,
     /// Its chunks and nodes.
     pub blobs: Arc<BlobStore>,
     /// Decoded nodes.
@@ -85,13 +86,17 @@ impl Volume {
             device: self.worktree.device.clone(),
             ..WorktreeFile::new(self.config.volume, location.url, name.into(), self.config.encrypted)
         };
-        let keys = match state.read_master_key()? {
-            Some(master) => VolumeKeys::for_encrypted(&master, self.config.volume),
-            None => VolumeKeys::for_plain(self.config.volume),
-        };
+        if let Some(held) = self.state.read_held_slot()? {
+            state.write_held_slot(held.slot, &held.exchange)?;
+        }
+        let kept = self.state.read_epoch_masters(self.config.volume)?;
+        if !kept.is_empty() {
+            state.write_epoch_masters(self.config.volume, &kept)?;
+        }
+        let epochs = open_key_epochs(state, self.objects.clone(), &self.config)?;
         // What this worktree has seen of the store, the new one need not find out.
         state.write_seen_counters(&self.state.read_seen_counters()?)?;
-        let fork = Self::assemble_volume(state, self.objects.clone(), keys, self.config, worktree)?;
+        let fork = Self::assemble_volume(state, self.objects.clone(), epochs, self.config, worktree)?;
         fork.add_worktree_ref(name)?;
         self.copy_remotes_to(state)?;
         state.write_worktree_file(&fork.worktree)?;
@@ -116,6 +121,11 @@ impl Volume {
         // Whether the volume is there, only the store at the new place can say.
         state.remove_file(CONFIG_COPY_FILE)?;
         let volume = Self::open_on(vellum_store::open_store(&location)?, state)?;
+        // The first key is that of the volume; the later ones are those of a store.
+        let volume = match volume.epochs.forget_keys_of_other_store()? {
+            true => Self::open_on(vellum_store::open_store(&location)?, state)?,
+            false => volume,
+        };
         // In the state directory it is remembered by its relative name, as when it was made.
         let within = Path::new(&location.url).strip_prefix(state.path()).ok().and_then(Path::to_str);
         let store = within.map_or(location.url.clone(), str::to_owned);
@@ -145,12 +155,8 @@ impl Volume {
                 "this worktree's volume is encrypted, and the one there is plain, or the reverse",
             ));
         }
-        let keys = if config.encrypted {
-            VolumeKeys::for_encrypted(&state.read_master_key()?.ok_or(VolumeError::Locked)?, config.volume)
-        } else {
-            VolumeKeys::for_plain(config.volume)
-        };
-        match stored.authenticate(&keys) {
+        let epochs = open_key_epochs(state, objects.clone(), &config)?;
+        match stored.authenticate(epochs.volume_keys()) {
             Ok(()) => {}
             Err(_) if is_copy => {
                 // Only the copy is damaged, as far as is known.
@@ -163,8 +169,8 @@ impl Volume {
             // Without it, the next command asks again.
             let _ = state.write_file(CONFIG_COPY_FILE, &stored.bytes);
         }
-        let objects = open_known_store(state, objects, &keys)?;
-        Self::assemble_volume(state, objects, keys, config, worktree)
+        let objects = open_known_store(state, objects, epochs.volume_keys())?;
+        Self::assemble_volume(state, objects, epochs, config, worktree)
     }
 
     /// The volume as seen from another of its worktrees.
@@ -176,11 +182,11 @@ impl Volume {
     pub(crate) fn assemble_volume(
         state: &StateDir,
         objects: Arc<dyn ObjectStore>,
-        keys: VolumeKeys,
+        epochs: Arc<KeyEpochs>,
         config: VolumeConfig,
         worktree: WorktreeFile,
     ) -> Result<Self> {
-        let keys = Arc::new(keys);
+        let keys = epochs.volume_keys().clone();
         let options = BlobOptions { level: i32::from(config.level), ..BlobOptions::default() };
         let blobs =
             Arc::new(BlobStore::open(objects.clone(), keys.clone(), &state.join(INDEX_FOLDER), options)?);
@@ -190,13 +196,26 @@ impl Volume {
         let nodes = Arc::new(NodeCache::new(loader, NODE_CACHE_BYTES));
         let limits = PrefetchLimits::for_requests_at_once(objects.parallel_get_count());
         let content = Arc::new(ContentCache::new(blobs.clone(), limits));
-        let refs = RefStore::open(objects.clone(), keys.clone(), state.clone())?;
-        let catalog = SnapshotCatalog::open(objects.clone(), keys.clone(), state.clone());
+        let refs = RefStore::open(objects.clone(), epochs.clone(), state.clone())?;
+        let catalog = SnapshotCatalog::open(objects.clone(), epochs.clone(), state.clone());
         let damage = Arc::new(DamageRecorder::new(state.clone()));
         let recorder = damage.clone();
         blobs.set_unreadable_observer(move |unreadable| recorder.record_unreadable(unreadable));
         let state = state.clone();
-        Ok(Self { objects, keys, blobs, nodes, content, refs, catalog, config, state, worktree, damage })
+        Ok(Self {
+            objects,
+            keys,
+            epochs,
+            blobs,
+            nodes,
+            content,
+            refs,
+            catalog,
+            config,
+            state,
+            worktree,
+            damage,
+        })
     }
 
     /// Boundary parameters of this volume's maps.
@@ -373,6 +392,14 @@ impl Volume {
         Ok(same.then_some(state))
     }
 
+    /// Whether another worktree of the volume is in the same store.
+    pub(crate) fn has_same_store(&self, other: &StateDir) -> bool {
+        let url =
+            |state: &StateDir, worktree: &WorktreeFile| locate_store(state, worktree).map(|found| found.url);
+        let theirs = other.read_worktree_file().and_then(|worktree| url(other, &worktree));
+        url(&self.state, &self.worktree).is_ok_and(|own| theirs.is_ok_and(|theirs| own == theirs))
+    }
+
     /// Keeps some room on the disks of store and state for what frees more.
     pub fn ensure_reserves(&self) {
         self.objects.ensure_reserve();
@@ -516,53 +543,6 @@ impl Volume {
         self.release_reserves();
         self.catalog.forget_snapshot(id)
     }
-}
-
-/// A volume's config as it was read, before its seal is checked.
-pub(crate) struct StoredConfig {
-    pub config: VolumeConfig,
-    bytes: Vec<u8>,
-}
-
-impl StoredConfig {
-    /// Fails if the config was not sealed with these keys.
-    pub fn authenticate(&self, keys: &VolumeKeys) -> Result<()> {
-        self.config.authenticate(&self.bytes, keys)
-    }
-}
-
-pub(crate) fn read_volume_config(objects: &dyn ObjectStore) -> Result<Option<StoredConfig>> {
-    match objects.get_object(&config_object_key()?, config::OBJECT_MAX) {
-        Ok(bytes) => {
-            let config = VolumeConfig::decode(&bytes)
-                .map_err(VolumeError::wrap_decode_error("the volume's config"))?;
-            Ok(Some(StoredConfig { config, bytes }))
-        }
-        Err(StoreError::NotFound { .. }) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// The copy of a service's config in the state directory, if it is that of the worktree's volume. The object never changes:
-/// the copy spares a request for each command.
-fn read_config_copy(
-    state: &StateDir,
-    objects: &dyn ObjectStore,
-    worktree: &WorktreeFile,
-) -> Result<Option<StoredConfig>> {
-    if !objects.is_remote() {
-        return Ok(None);
-    }
-    let Some(bytes) = state.read_file(CONFIG_COPY_FILE)? else { return Ok(None) };
-    let config = VolumeConfig::decode(&bytes).ok();
-    let is_own = |config: &VolumeConfig| {
-        config.volume.to_string() == worktree.volume && config.encrypted == worktree.encrypted
-    };
-    Ok(config.filter(is_own).map(|config| StoredConfig { config, bytes }))
-}
-
-pub(crate) fn config_object_key() -> Result<ObjectKey> {
-    Ok(ObjectKey::new(CONFIG_OBJECT)?)
 }
 
 /// Where a worktree's store is. One within the state directory is remembered by its relative name, so that a worktree can

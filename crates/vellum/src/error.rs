@@ -334,6 +334,18 @@ pub fn volume_hint(error: &VolumeError) -> Option<String> {
         VolumeError::RemovedSlot => {
             "a machine that has the volume gives a new secret: 'vellum key add', or 'vellum device add NAME'"
         }
+        VolumeError::Revoked { .. } => {
+            "if that was a mistake, a machine that has the volume adds a device: 'vellum device add NAME', and 'vellum \
+             key open' takes its code"
+        }
+        VolumeError::KeyChanged { .. } => {
+            "'vellum key open' asks for a passphrase, a recovery code or the code of a device, which give the new key"
+        }
+        VolumeError::SlotsWithoutKey(_) => {
+            "where the secret of each is at hand, 'vellum key open' prepares it; or remove them: 'vellum key remove ID', \
+             'vellum device revoke NAME'"
+        }
+        VolumeError::NoKeySlots => "'vellum key add --recovery' adds one",
         VolumeError::DeviceNeeded { name, .. } => {
             return Some(format!("'vellum device revoke --force {name}' revokes it nevertheless"));
         }

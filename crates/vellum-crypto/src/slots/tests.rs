@@ -12,7 +12,7 @@ fn master() -> MasterKey {
 }
 
 fn slot(secret: SlotSecret<'_>) -> KeySlot {
-    KeySlot::create(secret, &master(), VOLUME, "laptop", KdfParams::FLOOR).expect("it can be made")
+    KeySlot::create(secret, &master(), VOLUME, "laptop", KdfParams::FLOOR).expect("it can be made").slot
 }
 
 /// A slot that needs no Argon2, for tests that unlock many times.
@@ -41,8 +41,8 @@ fn each_kind_of_secret_opens_its_slot() {
     ] {
         let slot = KeySlot::decode(&slot(secret).encode()).expect("it decodes");
         assert_eq!((slot.kind(), slot.label(), slot.volume_id()), (secret.kind(), "laptop", VOLUME));
-        let opened = slot.unlock_master_key(secret, VOLUME).expect("it opens");
-        assert_eq!(opened.as_bytes(), master().as_bytes());
+        let opened = slot.unlock_slot(secret, VOLUME).expect("it opens");
+        assert_eq!(opened.master.as_bytes(), master().as_bytes());
     }
 }
 
@@ -51,29 +51,31 @@ fn wrong_secrets_are_refused() {
     let slot = slot(SlotSecret::Passphrase(b"right"));
     let long = vec![b'x'; SECRET_MAX + 1];
     for secret in [&b"wrong"[..], b"", b"right\0", b"Right", &long] {
-        let error = slot.unlock_master_key(SlotSecret::Passphrase(secret), VOLUME).expect_err("it is wrong");
+        let error = slot.unlock_slot(SlotSecret::Passphrase(secret), VOLUME).expect_err("it is wrong");
         assert_eq!(error, UnlockError::Wrong(KeySlotKind::Passphrase));
     }
     let wanted = KeySlotKind::Passphrase;
     let given = KeySlotKind::KeyFile;
-    let error = slot.unlock_master_key(SlotSecret::KeyFile(b"right"), VOLUME).expect_err("it is no key file");
+    let error = slot.unlock_slot(SlotSecret::KeyFile(b"right"), VOLUME).expect_err("it is no key file");
     assert_eq!(error, UnlockError::OtherKind { wanted, given });
 }
 
 #[test]
 fn a_slot_of_another_volume_is_refused() {
     let (code, slot) = recovery_slot();
-    let error = slot.unlock_master_key(SlotSecret::Recovery(&code), OTHER).expect_err("it is foreign");
+    let error = slot.unlock_slot(SlotSecret::Recovery(&code), OTHER).expect_err("it is foreign");
     assert_eq!(error, UnlockError::OtherVolume { expected: OTHER, found: VOLUME });
     // Renaming the volume in the object does not help: it is authenticated.
     let renamed = KeySlot { volume: OTHER, ..slot };
-    let error = renamed.unlock_master_key(SlotSecret::Recovery(&code), OTHER).expect_err("it was changed");
+    let error = renamed.unlock_slot(SlotSecret::Recovery(&code), OTHER).expect_err("it was changed");
     assert_eq!(error, UnlockError::Wrong(KeySlotKind::Recovery));
 }
 
 #[test]
 fn secrets_and_labels_out_of_range_make_no_slot() {
-    let create = |secret, label: &str| KeySlot::create(secret, &master(), VOLUME, label, KdfParams::FLOOR);
+    let create = |secret, label: &str| {
+        KeySlot::create(secret, &master(), VOLUME, label, KdfParams::FLOOR).map(|made| made.slot)
+    };
     let kind = KeySlotKind::Passphrase;
     assert_eq!(create(SlotSecret::Passphrase(b""), "x"), Err(KeySlotError::EmptySecret(kind)));
     let long = vec![0; SECRET_MAX + 1];
@@ -127,7 +129,7 @@ fn costs_below_the_floor_or_above_the_ceiling_are_refused_at_once() {
 #[test]
 fn other_costs_than_the_ones_it_was_made_with_do_not_unlock() {
     let lowered = with_costs(&slot(SlotSecret::Passphrase(b"x")), 8193, 1, 1).expect("it is in range");
-    let error = lowered.unlock_master_key(SlotSecret::Passphrase(b"x"), VOLUME).expect_err("it was changed");
+    let error = lowered.unlock_slot(SlotSecret::Passphrase(b"x"), VOLUME).expect_err("it was changed");
     assert_eq!(error, UnlockError::Wrong(KeySlotKind::Passphrase));
 }
 
@@ -154,8 +156,7 @@ fn every_flipped_bit_every_truncation_and_every_addition_is_noticed() {
     let (code, slot) = recovery_slot();
     let bytes = slot.encode();
     let opens = |bytes: &[u8]| {
-        KeySlot::decode(bytes)
-            .is_ok_and(|slot| slot.unlock_master_key(SlotSecret::Recovery(&code), VOLUME).is_ok())
+        KeySlot::decode(bytes).is_ok_and(|slot| slot.unlock_slot(SlotSecret::Recovery(&code), VOLUME).is_ok())
     };
     assert!(opens(&bytes));
     for place in 0..bytes.len() * 8 {

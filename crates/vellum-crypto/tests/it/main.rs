@@ -1,5 +1,6 @@
 //! The crate from outside: what seals must open, in its own place only; and bytes of the first release still open.
 
+mod epochs;
 mod golden;
 mod sealing;
 mod slots;

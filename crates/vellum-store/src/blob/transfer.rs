@@ -1,10 +1,13 @@
-//! Blobs that go from one store of a volume to another, sealed as they are.
+//! Blobs that go from one store of a volume to another, sealed as they are, unless the key of one of the stores was changed.
 //!
 //! Invariant: nothing is put that was not checked: a pack has the hash that it is named by, and a blob that is copied
-//! alone authenticates. No name of a pack is used twice: in the target it may be condemned, or about to be deleted.
+//! alone authenticates. What is put into a store is sealed with its newest key; only what comes from the same store, or
+//! from one that has the first key only, as that one has, is copied unchanged. No name of a pack is used twice: in the target it may be condemned, or about to be deleted.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
+use vellum_crypto::KeyEpoch;
 use vellum_types::{BlobId, BlobKind, ErrorKind, PackId};
 
 use super::body::OpenedBody;
@@ -13,6 +16,15 @@ use super::reliance::StoredCopy;
 use super::{BlobError, BlobStore, BlobWriter, body};
 use crate::index::{BlobLocation, IndexAddition};
 use crate::pack::{PACK_MAX, PackBuilder, PackFault, pack_key};
+
+/// Whether a pack was copied as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PackCopyOutcome {
+    /// It was.
+    Copied,
+    /// The key of one of the stores was changed: its blobs must be sealed anew.
+    OtherKeys,
+}
 
 impl BlobStore {
     /// How many sealed bytes of blobs each of these packs has, as far as the index knows.
@@ -27,20 +39,35 @@ impl BlobStore {
         measured
     }
 
-    /// Copies all blobs of a pack to the store of `writer`, sealed as they are. Returns the length of the pack in
-    /// bytes. Fails with [`ErrorKind::Corrupt`] if it is not the pack that it is named by: then blobs of it may still
+    /// Copies all blobs of a pack to the store of `writer`, sealed as they are, if both stores have the first key only.
+    /// Fails with [`ErrorKind::Corrupt`] if it is not the pack that it is named by: then blobs of it may still
     /// be copied one by one.
-    pub fn copy_pack_to(&self, writer: &BlobWriter, pack: &PackId) -> Result<u64, BlobError> {
+    pub fn copy_pack_to(&self, writer: &BlobWriter, pack: &PackId) -> Result<PackCopyOutcome, BlobError> {
         let fault = |fault: PackFault| BlobError::Pack { pack: *pack, fault };
+        if self.needs_other_keys(writer) {
+            return Ok(PackCopyOutcome::OtherKeys);
+        }
         let bytes = self.inner.objects.get_object(&pack_key(pack), PACK_MAX)?;
-        let len = bytes.len() as u64;
         // The name of a pack is the hash of its bytes, so this check covers every blob in it.
         if blake3::hash(&bytes).as_bytes() != pack.as_bytes() {
             return Err(fault(vellum_types::DecodeError::Invalid("hash").into()));
         }
+        let builder = PackBuilder::from_pack(&self.inner.keys, bytes).map_err(fault)?;
+        // The table is sealed after the blobs: if its key is the first one, so are theirs. Reading it finds newer keys.
+        if self.needs_other_keys(writer) {
+            return Ok(PackCopyOutcome::OtherKeys);
+        }
         // The new table has a new salt, so the pack gets a name of its own.
-        writer.copy_pack(PackBuilder::from_pack(&self.inner.keys, bytes).map_err(fault)?)?;
-        Ok(len)
+        writer.copy_pack(builder)?;
+        Ok(PackCopyOutcome::Copied)
+    }
+
+    /// Whether blobs must be sealed anew for the store of `writer`.
+    fn needs_other_keys(&self, writer: &BlobWriter) -> bool {
+        let target = writer.store();
+        let is_first = |store: &Self| store.inner.keys.newest_epoch() == KeyEpoch::FIRST;
+        let is_same_store = Arc::ptr_eq(&self.inner.keys, &target.inner.keys);
+        !(is_same_store || is_first(self) && is_first(target))
     }
 
     /// Copies some blobs of a pack into new packs of `writer`, their sealed bytes unchanged where that is possible,
@@ -64,6 +91,9 @@ impl BlobStore {
                 let kind = place.kind;
                 let damaged = |fault| BlobError::Damaged { kind, id: *id, pack: *pack, fault };
                 match body::open_blob(&self.inner.keys, kind, id, sealed).map_err(damaged)? {
+                    OpenedBody::Content(plaintext) if self.needs_other_keys(writer) => {
+                        writer.store_blob_again(kind, id, &plaintext)?;
+                    }
                     OpenedBody::Content(plaintext) => writer.copy_blob(kind, id, &plaintext, sealed)?,
                     // Its base is not copied, unless another blob needs it.
                     OpenedBody::Difference(_) => {
@@ -108,6 +138,10 @@ impl BlobStore {
 }
 
 impl BlobWriter {
+    fn store(&self) -> &BlobStore {
+        &self.shared.store
+    }
+
     /// Whether a blob has to be stored: there is no copy on which a writer may rely.
     pub fn needs_blob(&self, kind: BlobKind, id: &BlobId) -> Result<bool, BlobError> {
         match self.shared.store.find_reliable_copy(kind, id, &self.packs)? {

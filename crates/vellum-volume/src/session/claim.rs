@@ -35,6 +35,8 @@ pub(crate) struct SessionClaim {
 impl SessionClaim {
     /// Puts a writer's session; there can be many.
     pub(crate) fn claim_as_writer(volume: &Volume) -> Result<Self> {
+        // What is stored in the session is sealed with the newest key that there is when it begins.
+        volume.epochs.refresh_keys()?;
         let mut name = [0; 16];
         fill_random(&mut name);
         let key = ObjectKey::new(format!("{PREFIX}{}", vellum_types::VolumeId(name)))?;
@@ -47,6 +49,7 @@ impl SessionClaim {
     /// Puts the collector's session, of which there is only one: two concurrent collections would treat each other's
     /// new packs as abandoned. The session of a dead collector is taken over.
     pub(crate) fn claim_as_collector(volume: &Volume) -> Result<Self> {
+        volume.epochs.refresh_keys()?;
         let claim = Self::prepare_claim(volume, ObjectKey::new(COLLECTOR)?);
         for _ in 0..TAKE_OVER_ATTEMPTS {
             // All collectors use one key, so the store decides which of them is first.

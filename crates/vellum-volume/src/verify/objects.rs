@@ -17,7 +17,7 @@ use crate::refs::RefKind;
 use crate::session;
 use crate::store_identity::{STORE_OBJECT, check_store_object};
 use crate::volume::Volume;
-use crate::{device, keyring, volume};
+use crate::{device, key_epochs, keyring, volume};
 
 /// Packs that are checked side by side: each is in memory while it is.
 const PACKS_AT_ONCE: usize = 4;
@@ -33,6 +33,7 @@ pub fn check_all_objects(
     damage: &mut FoundDamage,
     meter: &ProgressMeter,
 ) -> Result<(Vec<(SnapshotId, MapRoot)>, CheckedAmount)> {
+    record_outcome(damage, key_epochs::EPOCH_PREFIX, volume.epochs.refresh_keys())?;
     check_config(volume, damage)?;
     record_outcome(damage, STORE_OBJECT, check_store_object(&*volume.objects, &volume.keys))?;
     for key in volume.objects.list_keys(keyring::SLOT_PREFIX)? {
@@ -40,6 +41,19 @@ pub fn check_all_objects(
     }
     for key in volume.objects.list_keys(keyring::REMOVED_PREFIX)? {
         record_outcome(damage, key.as_str(), keyring::check_removal_note(volume, &key))?;
+    }
+    let present = volume.objects.list_keys(key_epochs::EPOCH_PREFIX)?;
+    for key in volume.epochs.list_expected_objects()?.iter().filter(|key| !present.contains(key)) {
+        damage.add_object(
+            key.as_str(),
+            "it is missing: later keys were made from it, or it was seen here before",
+        );
+    }
+    for key in present {
+        record_outcome(damage, key.as_str(), volume.epochs.check_epoch_object(&key))?;
+    }
+    for key in volume.objects.list_keys(key_epochs::SLOT_KEY_PREFIX)? {
+        record_outcome(damage, key.as_str(), key_epochs::check_slot_key(volume, &key))?;
     }
     for key in device::list_device_records(&*volume.objects)? {
         record_outcome(damage, key.as_str(), device::check_device_record(volume, &key))?;

@@ -6,8 +6,9 @@
 use std::sync::Arc;
 
 use vellum_chunker::ChunkSizes;
-use vellum_crypto::{MasterKey, RecoveryCode, VolumeKeys, check_randomness, fill_random};
-use vellum_store::{ObjectStore, StoreLocation};
+use vellum_crypto::slots::KeySlotId;
+use vellum_crypto::{ExchangeSecret, MasterKey, RecoveryCode, VolumeKeys, check_randomness, fill_random};
+use vellum_store::{ObjectKey, ObjectStore, StoreLocation};
 use vellum_types::{ErrorKind, VolumeId};
 use zeroize::Zeroizing;
 
@@ -16,6 +17,7 @@ use super::{LEVEL, StoredConfig, Volume, config_object_key, read_volume_config};
 use crate::config::VolumeConfig;
 use crate::device;
 use crate::error::{Result, VolumeError};
+use crate::key_epochs::{self, HeldSlot, KeyEpochs, KeyHome};
 use crate::keyring::{self, UnlockedKey};
 use crate::refs::{RefKind, WorktreeHead, check_ref_name};
 use crate::state::{DirectoryIdentity, StateDir, WorktreeFile};
@@ -148,17 +150,17 @@ impl Volume {
         let (opened, objects) = match found {
             None => {
                 let identity = StoreIdentity::new_random(require_fit_store(state, &*objects)?, None);
-                let created = create_volume(state, &*objects, new.encrypted)?;
-                let objects = set_up_store(state, objects, &created.keys, identity)?;
+                let created = create_volume(state, &objects, new.encrypted)?;
+                let objects = set_up_store(state, objects, created.epochs.volume_keys(), identity)?;
                 (created, objects)
             }
             Some(stored) => {
-                let joined = join_volume(state, &*objects, &stored, new.encrypted, secret)?;
-                let objects = join_store(state, objects, &joined.keys)?;
+                let joined = join_volume(state, &objects, &stored, new.encrypted, secret)?;
+                let objects = join_store(state, objects, joined.epochs.volume_keys())?;
                 (joined, objects)
             }
         };
-        let OpenedVolume { config, keys, is_begun_here, unkept_key, device } = opened;
+        let OpenedVolume { config, epochs, is_begun_here, unkept, device } = opened;
         let name = match &device {
             Some(device) if new.is_in_device_line => device::join_line_name(device, &new.name),
             Some(_) | None => new.name.clone(),
@@ -173,7 +175,7 @@ impl Volume {
         if !has_own_store(&worktree) {
             worktree.identity = Some(DirectoryIdentity::new(state)?);
         }
-        let volume = Self::assemble_volume(state, objects, keys, config, worktree)?;
+        let volume = Self::assemble_volume(state, objects, epochs, config, worktree)?;
         // Another's worktree shows that the volume was handed over already: then its code was, too.
         let place = volume.new_head();
         let ours = |head: &WorktreeHead| head.place == place.place && head.host == place.host;
@@ -181,7 +183,8 @@ impl Volume {
         let attached = !(is_begun_here && there.iter().all(|(_, head)| ours(head)));
         volume.add_worktree_ref(&name)?;
         // Not before: a name that is taken leaves nothing behind.
-        if let Some(master) = unkept_key {
+        if let Some(UnkeptKeys { master, held }) = unkept {
+            keyring::hold_slot(&volume, held.slot, &held.exchange)?;
             state.write_master_key(&master)?;
         }
         // An `init` that was interrupted may have been told another name.
@@ -195,9 +198,7 @@ impl Volume {
         }
         // The code of an interrupted `init` may never have been shown: then this gives another one.
         let recovery = match state.read_master_key()? {
-            Some(master) if !attached => {
-                Some(keyring::add_recovery_slot(&*volume.objects, &master, config.volume)?)
-            }
+            Some(_) if !attached => Some(keyring::add_recovery_slot(&volume)?),
             _ => None,
         };
         keyring::record_seen_slots(&volume)?;
@@ -208,40 +209,56 @@ impl Volume {
 /// A volume that was made, or that a store held.
 struct OpenedVolume {
     config: VolumeConfig,
-    keys: VolumeKeys,
+    epochs: Arc<KeyEpochs>,
     /// Nobody else can have seen its recovery code.
     is_begun_here: bool,
-    /// The key that a secret gave; the state directory does not have it yet.
-    unkept_key: Option<MasterKey>,
+    /// What a secret gave; the state directory does not have it yet.
+    unkept: Option<UnkeptKeys>,
     /// The device whose secret that was.
     device: Option<String>,
 }
 
+/// What a secret gives.
+struct UnkeptKeys {
+    master: MasterKey,
+    held: HeldSlot,
+}
+
 /// Makes a volume in an empty store. The key is kept before anything needs it, so that a crash loses nothing.
-fn create_volume(state: &StateDir, objects: &dyn ObjectStore, encrypted: bool) -> Result<OpenedVolume> {
+fn create_volume(state: &StateDir, objects: &Arc<dyn ObjectStore>, encrypted: bool) -> Result<OpenedVolume> {
     let mut id = [0; VolumeId::LEN];
     fill_random(&mut id);
     let volume = VolumeId(id);
     let config = VolumeConfig { volume, encrypted, chunker: ChunkSizes::DEFAULT, level: LEVEL };
-    let keys = if encrypted {
+    let epochs = if encrypted {
         let master = match state.read_master_key()? {
             Some(kept) => kept,
             None => MasterKey::generate(),
         };
         state.write_master_key(&master)?;
-        VolumeKeys::for_encrypted(&master, volume)
+        KeyEpochs::for_encrypted(objects.clone(), volume, &master, home_of(state), None)?
     } else {
-        VolumeKeys::for_plain(volume)
+        KeyEpochs::for_plain(objects.clone(), volume, state.clone())
     };
-    objects.put_object(&config_object_key()?, &config.encode(&keys))?;
-    Ok(OpenedVolume { config, keys, is_begun_here: true, unkept_key: None, device: None })
+    objects.put_object(&config_object_key()?, &config.encode(epochs.volume_keys()))?;
+    Ok(OpenedVolume::begun_here(config, epochs))
+}
+
+impl OpenedVolume {
+    fn begun_here(config: VolumeConfig, epochs: KeyEpochs) -> Self {
+        Self { config, epochs: Arc::new(epochs), is_begun_here: true, unkept: None, device: None }
+    }
+}
+
+fn home_of(state: &StateDir) -> KeyHome {
+    KeyHome { worktree: state.clone(), store: state.clone() }
 }
 
 /// Opens the volume that a store holds: with the key of an interrupted `init` if it is the one, else with a secret.
 /// Whoever can write to the store can put a plain volume there: it is taken only if one was asked for.
 fn join_volume(
     state: &StateDir,
-    objects: &dyn ObjectStore,
+    objects: &Arc<dyn ObjectStore>,
     stored: &StoredConfig,
     encrypted: bool,
     secret: impl FnOnce() -> Result<Zeroizing<Vec<u8>>>,
@@ -259,23 +276,39 @@ fn join_volume(
         });
     }
     if !config.encrypted {
-        let keys = VolumeKeys::for_plain(config.volume);
-        stored.authenticate(&keys)?;
-        return Ok(OpenedVolume { config, keys, is_begun_here: true, unkept_key: None, device: None });
+        let epochs = KeyEpochs::for_plain(objects.clone(), config.volume, state.clone());
+        stored.authenticate(epochs.volume_keys())?;
+        return Ok(OpenedVolume::begun_here(config, epochs));
     }
-    if let Some(master) = kept {
-        let keys = VolumeKeys::for_encrypted(&master, config.volume);
-        if stored.authenticate(&keys).is_ok() {
-            return Ok(OpenedVolume { config, keys, is_begun_here: true, unkept_key: None, device: None });
-        }
-        // Somebody else made a volume there first, and nothing was ever sealed with the key kept here.
+    // If the key kept here is another, somebody else made a volume there first, and nothing was ever sealed with it.
+    if let Some(master) = kept
+        && stored.authenticate(&VolumeKeys::for_encrypted(&master, config.volume)).is_ok()
+    {
+        let home = home_of(state);
+        let epochs = KeyEpochs::for_encrypted(objects.clone(), config.volume, &master, home, None)?;
+        return Ok(OpenedVolume::begun_here(config, epochs));
     }
-    let UnlockedKey { master, slot } = keyring::unlock_master_key(objects, &secret()?, config.volume)?;
-    let keys = VolumeKeys::for_encrypted(&master, config.volume);
-    stored.authenticate(&keys)?;
-    if keyring::is_slot_removed(objects, &keys, &slot)? {
+    let UnlockedKey { master, slot, exchange } =
+        keyring::unlock_master_key(&**objects, &secret()?, config.volume)?;
+    stored.authenticate(&VolumeKeys::for_encrypted(&master, config.volume))?;
+    let held = |exchange| -> Result<HeldSlot> { Ok(HeldSlot { slot: slot_id_of(&slot)?, exchange }) };
+    let copy = ExchangeSecret::from_bytes(&Zeroizing::new(*exchange.as_bytes()));
+    let home = home_of(state);
+    let given = Some(held(copy)?);
+    let epochs = KeyEpochs::for_encrypted(objects.clone(), config.volume, &master, home, given)?;
+    // Before the key is asked for: a slot that was removed was given none.
+    if keyring::is_slot_removed(&**objects, epochs.volume_keys(), &slot)? {
         return Err(VolumeError::RemovedSlot);
     }
-    let device = device::find_device_of_slot(objects, &keys, &slot)?;
-    Ok(OpenedVolume { config, keys, is_begun_here: false, unkept_key: Some(master), device })
+    epochs.refresh_keys()?;
+    let device = device::find_device_of_slot(&**objects, epochs.volume_keys(), &slot)?;
+    let unkept = Some(UnkeptKeys { master, held: held(exchange)? });
+    Ok(OpenedVolume { config, epochs: Arc::new(epochs), is_begun_here: false, unkept, device })
+}
+
+fn slot_id_of(slot: &ObjectKey) -> Result<KeySlotId> {
+    key_epochs::parse_slot_id(slot).ok_or_else(|| VolumeError::Damaged {
+        object: slot.to_string(),
+        reason: "its name is not that of a key slot".into(),
+    })
 }

@@ -211,8 +211,10 @@ fn objects_cut_extended_exchanged_or_deleted_are_named() {
         let subject = Subject::new(encrypted);
         let other = Subject::new(encrypted);
         let kinds: BTreeSet<_> = subject.image.keys().map(folder).collect();
-        let keys = if encrypted { "keys " } else { "" };
-        let expected = format!("config forgotten index {keys}packs refs sessions snapshots");
+        let expected = match encrypted {
+            true => "config forgotten index keys packs refs sessions slot-keys snapshots",
+            false => "config forgotten index packs refs sessions snapshots",
+        };
         assert_eq!(kinds.into_iter().collect::<Vec<_>>().join(" "), expected);
         let mut harms = resized(&subject);
         harms.extend(exchanged(&subject, &other.image));

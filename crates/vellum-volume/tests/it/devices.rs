@@ -74,9 +74,7 @@ fn who_names_the_worktree_or_opens_it_otherwise_has_the_name_as_it_is() {
             Ok(given)
         });
     assert_eq!(named.unwrap().volume.worktree.worktree, "x");
-    let master = world.volume.state.read_master_key().unwrap().unwrap();
-    let recovery =
-        keyring::add_recovery_slot(&*world.volume.objects, &master, world.volume.config.volume).unwrap();
+    let recovery = keyring::add_recovery_slot(&world.volume).unwrap();
     let made = attach(&world, &world.ram, &recovery).unwrap().volume.worktree;
     assert_eq!((made.worktree.as_str(), made.device), ("work", None));
 }
@@ -149,9 +147,8 @@ fn the_device_at_work_and_the_last_slot_are_revoked_by_force_only() {
 #[test]
 fn no_more_slots_are_made_than_are_tried() {
     let world = World::new(SEALED);
-    let master = world.volume.state.read_master_key().unwrap().unwrap();
     while world.ram.keys("keys").len() < 64 {
-        keyring::add_recovery_slot(&*world.volume.objects, &master, world.volume.config.volume).unwrap();
+        keyring::add_recovery_slot(&world.volume).unwrap();
     }
     assert!(matches!(add(&world.volume, "laptop").err(), Some(VolumeError::TooManySlots(64))));
     assert!(world.ram.keys("devices").is_empty());

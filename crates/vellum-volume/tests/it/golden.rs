@@ -9,18 +9,27 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use vellum_chunker::ChunkSizes;
-use vellum_crypto::{MasterKey, RecordDomain, RecoveryCode, SlotSecret, VolumeKeys};
+use vellum_crypto::slots::KeySlotId;
+use vellum_crypto::{
+    EpochKeys, ExchangeSecret, KdfParams, KeyEpoch, KeySlot, MasterKey, RecordDomain, RecoveryCode,
+    SlotSecret, VolumeKeys,
+};
 use vellum_map::MapRoot;
 use vellum_store::{ObjectKey, ObjectStore};
-use vellum_types::{BlobId, SnapshotId, UnixTime, VolumeId};
+use vellum_types::{BlobId, FieldWriter, SnapshotId, UnixTime, VolumeId};
 use vellum_volume::config::VolumeConfig;
 use vellum_volume::device::DeviceRecord;
+use vellum_volume::key_epochs::{
+    EpochRecipient, EpochRecord, EpochSecret, KeyEpochs, KnownRecordHash, RotationEnd, SlotKeyRecord,
+    decode_slot_public, encode_slot_public,
+};
 use vellum_volume::lease::{Lease, LeaseToken};
 use vellum_volume::refs::{
     RefKind, RefStore, UnsnapshottedTree, WorktreeHead, WorktreeMark, WorktreeQuota, parse_ref,
 };
 use vellum_volume::session::SessionObject;
 use vellum_volume::{SnapshotOrigin, SnapshotRecord, SnapshotStatistics, keyring};
+use zeroize::Zeroizing;
 
 use crate::ram::Ram;
 use crate::world::{PLAIN, World};
@@ -145,6 +154,12 @@ fn snapshot_records() {
     assert_eq!(opened, bytes);
 }
 
+fn open_refs(store: &Arc<Ram>, world: &World) -> RefStore {
+    let state = world.empty_state();
+    let epochs = KeyEpochs::for_plain(store.clone(), VOLUME, state.clone());
+    RefStore::open(store.clone(), Arc::new(epochs), state).unwrap()
+}
+
 #[test]
 fn refs() {
     let world = World::new(PLAIN);
@@ -152,7 +167,7 @@ fn refs() {
         [("ref.worktree", RefKind::Worktree, head().encode()), ("ref.tag", RefKind::Tag, vec![0x55; 32])]
     {
         let ram = Arc::new(Ram::default());
-        let refs = RefStore::open(ram.clone(), Arc::new(plain()), world.empty_state()).unwrap();
+        let refs = open_refs(&ram, &world);
         refs.update_ref(kind, "golden", |_| Ok(Some(value.clone()))).unwrap();
         let key = ram.keys("refs")[0].clone();
         let object = [key.as_str().as_bytes(), b"\n", &ram.bytes(&key)].concat();
@@ -162,7 +177,7 @@ fn refs() {
         let old = Arc::new(Ram::default());
         let key = ObjectKey::new(String::from_utf8(kept[..at].to_vec()).unwrap()).unwrap();
         old.put_object(&key, &kept[at + 1..]).unwrap();
-        let refs = RefStore::open(old, Arc::new(plain()), world.empty_state()).unwrap();
+        let refs = open_refs(&old, &world);
         let found = refs.get_ref(kind, "golden").unwrap().unwrap();
         assert_eq!((found.counter, found.value), (1, value));
     }
@@ -183,6 +198,73 @@ fn sessions() {
     assert_eq!(SessionObject::decode(&bytes), Ok(session()));
 }
 
+/// What docs/format.md says of wrapped keys and of what is sealed in an epoch, by hand.
+fn epoch_aad(key: &str, record: &EpochRecord) -> Vec<u8> {
+    let bytes = record.encode();
+    // The seal has one byte of length below 128.
+    let head = bytes.len() - record.seal.len() - if record.seal.len() < 128 { 1 } else { 2 };
+    [key.as_bytes(), &[0], &bytes[..head]].concat()
+}
+
+#[test]
+fn key_epochs() {
+    let slot = KeySlotId(*b"a slot of golden");
+    let exchange = ExchangeSecret::from_bytes(&Zeroizing::new([0x77; 32]));
+    let second = MasterKey::from_bytes(*b"golden master key of version two");
+    let first_epoch = KeyEpoch::from_number(1).unwrap();
+    let epoch_keys = EpochKeys::derive(&second, VOLUME, first_epoch);
+    let wrapping = [VOLUME.as_bytes(), &1_u32.to_le_bytes()[..], &slot.0].concat();
+    let object = "key-epochs/00000001";
+    let bytes = kept("key-epoch.record", || {
+        let wrapped = exchange.public_key().wrap_master_key(&second, &wrapping).unwrap();
+        let mut record = EpochRecord {
+            volume: VOLUME,
+            epoch: first_epoch,
+            time: UnixTime { secs: 1_700_000_000, nanos: 5 },
+            recipients: vec![EpochRecipient { slot, wrapped }],
+            seal: Vec::new(),
+        };
+        let publics = vec![exchange.public_key()];
+        let secret = EpochSecret { previous: MasterKey::from_bytes(*MASTER), publics };
+        let aad = epoch_aad(object, &record);
+        epoch_keys.seal_record(RecordDomain::Config, &aad, &secret.encode(), &mut record.seal);
+        record.encode()
+    });
+    let record = EpochRecord::decode(&bytes).unwrap();
+    assert_eq!(record.encode(), bytes);
+    let given = exchange.unwrap_master_key(&record.recipients[0].wrapped, &wrapping).unwrap();
+    assert_eq!(given.as_bytes(), second.as_bytes());
+    let mut plain = Vec::new();
+    epoch_keys
+        .open_record(RecordDomain::Config, &epoch_aad(object, &record), &record.seal, &mut plain)
+        .unwrap();
+    let secret = EpochSecret::decode(&plain, 1).unwrap();
+    assert_eq!((secret.previous.as_bytes(), secret.publics), (MASTER, vec![exchange.public_key()]));
+
+    let end = RotationEnd {
+        records: vec![KnownRecordHash {
+            id: SnapshotId([0x22; 32]),
+            hash: *blake3::hash(b"a record").as_bytes(),
+        }],
+    };
+    let bytes = kept("key-epoch.end", || end.encode());
+    assert_eq!((end.encode(), RotationEnd::decode(&bytes)), (bytes, Ok(end)));
+
+    let object = format!("slot-keys/{slot}");
+    let aad = |grant: &[u8]| [object.as_bytes(), &[0], grant].concat();
+    let bytes = kept("slot-key", || {
+        let mut seal = Vec::new();
+        let public = encode_slot_public(&exchange.public_key());
+        sealed().seal_record(RecordDomain::Config, &aad(b""), &public, &mut seal);
+        SlotKeyRecord { grant: None, seal }.encode()
+    });
+    let record = SlotKeyRecord::decode(&bytes).unwrap();
+    assert_eq!((record.encode(), &record.grant), (bytes, &None));
+    let mut plain = Vec::new();
+    sealed().open_record(RecordDomain::Config, &aad(b""), &record.seal, &mut plain).unwrap();
+    assert_eq!(decode_slot_public(&plain), Ok(exchange.public_key()));
+}
+
 #[test]
 fn key_slots() {
     let code = kept("slot.recovery.code", || RecoveryCode::generate().to_text().as_bytes().to_vec());
@@ -190,10 +272,14 @@ fn key_slots() {
     let ram = Ram::default();
     let master = MasterKey::from_bytes(*MASTER);
     let make = |secret| {
-        let ram = Ram::default();
-        keyring::add_key_slot(&ram, secret, "a label", &MasterKey::from_bytes(*MASTER), VOLUME).unwrap();
-        let key = ram.keys("keys")[0].clone();
-        [key.as_str().as_bytes(), b"\n", &ram.bytes(&key)].concat()
+        let master = MasterKey::from_bytes(*MASTER);
+        let slot = KeySlot::create(secret, &master, VOLUME, "a label", KdfParams::DEFAULT).unwrap().slot;
+        let key = format!("keys/{}", slot.id());
+        let mut seal = Vec::new();
+        sealed().seal_record(RecordDomain::Config, key.as_bytes(), &slot.encode(), &mut seal);
+        let mut object = FieldWriter::new();
+        object.write_bytes(&slot.encode()).write_bytes(&seal);
+        [key.as_bytes(), b"\n", object.as_slice()].concat()
     };
     let recovery = kept("slot.recovery", || make(SlotSecret::Recovery(&code)));
     let passphrase = kept("slot.passphrase", || make(SlotSecret::Passphrase(PASSPHRASE)));

@@ -20,6 +20,8 @@ mod oversized;
 mod ram;
 mod refs;
 mod remotes;
+mod rotation;
+mod rotation_races;
 mod sessions;
 mod together;
 mod world;

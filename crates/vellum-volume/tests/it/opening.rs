@@ -149,13 +149,9 @@ fn slots_open_the_volume_from_elsewhere_and_damaged_ones_close_no_other() {
     let world = World::new(SEALED);
     let id = snapshot(&world.volume, &small(1), "");
     let objects = &*world.volume.objects;
-    let volume = world.volume.config.volume;
-    let master = world.volume.state.read_master_key().unwrap().unwrap();
-    let code = keyring::add_recovery_slot(objects, &master, volume).unwrap();
-    keyring::add_key_slot(objects, SlotSecret::Passphrase(b"correct horse"), "laptop", &master, volume)
-        .unwrap();
-    let file = keyring::add_key_slot(objects, SlotSecret::KeyFile(&[0, 1, 2, 255]), "stick", &master, volume)
-        .unwrap();
+    let code = keyring::add_recovery_slot(&world.volume).unwrap();
+    keyring::add_key_slot(&world.volume, SlotSecret::Passphrase(b"correct horse"), "laptop").unwrap();
+    let file = keyring::add_key_slot(&world.volume, SlotSecret::KeyFile(&[0, 1, 2, 255]), "stick").unwrap();
     let typed = code.to_text().to_lowercase().replace('-', " ");
     for (name, secret) in [("a", typed.as_bytes()), ("b", b"correct horse"), ("c", &[0, 1, 2, 255])] {
         let made = attach(&world, name, secret).unwrap();
@@ -247,10 +243,7 @@ fn an_init_killed_at_any_operation_is_finished_by_the_next() {
 #[test]
 fn who_comes_second_to_an_empty_store_attaches_when_run_again() {
     let world = World::new(SEALED);
-    let code = {
-        let master = world.volume.state.read_master_key().unwrap().unwrap();
-        keyring::add_recovery_slot(&*world.volume.objects, &master, world.volume.config.volume).unwrap()
-    };
+    let code = keyring::add_recovery_slot(&world.volume).unwrap();
     // It kept a key of its own before it found that the store had a volume meanwhile.
     let state = world.empty_state();
     state.write_master_key(&MasterKey::generate()).unwrap();
@@ -265,9 +258,7 @@ fn who_comes_second_to_an_empty_store_attaches_when_run_again() {
 #[test]
 fn attaching_under_a_taken_name_can_be_tried_again_and_adds_no_slot() {
     let world = World::new(SEALED);
-    let master = world.volume.state.read_master_key().unwrap().unwrap();
-    let code =
-        keyring::add_recovery_slot(&*world.volume.objects, &master, world.volume.config.volume).unwrap();
+    let code = keyring::add_recovery_slot(&world.volume).unwrap();
     let given = || Ok(Zeroizing::new(code.to_text().as_bytes().to_vec()));
     let state = world.empty_state();
     let attempt = Volume::init_volume_on(world.ram.clone(), &state, &new_worktree("main", SEALED), given);
@@ -304,12 +295,8 @@ fn a_state_directory_is_private_and_not_nested() {
 #[test]
 fn a_key_slot_that_was_deleted_is_named_and_one_that_was_removed_is_not() {
     let world = World::new(SEALED);
-    let objects = &*world.volume.objects;
-    let id = world.volume.config.volume;
-    let master = world.volume.state.read_master_key().unwrap().unwrap();
     let slot =
-        keyring::add_key_slot(objects, SlotSecret::Passphrase(b"correct horse"), "laptop", &master, id)
-            .unwrap();
+        keyring::add_key_slot(&world.volume, SlotSecret::Passphrase(b"correct horse"), "laptop").unwrap();
     assert_clean(&world.volume);
     let [first, second] = &world.ram.keys("keys")[..] else { panic!("two slots") };
     let lost = if first.name() == slot.id().to_string() { second } else { first };
@@ -326,10 +313,9 @@ fn a_key_slot_that_was_deleted_is_named_and_one_that_was_removed_is_not() {
 #[test]
 fn a_key_file_slot_that_was_made_with_its_newline_still_opens() {
     let world = World::new(SEALED);
-    let master = world.volume.state.read_master_key().unwrap().unwrap();
     let id = world.volume.config.volume;
     let store = &*world.volume.objects;
-    keyring::add_key_slot(store, SlotSecret::KeyFile(b"key\n"), "old", &master, id).unwrap();
+    keyring::add_key_slot(&world.volume, SlotSecret::KeyFile(b"key\n"), "old").unwrap();
     assert!(keyring::unlock_master_key(store, b"key\n", id).is_ok());
     assert!(matches!(keyring::unlock_master_key(store, b"key", id), Err(VolumeError::WrongSecret)));
 }

@@ -81,6 +81,9 @@ impl World {
         if let Some(key) = self.volume.state.read_master_key().unwrap() {
             state.write_master_key(&key).unwrap();
         }
+        if let Some(held) = self.volume.state.read_held_slot().unwrap() {
+            state.write_held_slot(held.slot, &held.exchange).unwrap();
+        }
         state.write_worktree_file(&self.volume.worktree).unwrap();
         state
     }

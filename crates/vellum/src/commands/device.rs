@@ -1,5 +1,7 @@
 //! `vellum device`: machines that work on the volume, each with a secret and with worktrees of its own.
 
+mod rotate;
+
 use serde::Serialize;
 use vellum_crypto::{KeySlot, RecoveryCode, SlotSecret};
 use vellum_host::escape::format_path;
@@ -25,6 +27,7 @@ pub enum Command {
     /// List all devices, their worktrees and when these had their last snapshot
     List,
     Revoke(RevokeDeviceArgs),
+    Rotate(rotate::RotateArgs),
 }
 
 /// Add a device, and print the code that opens the volume there
@@ -42,7 +45,7 @@ pub struct AddDeviceArgs {
 /// Revoke a device: its secret no longer opens the volume
 ///
 /// Its worktrees and snapshots stay. A device that has opened the volume has the volume's key, and may have kept it:
-/// take away its access to the store as well.
+/// 'vellum device rotate' changes the key, and its access to the store must be taken away there.
 #[derive(Debug, clap::Args)]
 pub struct RevokeDeviceArgs {
     /// The device's name
@@ -63,6 +66,8 @@ struct DeviceAddedJson<'a> {
 
 #[derive(Serialize)]
 struct DeviceListJson {
+    /// Number of the store's key: how often it was changed.
+    key_epoch: u32,
     devices: Vec<DeviceJson>,
     damaged: Vec<String>,
 }
@@ -104,7 +109,7 @@ struct ReachableStoreJson {
     credentials: Option<String>,
 }
 
-/// Adds, lists or revokes.
+/// Adds, lists, revokes, or changes the key.
 pub fn run(command: &Command, context: &CommandContext) -> Result<CommandOutcome> {
     let volume = context.open_volume()?;
     key::require_encryption(&volume, "devices")?;
@@ -112,6 +117,7 @@ pub fn run(command: &Command, context: &CommandContext) -> Result<CommandOutcome
         Command::Add(add) => add.add_device(context, &volume),
         Command::List => list_devices(context, &volume),
         Command::Revoke(revoke) => revoke.revoke_device(context, &volume),
+        Command::Rotate(rotate) => rotate.rotate(context, &volume),
     }
 }
 
@@ -171,11 +177,13 @@ fn list_devices(context: &CommandContext, volume: &Volume) -> Result<CommandOutc
         ui.print_warning(format!("a device is left out: {error}"))?;
     }
     let outcome = CommandOutcome::from_findings(!listing.damaged.is_empty());
+    let epoch = volume.epochs.read_status()?;
     let names = SnapshotNames::load_all(volume)?;
     names.warn_about_damaged(ui)?;
     if ui.is_json() {
         let describe = |device: &Device| describe_device(volume, device, names.worktrees());
         ui.print_json(&DeviceListJson {
+            key_epoch: epoch.number,
             devices: listing.devices.iter().map(describe).collect(),
             damaged: listing.damaged.iter().map(|(key, _)| key.to_string()).collect(),
         })?;
@@ -192,6 +200,13 @@ fn list_devices(context: &CommandContext, volume: &Volume) -> Result<CommandOutc
         ui.print_note("no devices yet: 'vellum device add NAME' adds one")?;
     } else if volume.worktree.device.is_none() {
         ui.print_note("this worktree belongs to none of them: it was not opened with a device's secret")?;
+    }
+    if let Some(begun) = epoch.begun {
+        let begun = format::format_local_minute(begun);
+        ui.print_note(format!("key epoch {}: the key was changed {begun}", epoch.number))?;
+    }
+    if !epoch.is_finished {
+        ui.print_warning("the last change of the key was interrupted: 'vellum device rotate' finishes it")?;
     }
     Ok(outcome)
 }
@@ -302,8 +317,9 @@ impl RevokeDeviceArgs {
             }
         }
         ui.print_warning(format!(
-            "if {name} has opened the volume, it may have kept the volume's key, which does not change: with access to \
-             a store it still reads what is there, and what is added later, and can write to it. Take away its access"
+            "if {name} has opened the volume, it may have kept the volume's key: with access to a store it still reads \
+             what is there, and what is added later, and can write to it. 'vellum device rotate' changes the key, so \
+             that it reads nothing new; take away its access as well"
         ))?;
         for store in &stores {
             ui.print_warning(store.describe_access())?;

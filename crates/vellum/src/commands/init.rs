@@ -16,7 +16,7 @@ use crate::secret::{NewSecret, SecretArgs, SecretBytes};
 use crate::store_args::CredentialsArgs;
 
 /// What is asked when the store holds a volume.
-const QUESTION: &str = "Passphrase, recovery code or code of the device: ";
+pub const SECRET_QUESTION: &str = "Passphrase, recovery code or code of the device: ";
 
 /// Name of the first worktree of a volume.
 const FIRST_WORKTREE: &str = "main";
@@ -146,15 +146,7 @@ pub fn prepare_worktree(
     let is_protected = !initialised.attached && matches!(given, InitSecret::New(_));
     // The volume has its recovery code by now. If this fails, `init` is run again and adds the slot then.
     if let (InitSecret::New(secret), false) = (&given, initialised.attached) {
-        let volume = &initialised.volume;
-        let master = volume.state.read_master_key()?.ok_or(VolumeError::Locked)?;
-        keyring::add_key_slot(
-            &*volume.objects,
-            secret.as_slot_secret(),
-            secret.default_label(),
-            &master,
-            volume.config.volume,
-        )?;
+        keyring::add_key_slot(&initialised.volume, secret.as_slot_secret(), secret.default_label())?;
     }
     Ok(PreparedWorktree { initialised, is_protected, root })
 }
@@ -246,7 +238,7 @@ fn read_init_secret(
         // What is wrong with asking for a plain volume then, `Volume::prepare_init` tells.
         _ if args.plain => InitSecret::Nothing,
         StoreContent::LockedVolume => {
-            InitSecret::Existing(args.secret.read_existing_secret(&context.ui, QUESTION)?)
+            InitSecret::Existing(args.secret.read_existing_secret(&context.ui, SECRET_QUESTION)?)
         }
         StoreContent::Nothing | StoreContent::OpenVolume if args.secret.is_requested() => {
             InitSecret::New(args.secret.read_new_secret(&context.ui)?)
@@ -269,7 +261,7 @@ fn initialise_volume(
             return Ok(secret.clone());
         }
         // Somebody made a volume there in this very moment.
-        args.secret.read_existing_secret(&context.ui, QUESTION).map_err(|error| {
+        args.secret.read_existing_secret(&context.ui, SECRET_QUESTION).map_err(|error| {
             refused = Some(error);
             VolumeError::Locked
         })

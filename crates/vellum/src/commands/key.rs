@@ -4,9 +4,10 @@ use serde::Serialize;
 use vellum_crypto::{KeySlot, SlotSecret};
 use vellum_host::escape::format_path;
 use vellum_store::ObjectKey;
-use vellum_volume::{Volume, VolumeError, device, keyring};
+use vellum_volume::{Volume, device, keyring};
 
 use crate::commands::device::check_slot_of_no_device;
+use crate::commands::init::SECRET_QUESTION;
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
 use crate::secret::SecretArgs;
@@ -20,6 +21,7 @@ pub enum Command {
     Add(AddKeyArgs),
     /// List all key slots
     List,
+    Open(OpenKeyArgs),
     /// Remove a key slot: its secret no longer opens the volume
     ///
     /// Whoever opened the volume with it before has the volume's key, and keeps it.
@@ -43,6 +45,23 @@ pub struct AddKeyArgs {
     /// Its label in the list; everyone who can read the store can read it
     #[arg(long)]
     label: Option<String>,
+}
+
+/// Open the volume anew with a secret, in a worktree that lacks its newest key
+///
+/// After 'vellum device rotate', a worktree that keeps only the old key needs it once; so does a volume of an early
+/// version, for each of its key slots, before its key can be changed. Without options, the secret is asked for: a
+/// passphrase, a recovery code or the code of a device.
+#[derive(Debug, clap::Args)]
+pub struct OpenKeyArgs {
+    #[command(flatten)]
+    secret: SecretArgs,
+}
+
+#[derive(Serialize)]
+struct KeyOpenedJson {
+    id: String,
+    key_epoch: u32,
 }
 
 #[derive(Serialize)]
@@ -80,14 +99,17 @@ struct KeyRemovedJson {
     id: String,
 }
 
-/// Adds, lists or removes.
+/// Adds, lists, opens or removes.
 pub fn run(command: &Command, context: &CommandContext) -> Result<CommandOutcome> {
-    let volume = context.open_volume()?;
-    require_encryption(&volume, "keys")?;
+    let open_volume = || {
+        let volume = context.open_volume()?;
+        require_encryption(&volume, "keys").map(|()| volume)
+    };
     match command {
-        Command::Add(add) => add.add_key(context, &volume),
-        Command::List => list_keys(context, &volume),
-        Command::Remove { id } => remove_key(context, &volume, id),
+        Command::Add(add) => add.add_key(context, &open_volume()?),
+        Command::List => list_keys(context, &open_volume()?),
+        Command::Open(open) => open.open_key(context),
+        Command::Remove { id } => remove_key(context, &open_volume()?, id),
     }
 }
 
@@ -102,26 +124,17 @@ pub fn require_encryption(volume: &Volume, what: &str) -> Result<()> {
 
 impl AddKeyArgs {
     fn add_key(&self, context: &CommandContext, volume: &Volume) -> Result<CommandOutcome> {
-        let master = volume.state.read_master_key()?.ok_or(VolumeError::Locked)?;
-        let objects = &*volume.objects;
-        let id = volume.config.volume;
         let ui = &context.ui;
         let label = |kind: &str| self.label.clone().unwrap_or_else(|| kind.into());
         let mut code = None;
         let slot = if self.recovery {
             let new = vellum_crypto::RecoveryCode::generate();
-            let slot = keyring::add_key_slot(
-                objects,
-                SlotSecret::Recovery(&new),
-                &label("recovery code"),
-                &master,
-                id,
-            )?;
+            let slot = keyring::add_key_slot(volume, SlotSecret::Recovery(&new), &label("recovery code"))?;
             code = Some(new.to_text());
             slot
         } else {
             let new = self.secret.read_new_secret(ui)?;
-            keyring::add_key_slot(objects, new.as_slot_secret(), &label(new.default_label()), &master, id)?
+            keyring::add_key_slot(volume, new.as_slot_secret(), &label(new.default_label()))?
         };
         // From now on, a verification here reports this slot if somebody removes it from the store.
         keyring::record_seen_slots(volume)?;
@@ -141,6 +154,27 @@ impl AddKeyArgs {
         if let Some(code) = code {
             ui.print_line(format!("\nRecovery code: {}\n", ui.style.paint_bold(&code)))?;
             ui.print_line("Write it down and keep it elsewhere: it is not shown again.")?;
+        }
+        Ok(CommandOutcome::Done)
+    }
+}
+
+impl OpenKeyArgs {
+    fn open_key(&self, context: &CommandContext) -> Result<CommandOutcome> {
+        // Nothing may be read before: the key may be missing with which it is sealed.
+        let volume = match context.open_mounted_worktree()? {
+            Some(mounted) => mounted.volume,
+            None => Volume::open(&context.open_state_dir()?)?,
+        };
+        require_encryption(&volume, "keys")?;
+        let ui = &context.ui;
+        let secret = self.secret.read_existing_secret(ui, SECRET_QUESTION)?;
+        let id = keyring::open_with_secret(&volume, &secret)?.to_string();
+        let key_epoch = volume.keys.newest_epoch().number();
+        if ui.is_json() {
+            ui.print_json(&KeyOpenedJson { id, key_epoch })?;
+        } else if !ui.voice.quiet {
+            ui.print_line(format!("Opened the volume with key {id}; it is in key epoch {key_epoch}"))?;
         }
         Ok(CommandOutcome::Done)
     }

@@ -120,7 +120,7 @@ fn a_revoked_device_is_shut_out_and_what_it_has_kept_is_told() {
         .says("Revoked the device laptop")
         .says("laptop.photos stays")
         .remarks("may have kept the volume's key")
-        .remarks("Take away its access")
+        .remarks("take away its access as well")
         .remarks("'vellum push origin' removes it");
     clone(&world, "again", &code, &[]).code(2);
     assert!(!world.path("again").exists());

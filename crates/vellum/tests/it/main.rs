@@ -56,6 +56,7 @@ mod remote_faults;
 mod restore;
 mod restore_calls;
 mod rings;
+mod rotate;
 mod selected;
 mod show;
 mod single_writer;
