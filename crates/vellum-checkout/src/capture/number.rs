@@ -4,7 +4,7 @@
 //! of that name, if the other file no longer exists. New numbers are given out directory by directory, so that files
 //! used together are stored together.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use vellum_host::metadata::FileStat;
 use vellum_types::value::SuperBlock;
@@ -107,15 +107,24 @@ impl InodeNumbers {
     }
 }
 
-/// A set of inode numbers: a bit for each number given out.
+/// Numbers below this one have a bit each in an [`InoSet`]: 128 MiB for a thousand million files. Numbers are given out
+/// from 1 on, so only a damaged or hostile volume has much higher ones.
+const DENSE_MAX: u64 = 1 << 30;
+
+/// A set of inode numbers: a bit for each number given out, and high numbers one by one, so that a single one takes no
+/// memory for all below it.
 #[derive(Debug, Default)]
 pub struct InoSet {
     words: Vec<u64>,
+    high: HashSet<Ino>,
 }
 
 impl InoSet {
     /// Adds a number; false if it was there.
     pub fn insert(&mut self, ino: Ino) -> bool {
+        if ino.0 >= DENSE_MAX {
+            return self.high.insert(ino);
+        }
         let word = usize::try_from(ino.0 / 64).unwrap_or(usize::MAX);
         let bit = 1 << (ino.0 % 64);
         if word >= self.words.len() {
@@ -130,6 +139,9 @@ impl InoSet {
     /// Whether a number is there.
     #[must_use]
     pub fn contains(&self, ino: Ino) -> bool {
+        if ino.0 >= DENSE_MAX {
+            return self.high.contains(&ino);
+        }
         let word = usize::try_from(ino.0 / 64).ok().and_then(|word| self.words.get(word));
         word.is_some_and(|held| held & (1 << (ino.0 % 64)) != 0)
     }
@@ -361,4 +373,21 @@ fn linked_host_file(entry: &ScanEntryRef<'_>) -> Option<HostFile> {
     // Only files with several links need an entry in the table, which keeps it small. The link count of a
     // directory counts its subdirectories.
     (stat.nlink > 1 && stat.kind != FileKind::Dir).then_some((stat.dev, stat.ino))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The process was aborted when there was no memory for all numbers below.
+    #[test]
+    fn a_high_number_takes_no_memory_for_those_below_it() {
+        let mut set = InoSet::default();
+        for number in [1, 64, DENSE_MAX, 1 << 60, u64::MAX] {
+            assert!(!set.contains(Ino(number)), "{number}");
+            assert!(set.insert(Ino(number)) && !set.insert(Ino(number)), "{number}");
+            assert!(set.contains(Ino(number)), "{number}");
+        }
+        assert!(set.words.len() <= 2 && !set.contains(Ino(2)));
+    }
 }
