@@ -73,11 +73,13 @@ impl StreamFeed {
             FrameKind::Open => {
                 // One frame opens many streams with consecutive numbers: small files are asked for in the
                 // hundreds.
-                for stream in frame.number.. {
+                let mut stream = frame.number;
+                loop {
                     state.enqueue_request(StreamRequest { stream, file: bytes.read_u32()?, old: None })?;
                     if bytes.remaining() == 0 {
                         break;
                     }
+                    stream = stream.checked_add(1).ok_or(WireError::TooMuch("numbers of streams"))?;
                 }
             }
             FrameKind::OpenDelta | FrameKind::OpenInPlace => {
@@ -369,6 +371,16 @@ fn map_short_read(error: io::Error) -> SyncError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The thread that reads from the connection panicked.
+    #[test]
+    fn streams_beyond_the_highest_number_are_refused() {
+        let open =
+            |files: usize| WireFrame::new(FrameKind::Open, u32::MAX, vec![0; files * size_of::<u32>()]);
+        assert!(StreamFeed::default().accept_frame(open(1)).is_ok());
+        let refused = StreamFeed::default().accept_frame(open(2));
+        assert!(matches!(refused, Err(WireError::TooMuch(_))), "{refused:?}");
+    }
 
     #[test]
     fn signatures_of_cancelled_requests_do_not_count() {
