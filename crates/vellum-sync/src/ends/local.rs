@@ -141,7 +141,7 @@ impl SyncEnd for LocalEnd {
                 // reports the error.
                 let digest = self
                     .open_file(&entry)
-                    .and_then(|opened| crate::local::receive::hash_file(&opened.file))
+                    .and_then(|opened| crate::local::receive::hash_file(&opened.file, meter))
                     .ok();
                 let mut found = found.lock();
                 if let Some(slot) = found.get_mut(place) {

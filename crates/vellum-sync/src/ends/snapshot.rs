@@ -241,6 +241,10 @@ impl SyncEnd for SnapshotEnd {
             let mut pieces = self.open_pieces(*id).ok()?;
             let mut hasher = blake3::Hasher::new();
             loop {
+                // The result is dropped below.
+                if meter.is_stopped() {
+                    return None;
+                }
                 match pieces.next_piece().ok()? {
                     None => return Some(*hasher.finalize().as_bytes()),
                     Some(TransferPiece::Data(bytes)) => {
@@ -254,8 +258,9 @@ impl SyncEnd for SnapshotEnd {
         files
             .iter()
             .map(|id| {
+                let digest = hash(id);
                 meter.check_stopped()?;
-                Ok(hash(id))
+                Ok(digest)
             })
             .collect()
     }

@@ -102,7 +102,7 @@ fn hash_content(
     meter: &ProgressMeter,
 ) -> Result<ContentDigest> {
     match end.open_content(*file, None)? {
-        SourceContent::File(opened) => hash_file(&opened.file),
+        SourceContent::File(opened) => hash_file(&opened.file, meter),
         SourceContent::Pieces(mut pieces) => hash_pieces(&mut *pieces, meter),
     }
 }

@@ -5,6 +5,7 @@ use std::os::unix::fs::FileExt;
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
+use vellum_host::ProgressMeter;
 use vellum_host::beneath::{
     BeneathError, HeldDir, HeldNode, HiddenDir, OpenedFile, ReplacePolicy, SpecialFile, StagedFile,
     StagingMethod, new_temp_name,
@@ -329,10 +330,10 @@ impl<'a> EntryWriter<'a> {
         // A read from the page cache would prove nothing about the disk.
         let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
         let wanted = match content {
-            SourceContent::File(from) => Some(hash_file(&from.file)?),
+            SourceContent::File(from) => Some(hash_file(&from.file, self.flow.meter)?),
             SourceContent::Pieces(_) => received,
         };
-        if wanted == Some(hash_file(file)?) { Ok(()) } else { Err(SyncError::Unequal) }
+        if wanted == Some(hash_file(file, self.flow.meter)?) { Ok(()) } else { Err(SyncError::Unequal) }
     }
 
     /// Fails if the entry to be replaced, deleted or changed neither is as it was listed nor has its wanted state
@@ -520,12 +521,14 @@ pub(crate) fn map_name_conflict(error: BeneathError) -> SyncError {
     }
 }
 
-/// Computes the BLAKE3 hash of a file's content.
-pub(crate) fn hash_file(file: &File) -> Result<[u8; 32]> {
+/// Computes the BLAKE3 hash of a file's content. Fails if a stop is requested.
+pub(crate) fn hash_file(file: &File, meter: &ProgressMeter) -> Result<[u8; 32]> {
     let mut hasher = blake3::Hasher::new();
     let mut buffer = vec![0; 4 * BLOCK];
     let mut position = 0;
     loop {
+        // Within the file, too: a huge one takes minutes.
+        meter.check_stopped()?;
         match file.read_at(&mut buffer, position) {
             Ok(0) => return Ok(*hasher.finalize().as_bytes()),
             Ok(count) => {
@@ -535,5 +538,20 @@ pub(crate) fn hash_file(file: &File) -> Result<[u8; 32]> {
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
             Err(error) => return Err(SyncError::wrap_io_error("read")(error)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stop_ends_the_hashing_of_a_file() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(1 << 20).unwrap();
+        let meter = ProgressMeter::default();
+        assert!(hash_file(&file, &meter).is_ok());
+        meter.request_stop();
+        assert!(matches!(hash_file(&file, &meter), Err(SyncError::Stopped)));
     }
 }

@@ -213,7 +213,7 @@ impl EntryWriter<'_> {
         if writing.fsync || writing.verify {
             copy.file()?.sync_all().map_err(SyncError::wrap_io_error("make durable"))?;
         }
-        if writing.verify && hash_file(copy.file()?)? != hash_file(file)? {
+        if writing.verify && hash_file(copy.file()?, self.flow.meter)? != hash_file(file, self.flow.meter)? {
             return Err(SyncError::Unequal);
         }
         Ok(copy)
