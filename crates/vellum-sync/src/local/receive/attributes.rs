@@ -152,7 +152,11 @@ fn apply_xattrs(
 ) -> bool {
     let node = target.node;
     let concerns = |name: &[u8]| options.preserve.sets_xattr(name);
-    let present = node.list_xattr_names().unwrap_or_default();
+    let present = node.list_xattr_names().unwrap_or_else(|error| {
+        // What the source lacks stays then: it may be a capability.
+        record_failure(Err(error), failed);
+        Vec::new()
+    });
     let mut touched = false;
     for name in present.iter().filter(|name| concerns(name)) {
         // Security labels are left alone: the system gives them by its own rules, and removing them needs
@@ -216,4 +220,38 @@ pub fn read_umask() -> u32 {
         u32::from_str_radix(line.trim(), 8).ok()
     };
     read().unwrap_or(USUAL)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::listing::{DirectoryBlock, ListingEntryId, NewListingEntry, TreeListing};
+
+    /// More names than the kernel lists: 64 KiB. Only root may set these, and ext4 has no room for them.
+    fn set_more_names_than_are_listed(node: &HeldNode<'_>) -> bool {
+        let names = (0..300).map(|number| format!("trusted.{number:0240}"));
+        names.map(|name| node.set_xattr(name.as_bytes(), b"x")).all(|set| set.is_ok())
+    }
+
+    #[test]
+    fn attributes_that_cannot_be_listed_are_a_problem() {
+        let Ok(temp) = tempfile::tempdir_in("/dev/shm") else { return };
+        let dir = HeldDir::open_root(temp.path()).unwrap();
+        let file = dir.create_file(b"file", 0o644).unwrap();
+        let node = HeldNode::from_file(&file);
+        if !set_more_names_than_are_listed(&node) {
+            return;
+        }
+        let mut listing = TreeListing::new(&NewListingEntry::unknown_dir(), None);
+        let mut block = DirectoryBlock::default();
+        let new = NewListingEntry { kind: FileKind::File, mode: 0o644, ..NewListingEntry::unknown_dir() };
+        block.push(b"file", &new, None).unwrap();
+        listing.attach_block(ListingEntryId::ROOT, &mut block).unwrap();
+        let entry = listing.find_path(b"file").unwrap();
+        let mut options = SyncOptions::default();
+        options.preserve.xattrs = true;
+        let newcomer = PreviousOccupant::No { mode: 0o644, old: None };
+        let failed = apply_attributes(&node, &entry, newcomer, &options).unwrap();
+        assert!(failed.iter().any(|message| message.contains("list the extended attributes")), "{failed:?}");
+    }
 }
