@@ -93,3 +93,25 @@ pub struct SyncProblem {
     /// The source's file vanished, which is no failure of the run.
     pub vanished: bool,
 }
+
+impl SyncProblem {
+    /// The deletions of a plan were left out after a failure. `nouns` name what is deleted, one and several.
+    pub(crate) fn for_kept_entries(count: usize, nouns: [&str; 2]) -> Self {
+        let [one, several] = nouns;
+        let kept = if count == 1 { format!("1 {one} stays") } else { format!("{count} {several} stay") };
+        let message = format!("not everything was written, so nothing was deleted; {kept}");
+        Self { path: Vec::new(), message, vanished: false }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_entry_stays_and_several_stay() {
+        let message = |count| SyncProblem::for_kept_entries(count, ["object", "objects"]).message;
+        assert!(message(1).ends_with("; 1 object stays"), "{}", message(1));
+        assert!(message(2).ends_with("; 2 objects stay"), "{}", message(2));
+    }
+}

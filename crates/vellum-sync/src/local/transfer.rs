@@ -96,9 +96,7 @@ fn execute_phases(carrier: &TransferContext<'_>, job: &SyncJob<'_>) {
     // After a failure the old entry may be the only copy: of a file that was renamed at the source, for
     // example, whose new name could not be written.
     if !deletes.is_empty() && carrier.failed.load(Ordering::Relaxed) {
-        let message =
-            format!("not everything was written, so nothing was deleted; {} entries stay", deletes.len());
-        carrier.report_problem(SyncProblem { path: Vec::new(), message, vanished: false });
+        carrier.report_problem(SyncProblem::for_kept_entries(deletes.len(), ["entry", "entries"]));
     } else {
         carrier.execute_steps(deletes);
     }

@@ -231,7 +231,7 @@ fn what_was_changed_by_others_is_left_and_told() {
     server.add_lie(once("PUT", "p/d"), changed());
     let ran = sync(&world, &["-a", "--delete", "src/", &url]).code(1);
     let ran = ran.remarks("a: the object was changed by someone else").remarks("d: the object was changed");
-    ran.remarks("nothing was deleted; 1 objects stay");
+    ran.remarks("nothing was deleted; 1 object stays");
     assert_eq!(server.read_object("p/a").unwrap(), b"old");
     server.add_lie(once("DELETE", "p/b"), changed());
     sync(&world, &["-a", "--delete", "src/", &url])

@@ -85,9 +85,8 @@ impl UploadRun<'_> {
         let deletes = plan.phase_steps(StepPhase::Delete);
         // After a failure the old object may be the only copy of something that was renamed at the source.
         if !deletes.is_empty() && self.failed.load(Ordering::Relaxed) {
-            let message =
-                format!("not everything was written, so nothing was deleted; {} objects stay", deletes.len());
-            self.problems.lock().push(SyncProblem { path: Vec::new(), message, vanished: false });
+            let problem = SyncProblem::for_kept_entries(deletes.len(), ["object", "objects"]);
+            self.problems.lock().push(problem);
         } else {
             self.execute_steps(deletes, FILES_AT_ONCE);
         }
