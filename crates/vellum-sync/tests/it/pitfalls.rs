@@ -151,6 +151,23 @@ fn in_place_writes_only_what_differs() {
     pair.equal();
 }
 
+/// The bits were lost with the change of owner that followed.
+#[test]
+fn a_backup_of_a_file_written_in_place_keeps_owner_and_mode() {
+    let pair = Pair::new();
+    write(&pair.to("f"), "old");
+    std::os::unix::fs::chown(pair.to("f"), Some(1000), Some(1000)).unwrap();
+    fs::set_permissions(pair.to("f"), fs::Permissions::from_mode(0o6755)).unwrap();
+    write(&pair.from("f"), "new content");
+    let mut options = everything();
+    options.writing.in_place = true;
+    options.writing.backup = Some(BackupLocation { dir: None, suffix: b"~".to_vec() });
+    pair.sync(&options);
+    let kept = fs::metadata(pair.to("f~")).unwrap();
+    assert_eq!((kept.uid(), kept.gid(), kept.mode() & 0o7777), (1000, 1000, 0o6755));
+    assert_eq!(fs::read_to_string(pair.to("f~")).unwrap(), "old");
+}
+
 #[test]
 fn appending_sends_the_end_alone() {
     let pair = Pair::new();

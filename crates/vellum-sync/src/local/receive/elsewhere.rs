@@ -14,13 +14,9 @@ use crate::error::{Result, SyncError};
 
 /// Copies the entry `name` of `dir` to `kept` in `into`, and replaces an entry of that name.
 pub(super) fn copy_entry(dir: &HeldDir, name: &[u8], to: &HeldDir, kept: &[u8]) -> Result<()> {
-    let stat = dir.stat(name)?;
     // The access time is read before the content, which would change it.
-    let look = CopiedMetadata {
-        stat,
-        atime: dir.read_access_time(name)?,
-        xattrs: dir.hold_node(name)?.read_xattrs().unwrap_or_default(),
-    };
+    let look = CopiedMetadata::read_from_entry(dir, name)?;
+    let stat = look.stat;
     match stat.kind {
         FileKind::File => {
             let opened = dir.open_file(name)?;
@@ -55,15 +51,24 @@ pub(super) fn copy_entry(dir: &HeldDir, name: &[u8], to: &HeldDir, kept: &[u8]) 
 }
 
 /// Copies the attributes of an entry.
-struct CopiedMetadata {
+pub(super) struct CopiedMetadata {
     stat: FileStat,
     atime: UnixTime,
     xattrs: Vec<ExtendedAttribute>,
 }
 
 impl CopiedMetadata {
-    /// Applies them as far as the other filesystem can: an old version with fewer attributes is better than none.
-    fn apply_to_node(&self, node: &HeldNode<'_>) {
+    /// Reads those of the entry `name` of `dir`.
+    pub fn read_from_entry(dir: &HeldDir, name: &[u8]) -> Result<Self> {
+        Ok(Self {
+            stat: dir.stat(name)?,
+            atime: dir.read_access_time(name)?,
+            xattrs: dir.hold_node(name)?.read_xattrs().unwrap_or_default(),
+        })
+    }
+
+    /// Applies them as far as the filesystem can: an old version with fewer attributes is better than none.
+    pub fn apply_to_node(&self, node: &HeldNode<'_>) {
         let FileStat { mode, uid, gid, mtime, .. } = self.stat;
         let times = Some((self.atime, mtime));
         let wanted = metadata::TargetMetadata { mode, uid, gid, times, xattrs: &self.xattrs };

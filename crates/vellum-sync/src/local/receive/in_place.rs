@@ -9,6 +9,7 @@ use vellum_host::beneath::{HeldDir, HeldNode, OpenedFile, stat_file};
 use vellum_types::UnixTime;
 
 use super::content::{BLOCK, hash_zeros, map_short_read, set_file_len, verify_digest};
+use super::elsewhere::CopiedMetadata;
 use super::file::EntryWriter;
 use super::filling::FileFill;
 use super::{PreviousOccupant, attributes};
@@ -145,14 +146,17 @@ impl EntryWriter<'_> {
         old: &OpenedFile,
     ) -> Result<()> {
         // The copy is complete before the original is written to.
+        let look = CopiedMetadata::read_from_entry(dir, entry.name())?;
         let aside = dir.stage_file()?;
         vellum_host::clone::clone_or_copy_content(&old.file, aside.file()?, &old.stat)?;
-        aside.node()?.set_mode(old.stat.mode)?;
-        let _ = aside.node()?.set_owner(Some(old.stat.uid), Some(old.stat.gid));
-        aside.node()?.set_mtime(old.stat.mtime)?;
+        // The owner before the mode: a change of owner clears the set-id bits.
+        look.apply_to_node(&aside.node()?);
         let temp = vellum_host::beneath::new_temp_name()?;
         aside.commit(&temp, vellum_host::beneath::ReplacePolicy::Never)?;
-        keeper.keep_copy(dir, &temp, entry.name(), &entry.path())
+        keeper.keep_copy(dir, &temp, entry.name(), &entry.path()).inspect_err(|_| {
+            // If this fails, too, the next run removes it.
+            let _ = dir.unlink(&temp);
+        })
     }
 }
 
