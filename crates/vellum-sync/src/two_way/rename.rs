@@ -111,6 +111,8 @@ impl VersionRenames {
         renamed.leftovers = listing.leftovers.clone();
         renamed.owners = listing.owners.clone();
         renamed.granularity = listing.granularity;
+        renamed.begun = listing.begun;
+        renamed.linked_files.clone_from(&listing.linked_files);
         let dirs: BTreeSet<&[u8]> = self.0.keys().map(|path| split_path(path).0).collect();
         // The whole listing is built again, because entries are sorted by name within their directory and a
         // new name moves an entry.
@@ -142,6 +144,15 @@ impl VersionRenames {
                 let id = first.offset_by(u32::try_from(place).unwrap_or(u32::MAX));
                 if let Some(digest) = listing.content_digest(child.id()) {
                     renamed.set_content_digest(id, *digest);
+                }
+                // Without its stamp, a file that may have been written would look unchanged in the plan that is
+                // shown.
+                let stamp = listing.change_stamp(child.id());
+                if stamp != 0 {
+                    renamed.set_change_stamp(id, stamp);
+                }
+                if listing.is_followed(child.id()) {
+                    renamed.set_followed(id);
                 }
                 if child.is_dir() {
                     waiting.push((child, id, join_path(&path, &name)));
@@ -244,6 +255,18 @@ mod tests {
 
     fn renamings(path: &[u8], name: &[u8]) -> VersionRenames {
         VersionRenames(BTreeMap::from([(path.to_vec(), name.to_vec())]))
+    }
+
+    #[test]
+    fn a_renamed_listing_keeps_the_change_stamps_of_its_entries() {
+        let mut before = listing(&[b"a", b"b"]);
+        let stamped = before.find_path(b"b").unwrap().id();
+        before.set_change_stamp(stamped, 7);
+        before.begun = Some(UnixTime { secs: 5, nanos: 0 });
+        let after = renamings(b"a", b"c").apply_to_listing(&before).unwrap();
+        assert_eq!(after.change_stamp(after.find_path(b"b").unwrap().id()), 7);
+        assert_eq!(after.change_stamp(after.find_path(b"c").unwrap().id()), 0);
+        assert_eq!(after.begun, before.begun);
     }
 
     /// The entry was left out, as if it had been deleted.
