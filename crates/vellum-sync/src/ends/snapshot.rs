@@ -55,6 +55,19 @@ struct SnapshotDirEntry {
     enters: Option<Vec<u8>>,
 }
 
+/// The numbers of link groups, in the order in which their files are found. Inode numbers can be larger than the
+/// numbers of groups.
+#[derive(Default)]
+struct LinkGroups(HashMap<Ino, u32>);
+
+impl LinkGroups {
+    fn group_of(&mut self, ino: Ino) -> u32 {
+        // A listing has fewer entries than there are numbers.
+        let next = u32::try_from(self.0.len()).unwrap_or(u32::MAX).saturating_add(1);
+        *self.0.entry(ino).or_insert(next)
+    }
+}
+
 /// A directory that is to be listed.
 struct ListingTask {
     id: ListingEntryId,
@@ -84,6 +97,7 @@ impl SnapshotEnd {
         inode: &InodeRecord,
         wish: &ListingRequest,
         judge: &dyn EntryFilter,
+        groups: &mut LinkGroups,
     ) -> Option<EntryDetail> {
         let preserve = &wish.options.preserve;
         let attr = &inode.attr;
@@ -103,8 +117,7 @@ impl SnapshotEnd {
         any.then(|| EntryDetail {
             target: attr.target.clone().into(),
             rdev: attr.rdev,
-            // Inode numbers identify files within a snapshot, so they can serve as the numbers of groups.
-            group: if linked { u32::try_from(inode.ino.0).unwrap_or(0) } else { 0 },
+            group: if linked { groups.group_of(inode.ino) } else { 0 },
             xattrs: xattrs.into(),
             atime: preserve.atimes.then_some(attr.atime),
         })
@@ -116,6 +129,7 @@ impl SnapshotEnd {
         task: &ListingTask,
         wish: &ListingRequest,
         files: &mut u64,
+        groups: &mut LinkGroups,
     ) -> Result<(DirectoryBlock, Vec<SnapshotDirEntry>, bool)> {
         let entries = self.tree.list_entries(task.ino)?;
         let mut block = DirectoryBlock::with_capacity(entries.len());
@@ -140,7 +154,7 @@ impl SnapshotEnd {
             block.push(
                 &name,
                 &Self::describe_inode(&inode, flags),
-                Self::read_detail(&inode, wish, &*task.judge),
+                Self::read_detail(&inode, wish, &*task.judge, groups),
             )?;
             *files += u64::from(is_file);
             let enters = is_dir && (verdict.is_way || wish.options.preserve.recursive);
@@ -165,7 +179,7 @@ impl SnapshotEnd {
         block.push(
             &single.shown,
             &Self::describe_inode(&inode, flags),
-            Self::read_detail(&inode, wish, &*wish.rules),
+            Self::read_detail(&inode, wish, &*wish.rules, &mut LinkGroups::default()),
         )?;
         let id = listing.attach_block(ListingEntryId::ROOT, &mut block)?;
         self.store_inodes(HashMap::from([(id, self.top)]));
@@ -194,9 +208,10 @@ impl SyncEnd for SnapshotEnd {
         }
         let inode = self.tree.read_inode(self.top)?;
         let flags = EntryFlags::default().union_if(EntryFlags::IMPLIED, wish.is_root_implied());
+        let mut groups = LinkGroups::default();
         let mut listing = TreeListing::new(
             &Self::describe_inode(&inode, flags),
-            Self::read_detail(&inode, wish, &*wish.rules),
+            Self::read_detail(&inode, wish, &*wish.rules, &mut groups),
         );
         let judge = match wish.top.is_empty() {
             true => None,
@@ -213,7 +228,7 @@ impl SyncEnd for SnapshotEnd {
                 task.judge = judge;
             }
             let mut files = 0;
-            let (mut block, found, keeps) = self.list_dir(&task, wish, &mut files)?;
+            let (mut block, found, keeps) = self.list_dir(&task, wish, &mut files, &mut groups)?;
             let first = listing.attach_block(task.id, &mut block)?;
             if keeps {
                 listing.add_flags(task.id, EntryFlags::KEEPS);
@@ -308,5 +323,20 @@ impl ContentPieces for SnapshotPieces {
         };
         let parts: Vec<_> = parts.map(new_part).collect();
         (parts.len() > 1).then_some(parts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Files with such numbers lost their links.
+    #[test]
+    fn link_groups_have_numbers_for_all_inodes() {
+        let mut groups = LinkGroups::default();
+        let large = Ino(1 << 40);
+        assert_eq!(groups.group_of(large), 1);
+        assert_eq!(groups.group_of(Ino(7)), 2);
+        assert_eq!(groups.group_of(large), 1);
     }
 }
