@@ -223,14 +223,19 @@ impl TreeListing {
     /// their order, which is not that of the new names, so the listing may only be displayed from then on.
     pub fn rename_for_display(&mut self, convert: &dyn Fn(&[u8]) -> Vec<u8>) {
         let mut names = Vec::with_capacity(self.names.len());
-        for record in &mut self.records {
+        let mut places = Vec::with_capacity(self.records.len());
+        for record in &self.records {
             let start = record.name as usize;
             let old = self.names.get(start..start + usize::from(record.name_len)).unwrap_or_default();
             let new = convert(old);
             // A name that became too long to be one stays as it was.
             let (shown, len) = u8::try_from(new.len()).map_or((old, record.name_len), |len| (&new, len));
+            // More bytes than a listing can hold: all names stay as they were.
             let Ok(place) = u32::try_from(names.len()) else { return };
             names.extend_from_slice(shown);
+            places.push((place, len));
+        }
+        for (record, (place, len)) in self.records.iter_mut().zip(places) {
             (record.name, record.name_len) = (place, len);
         }
         self.names = names;
