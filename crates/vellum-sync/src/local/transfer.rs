@@ -10,6 +10,7 @@ mod durable;
 mod hidden_dirs;
 mod queue;
 
+use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
 use vellum_host::ProgressMeter;
@@ -22,6 +23,7 @@ use crate::local::receive::{
     TransferControl,
 };
 use crate::model::listing::ListingEntryId;
+use crate::model::path::split_path;
 use crate::plan::{StepAction, StepPhase, SyncStep, WriteMethod};
 use burst::is_delayed;
 use carrier::TransferContext;
@@ -38,7 +40,7 @@ pub(crate) fn execute_plan(to: &LocalEnd, job: &SyncJob<'_>, meter: &ProgressMet
     if !job.to.leftovers.is_empty() {
         // Partial files of files that this run writes are kept: the run goes on with them.
         let expected = collect_partial_names(job);
-        to.remove_leftovers(job.to, &|path| expected.iter().any(|name| path.ends_with(name)));
+        to.remove_leftovers(job.to, &|path| expected.contains(split_path(path).1));
     }
     if job.plan.is_empty() && !options.moves {
         return Ok(SyncReport::default());
@@ -104,9 +106,9 @@ fn execute_phases(carrier: &TransferContext<'_>, job: &SyncJob<'_>) {
 }
 
 /// The names of partial files that this run may continue.
-fn collect_partial_names(job: &SyncJob<'_>) -> Vec<Vec<u8>> {
+fn collect_partial_names(job: &SyncJob<'_>) -> HashSet<Vec<u8>> {
     if !job.options.writing.resume {
-        return Vec::new();
+        return HashSet::new();
     }
     let files = job
         .plan

@@ -85,6 +85,9 @@ impl SyncPlanner<'_> {
     /// Deletes named entries that do not exist at the source. A directory is deleted with its entries only if deletion
     /// is on.
     pub(super) fn delete_missing(&mut self) {
+        // Built once, because a list of paths can be long.
+        let mut known: HashSet<Option<ListingEntryId>> = self.deletes.iter().map(|step| step.old).collect();
+        let pairs = self.index_pairs();
         for path in self.missing {
             let Some(old) = self.destination.find_path(path).filter(|old| old.id() != ListingEntryId::ROOT)
             else {
@@ -103,10 +106,9 @@ impl SyncPlanner<'_> {
                 continue;
             }
             // A path can lie in a directory that is deleted already.
-            let known: HashSet<Option<ListingEntryId>> = self.deletes.iter().map(|step| step.old).collect();
-            let fresh: Vec<SyncStep> = steps.into_iter().filter(|step| !known.contains(&step.old)).collect();
-            if let Some(pair) = old.parent().and_then(|dir| self.pair_of(dir.id())) {
-                self.mark_touched(pair);
+            let fresh: Vec<SyncStep> = steps.into_iter().filter(|step| known.insert(step.old)).collect();
+            if let Some(pair) = old.parent().and_then(|dir| pairs.get(&dir.id())) {
+                self.mark_touched(*pair);
             }
             self.counts.deleted += fresh.len() as u64;
             self.deletes.extend(fresh);

@@ -1,7 +1,7 @@
 //! Files that were renamed at the source: equal in size and time to one that would be deleted, and in content once both
 //! were read.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::walk::{NewFile, SyncPlanner};
 use super::{Differences, StepAction, StepPhase, SyncStep};
@@ -66,22 +66,23 @@ impl SyncPlanner<'_> {
         if gone.is_empty() {
             return;
         }
-        let mut renamed = Vec::new();
+        let mut renamed = HashSet::new();
         let mut fresh = std::mem::take(&mut self.fresh_files);
         fresh.retain(|new| self.plan_rename(new, &mut gone, &mut renamed).is_none());
         self.fresh_files = fresh;
-        renamed.sort_unstable();
-        // From the end, so that the places of the others stay valid.
-        for place in renamed.into_iter().rev() {
-            self.deletes.remove(place);
-        }
+        // All at once: with many renames, removing one after the other would move the rest as often.
+        let mut place = 0;
+        self.deletes.retain(|_| {
+            place += 1;
+            !renamed.contains(&(place - 1))
+        });
     }
 
     fn plan_rename(
         &mut self,
         new: &NewFile,
         gone: &mut HashMap<(u64, [u8; 32]), Vec<usize>>,
-        renamed: &mut Vec<usize>,
+        renamed: &mut HashSet<usize>,
     ) -> Option<()> {
         let entry = self.source.entry(new.source);
         let digest = self.source.content_digest(new.source)?;
@@ -97,7 +98,7 @@ impl SyncPlanner<'_> {
             other: None,
         };
         self.renames.push(step);
-        renamed.push(place);
+        renamed.insert(place);
         self.counts.renamed += 1;
         self.counts.deleted -= 1;
         self.mark_touched(new.pair);

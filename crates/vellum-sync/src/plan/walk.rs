@@ -163,9 +163,9 @@ impl<'a> SyncPlanner<'a> {
         }
     }
 
-    /// The pair with this directory of the destination.
-    pub fn pair_of(&self, old: ListingEntryId) -> Option<usize> {
-        self.pairs.iter().position(|pair| pair.old == Some(old))
+    /// The pair of each directory of the destination that has one.
+    pub fn index_pairs(&self) -> HashMap<ListingEntryId, usize> {
+        self.pairs.iter().enumerate().filter_map(|(pair, dir)| Some((dir.old?, pair))).collect()
     }
 
     /// The source's directory of a pair.
