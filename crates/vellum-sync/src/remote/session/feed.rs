@@ -49,6 +49,8 @@ struct FeedState {
     /// The credit of each stream that is being sent, in bytes.
     allowed: HashMap<u32, u64>,
     ended: bool,
+    /// The connection is lost: no further run uses the feed.
+    lost: bool,
 }
 
 /// A request of the other side for a file.
@@ -119,9 +121,18 @@ impl StreamFeed {
         self.wake.notify_all();
     }
 
+    /// Ends the feed for all runs, as the connection is lost.
+    pub fn mark_lost(&self) {
+        self.lock().lost = true;
+        self.end_requests();
+    }
+
     /// Makes the feed ready for the next run.
     pub fn reset_requests(&self) {
-        *self.lock() = FeedState::default();
+        let mut state = self.lock();
+        // The connection can be lost while a run begins. Its threads would wait for ever.
+        let lost = state.lost;
+        *state = FeedState { ended: lost, lost, ..FeedState::default() };
     }
 
     fn next_request(&self) -> Option<StreamRequest> {
@@ -371,6 +382,17 @@ fn map_short_read(error: io::Error) -> SyncError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_feed_of_a_lost_connection_stays_at_its_end() {
+        let feed = StreamFeed::default();
+        feed.end_requests();
+        feed.reset_requests();
+        assert!(!feed.lock().ended);
+        feed.mark_lost();
+        feed.reset_requests();
+        assert!(feed.lock().ended);
+    }
 
     /// The thread that reads from the connection panicked.
     #[test]

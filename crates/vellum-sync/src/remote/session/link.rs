@@ -201,7 +201,7 @@ impl SessionLink {
         // condition.
         self.close();
         self.inbox.mark_lost();
-        self.feed.end_requests();
+        self.feed.mark_lost();
         self.wake.notify_all();
     }
 
