@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
 
-use vellum_checkout::{CheckoutWorktree, ForkRequest};
+use vellum_checkout::{CheckoutError, CheckoutWorktree, ForkRequest};
 use vellum_host::ProgressMeter;
 use vellum_types::SnapshotId;
 use vellum_volume::VolumeError;
@@ -171,8 +171,12 @@ fn a_fork_killed_anywhere_is_finished() {
             kills += 1;
             let tree = place.again();
             let outcome = tree.fork_worktree(&fork_request(&tree, &to), &ProgressMeter::default());
-            let outcome = outcome.unwrap_or_else(|error| panic!("after {group} {step}: {error}"));
-            assert_eq!(outcome.problems, []);
+            match outcome {
+                Ok(outcome) => assert_eq!(outcome.problems, []),
+                // It was killed after the note of what it was doing was removed: it was finished.
+                Err(CheckoutError::NotEmpty(_)) => {}
+                Err(error) => panic!("after {group} {step}: {error}"),
+            }
             Picture::of(&to).expect(&place.picture(), &format!("after {group} {step}"));
             let fork = CheckoutWorktree::open(&to).unwrap();
             assert_eq!(
