@@ -6,8 +6,9 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 
+use parking_lot::RwLock;
 use vellum_types::{BlobId, BlobKind, ErrorKind, VolumeId};
 use zeroize::{Zeroize, Zeroizing};
 
@@ -150,7 +151,7 @@ impl VolumeKeys {
     /// Adds the keys of the epoch after the newest. From then on, records are sealed with them. Others than the next are
     /// left out: another thread may have added them.
     pub fn add_epoch(&self, keys: EpochKeys) {
-        let mut later = self.later.write().unwrap_or_else(PoisonError::into_inner);
+        let mut later = self.later.write();
         if self.newest_epoch().next() == Some(keys.epoch()) && !self.plain {
             self.newest.store(keys.epoch().number(), Ordering::Release);
             later.push(Arc::new(keys));
@@ -178,8 +179,7 @@ impl VolumeKeys {
 
     fn find_epoch_keys(&self, epoch: KeyEpoch) -> Option<Arc<EpochKeys>> {
         let place = usize::try_from(epoch.previous()?.number()).ok()?;
-        let later = self.later.read().unwrap_or_else(PoisonError::into_inner);
-        later.get(place).cloned()
+        self.later.read().get(place).cloned()
     }
 
     /// Returns whether the volume has no secret.
