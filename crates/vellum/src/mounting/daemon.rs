@@ -150,6 +150,7 @@ impl MountShutdown {
             }
             done => done,
         };
+        // Not fatal: what was written is made durable in any case, and the process has to end.
         if let Err(error) = done {
             self.log.write_line(&error.to_string());
         }
@@ -168,6 +169,8 @@ impl MountShutdown {
         }
         // A process whose mount namespace only shows the filesystem gets no time: it does not let go by itself.
         let is_used = holding.iter().any(|process| process.used.is_some());
+        // Programs that use the mount usually received the same signal, as when the machine shuts down, and let go
+        // of it soon.
         if is_used && self.end.wait_until_unmounted(GRACE) {
             return;
         }

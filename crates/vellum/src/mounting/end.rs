@@ -65,6 +65,8 @@ impl ShutdownSignal {
         let begun = |progress: &mut UnmountProgress| !progress.is_asked && !progress.is_unmounted;
         let mut progress = self.lock();
         self.changed.wait_while(&mut progress, begun);
+        // If both happened, the mount is gone everywhere, and there is nothing to report about where it is still
+        // visible.
         if progress.is_unmounted { ShutdownCause::Unmounted } else { ShutdownCause::Asked }
     }
 

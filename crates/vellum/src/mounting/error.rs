@@ -135,6 +135,7 @@ impl MountingError {
             Self::Mount(MountError::NoDevice(_)) => {
                 "only root may use it here: check the permissions of /dev/fuse"
             }
+            // fusermount3 gives its reasons as text only, without a code.
             Self::Mount(MountError::Refused { source, .. })
                 if source.to_string().contains("user_allow_other") =>
             {

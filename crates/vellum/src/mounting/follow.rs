@@ -163,6 +163,8 @@ impl WorktreeFollower {
                 Err(error) => return Err(error),
             }
         }
+        // The round itself may have moved the worktree, which is not a user's work: it must not delay the next
+        // round.
         memory.head = Some(self.fs().live_map().lock_head().clone());
         Ok(problem)
     }
@@ -204,12 +206,15 @@ impl WorktreeFollower {
     /// no reason to wait.
     fn is_idle(&self, memory: &mut FollowMemory) -> Result<bool, FsError> {
         let head = self.fs().live_map().lock_head().clone();
+        // The first round has nothing to compare with, so that a mount is never considered idle before its second
+        // round.
         let is_same = memory.head.replace(head.clone()) == Some(head);
         // A merge that waits for the user must not find that its files moved.
         let is_merging =
             vellum_volume::merge::check_no_merge_in(&self.fs().volume().state, self.fs().worktree_name())
                 .is_err();
         let is_published = self.fs().publisher().unpublished_since()?.is_none();
+        // The open files come last in this condition, because finding them reads the descriptors of every process.
         Ok(is_same && is_published && !is_merging && holders::list_open_nodes(self.device).is_empty())
     }
 
@@ -217,6 +222,8 @@ impl WorktreeFollower {
         if memory.pulled_at.is_some_and(|pulled| pulled.elapsed() < self.intervals.remotes) {
             return Ok(());
         }
+        // Noted before the attempt: a remote that cannot be reached is tried again at the usual interval, and not
+        // in every round.
         memory.pulled_at = Some(Instant::now());
         for remote in volume.list_remotes()? {
             let request = PullRequest { is_everything: false, is_dry_run: false };
@@ -240,7 +247,9 @@ impl WorktreeFollower {
             return Ok(FollowOutcome::Contained);
         }
         let ours = self.save_changes(sibling)?;
+        // A merge reads the trees of both sides from the store.
         fs.publisher().publish_pending()?;
+        // Our side may be another snapshot than before: the one that has just saved the changes.
         let relation = volume.relate_snapshots(ours, theirs.id)?;
         let target = match relation {
             SnapshotRelation::Same | SnapshotRelation::Contains => return Ok(FollowOutcome::Contained),

@@ -65,6 +65,8 @@ pub fn find_holding_processes(device: FilesystemDevice, except: &[u32]) -> Vec<H
         let process = HoldingProcess { pid, name, used, is_elsewhere, mountpoint };
         if process.used.is_some() {
             users.push(process);
+        // One process stands for its namespace: all processes of a container see the mount, and most of them have
+        // nothing to do with it.
         } else if is_elsewhere && process.mountpoint.is_some() && reported.insert(namespace) {
             viewers.push(process);
         }
@@ -124,6 +126,7 @@ pub fn flush_held_pages(processes: &[HoldingProcess]) {
     };
     // One way in does for all of it; without any, there is nobody who could have written.
     if let Some(file) = processes.iter().filter_map(through).find_map(|path| File::open(path).ok()) {
+        // The mount ends in any case, and a program whose write failed learns of it when it next uses its file.
         let _ = rustix::io::retry_on_intr(|| rustix::fs::syncfs(&file));
     }
 }

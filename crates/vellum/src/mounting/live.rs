@@ -38,6 +38,8 @@ impl MountedLiveWorktree {
         let when_lost = move |error: &vellum_volume::VolumeError| {
             error_log.write_line(&format!("{error}; what was not published stays in {dir}"));
         };
+        // The lease is renewed from now on, before anything is published: publishing can take longer than the lease
+        // lasts.
         let keeper = LeaseKeeper::start(tenure.clone(), when_lost).map_err(failed())?;
         let publisher = Arc::new(BackgroundPublisher::start(fs.publisher().clone()).map_err(failed())?);
         Ok(Self { fs, publisher, tenure, keeper, claim: Arc::new(claim) })

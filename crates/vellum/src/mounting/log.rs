@@ -24,10 +24,13 @@ impl MountLog {
     pub fn open_log(path: &Path) -> Result<Self> {
         let failed = || CliError::io_error("open the log", path.display().to_string());
         if path.metadata().is_ok_and(|found| found.len() > ROTATE_AT) {
+            // The rename replaces the log that was moved aside before, so that both together stay bounded.
             std::fs::rename(path, path.with_extension("log.old")).map_err(failed())?;
         }
         // Only for the owner: the log may name files of the worktree.
         let file = File::options().create(true).append(true).mode(0o600).open(path).map_err(failed())?;
+        // If root mounts the volume of another user, that user can still read the log, and mount the worktree
+        // later.
         live::set_owner_from_ancestor(path).map_err(failed())?;
         Ok(Self { file })
     }

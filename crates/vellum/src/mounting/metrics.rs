@@ -26,6 +26,7 @@ pub type MetricsText = Box<dyn Fn() -> String + Send>;
 pub fn parse_listen_address(typed: &str) -> std::result::Result<SocketAddr, String> {
     let port = typed.strip_prefix(':').unwrap_or(typed).parse().ok();
     port.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
+        // The standard library parses numeric addresses only, and no other name is worth a question to a resolver.
         .or_else(|| typed.replace("localhost:", "127.0.0.1:").parse().ok())
         .ok_or_else(|| "write a port like 9567, or an address like 0.0.0.0:9567 or [::1]:9567".into())
 }

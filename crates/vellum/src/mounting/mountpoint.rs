@@ -27,6 +27,7 @@ pub fn resolve_mountpoint(typed: &Path) -> Result<PathBuf> {
 
 /// Makes sure that something can be mounted here. What a killed process left mounted is taken away.
 pub fn prepare_mountpoint(mountpoint: &Path) -> Result<()> {
+    // The kernel's table comes first: any access to a mount whose process is gone fails with ENOTCONN.
     if let Some(mount) = table::find_mount_at(mountpoint)? {
         if !table::is_vellum_mount(&mount) || !is_dead_or_dying(&mount) {
             let what = if table::is_vellum_mount(&mount) { "a volume".into() } else { mount.kind };

@@ -32,6 +32,7 @@ pub fn start_mount_watch(
             }
         }
     };
+    // The thread is never ended: it holds nothing that must be released, and ends with the process.
     std::thread::Builder::new().name("vellum-mounts".into()).spawn(watch)?;
     Ok(())
 }
