@@ -168,6 +168,7 @@ impl UserInterface {
         // Programs that read standard output find the error there, too, as an object like any other result.
         if self.is_json() {
             let failure = json::FailureJson::new(kind_name(error.kind()), error.format_chain(), hint);
+            // If standard output fails as well, the text on standard error and the exit code remain.
             let _ = self.print_json(&failure).and_then(|()| self.flush_output());
         }
     }
@@ -184,6 +185,7 @@ pub fn report_usage_error(mut error: clap::Error, bad: u8) -> u8 {
     if error.kind() == ErrorKind::UnknownArgument {
         error.remove(ContextKind::Suggested);
     }
+    // In 'vellum --help | head' the reader may close the pipe early, which is no error.
     let _ = error.print();
     if error.use_stderr() { bad } else { 0 }
 }

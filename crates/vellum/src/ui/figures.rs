@@ -48,6 +48,7 @@ pub fn print_bench_report(ui: &UserInterface, report: &BenchReport) -> Result<()
 fn bench_row_cells(style: TextStyle, row: &BenchRow) -> [TableCell; 5] {
     let Some(summary) = row.summarize_runs() else { return [(); 5].map(|()| "".into()) };
     let spread = match row.runs.len() {
+        // A single run says nothing about how much runs differ.
         0 | 1 => String::new(),
         _ => format!("± {:.0} %", summary.relative_spread() * 100.0),
     };

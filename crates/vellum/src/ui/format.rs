@@ -105,6 +105,7 @@ pub fn format_exact_time(time: UnixTime) -> String {
 fn format_with_pattern(time: UnixTime, pattern: &str) -> String {
     match to_timestamp(time) {
         Some(moment) => moment.to_zoned(TimeZone::system()).strftime(pattern).to_string(),
+        // Files may have times that no calendar expresses. GNU 'date -d' accepts this notation.
         None => format!("@{}", time.secs),
     }
 }

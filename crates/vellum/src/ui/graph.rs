@@ -34,11 +34,13 @@ impl<T: Copy + PartialEq> HistoryGraph<T> {
         let others: Vec<usize> = waiting.collect();
         let lane = first.unwrap_or_else(|| self.allocate_lane(id));
         let mut before = Vec::with_capacity(others.len());
+        // From the right, since a lane that has ended is not drawn in the rows below.
         for other in others.into_iter().rev() {
             before.push(self.bridge_row(lane, other, '╯'));
             self.set_lane(other, None);
         }
         let node = self.node_row(lane);
+        // The first parent continues the lane, so that a worktree's own line stays straight through merges.
         self.set_lane(lane, parents.first().copied());
         let mut after = Vec::new();
         for parent in parents.iter().skip(1) {

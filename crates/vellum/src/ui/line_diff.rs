@@ -74,6 +74,7 @@ fn format_hunk_range(parts: impl Iterator<Item = Range<usize>>) -> String {
     let whole = parts.reduce(|whole, part| whole.start..part.end).unwrap_or_default();
     match whole.len() {
         0 => format!("{},0", whole.start),
+        // As in GNU diff, a count of 1 is left out.
         1 => format!("{}", whole.start + 1),
         count => format!("{},{count}", whole.start + 1),
     }
@@ -84,6 +85,8 @@ fn write_lines(out: &mut impl Write, mark: u8, lines: &[&[u8]], which: Range<usi
         out.write_all(&[mark])?;
         out.write_all(line)?;
         if !line.ends_with(b"\n") {
+            // 'patch' and 'git apply' know this mark. Without it, they would add a newline that the file does not
+            // have.
             out.write_all(b"\n\\ No newline at end of file\n")?;
         }
     }

@@ -24,6 +24,7 @@ pub fn forward_log(text: &str) {
 
 /// Starts the log if the environment requests one.
 pub fn start_log() -> Result<()> {
+    // An empty variable counts as unset, so that a script can turn the log off for one command.
     let Some(directives) = std::env::var_os(VARIABLE).filter(|directives| !directives.is_empty()) else {
         return Ok(());
     };

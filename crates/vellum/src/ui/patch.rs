@@ -81,6 +81,7 @@ pub fn write_patch(
     let beside: Vec<_> =
         words.iter().copied().filter(|word| matches!(*word, "owner" | "xattr" | "time")).collect();
     let only_beside = change.kind == ChangeKind::Modified && beside.len() == words.len();
+    // A patch cannot express these differences, and a header without a change in it would be refused.
     if !change.aspects.content && only_beside {
         return writeln!(out, "# {name}: {} differs", beside.join(", "));
     }
@@ -153,6 +154,7 @@ fn write_patch_hunks(
     new: &PatchContent,
 ) -> io::Result<()> {
     let label = |side: &Option<ChangeSide>, prefix: &[u8]| match side {
+        // By this name, 'git apply' and 'patch' recognise a side that does not exist.
         None => "/dev/null".into(),
         Some(side) => {
             let name = quote_git_path(prefix, &side.path);
@@ -166,6 +168,7 @@ fn write_patch_hunks(
         return writeln!(out, "# {from} and {to} differ, and are too large for a patch");
     }
     let (Some(old), Some(new)) = (text_or_empty(old), text_or_empty(new)) else {
+        // The sentence that git writes: programs that read patches look for it.
         return writeln!(out, "Binary files {} and {} differ", from.trim_end(), to.trim_end());
     };
     LineDiff::compare_texts(old, new).write_hunks(out, &from, &to)

@@ -200,6 +200,7 @@ fn format_progress_line(
         });
     }
     let known = now.total_items > 0 || now.total_bytes > 0;
+    // Everything is counted, and the work has not ended: what remains, such as a flush to disk, has no count.
     if known && now.items >= now.total_items && now.bytes >= now.total_bytes {
         parts.push("finishing".into());
     } else {

@@ -9,6 +9,7 @@ pub struct TextStyle {
 impl TextStyle {
     /// The style for a stream that is a terminal or is not.
     pub fn for_terminal(terminal: bool) -> Self {
+        // no-color.org defines that an empty variable does not count.
         let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
             || std::env::var_os("TERM").is_some_and(|value| value == "dumb");
         Self { on: terminal && !refused }

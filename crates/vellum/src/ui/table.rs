@@ -98,6 +98,7 @@ impl ColumnLayout {
                 line.push_str(&cell.text);
                 gap = after + 2;
                 continues_below = cell.width > *width && matches!(self.limit, CellLimit::NextLine(_));
+            // A column that is empty in every row takes no room, and no gap either.
             } else if *width > 0 {
                 gap += width + 2;
             }

@@ -89,6 +89,8 @@ impl ChangeList<'_> {
     ) -> Result<()> {
         let mut layout = ColumnLayout::new(&[ColumnAlignment::Left; 3], limit_name_column(self.terminal));
         for (change, _) in self.list_changes() {
+            // Remarks are in the last column, behind which nothing has to be aligned, so that they are not
+            // measured.
             layout.measure_row(&self.format_cells(change, &show, ""));
         }
         for (change, below) in self.list_changes() {
@@ -219,6 +221,7 @@ fn format_remark(change: &FileChange, below: u64, detail: ChangeDetail) -> Strin
     if change.aspects.content {
         words.retain(|word| *word != "time");
     }
+    // The letter M alone says that the content differs.
     let obvious = change.kind == ChangeKind::Modified && words == ["content"];
     if !words.is_empty() && !obvious {
         parts.push(words.join(", "));
