@@ -88,6 +88,7 @@ pub fn expand_named_profile(
 
 /// Synchronises.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
+    // A server is told its paths through the connection, and its command line has none.
     if !args.effort.server {
         whole_source::check_whole_sources(args, context)?;
     }
@@ -507,6 +508,8 @@ impl SyncPair {
             rules: self.opened.filters_of(side).create_named_filter(side, root, top)?,
             top: top.clone(),
             avoid: if side == SyncSide::Source { *source } else { *destination },
+            // The names of owners are needed by maps and by another host. Between two directories of this host, the
+            // numbers mean the same users.
             owners: match side {
                 SyncSide::Source => {
                     let has_rules = !(options.changes.users.is_empty() && options.changes.groups.is_empty());

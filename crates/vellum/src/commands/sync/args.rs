@@ -20,6 +20,8 @@ use super::watch::WatchArgs;
 /// half of DST, and deletes nothing if part of SRC could not be read. Exits with 1 if something could not be done,
 /// and with 4 if files vanished while they were copied.
 #[derive(Debug, clap::Args)]
+// With rsync, -h means human-readable sizes, so that the help has only its long name here. Of an option that is
+// given several times the last one counts, as scripts that append options rely on.
 #[command(disable_help_flag = true, args_override_self = true)]
 pub struct Args {
     /// The sources, and last the destination
@@ -431,6 +433,7 @@ pub struct EffortArgs {
 
 /// Where the options of a profile stand.
 pub fn profile_config_path() -> Option<PathBuf> {
+    // The XDG specification treats an empty variable as unset.
     let home = std::env::var_os("XDG_CONFIG_HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
     let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".config")))?;
     Some(home.join("vellum/config.toml"))

@@ -47,6 +47,7 @@ pub fn resolve_basis_options(options: Arc<SyncOptions>, opened: &OpenedSources) 
         Some(remote) => Path::new(OsStr::from_bytes(&remote.path())).to_path_buf(),
         None => opened.into.path.clone(),
     };
+    // Typed paths are relative to DST. A directory that goes into DST under its own name has DST above it.
     let typed = if opened.top.is_empty() { &*root } else { root.parent().unwrap_or(&root) };
     let dirs = basis.dirs.iter().map(|dir| {
         let path = typed.join(OsStr::from_bytes(dir)).join(OsStr::from_bytes(&opened.top));
@@ -96,6 +97,7 @@ pub fn list_basis_dirs(
                 }
             }
         };
+        // A root that is only implied stands for a directory that does not exist.
         if listing.root().flags().contains(EntryFlags::IMPLIED) {
             found.missing.push(PlanRemark::BasisMissing { path: path.clone() });
         }

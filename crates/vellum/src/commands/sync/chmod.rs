@@ -28,6 +28,7 @@ fn parse_mode_clause(clause: &str, umask: u32) -> Option<ModeChange> {
         b'F' => (ModeSubjects::Files, clause.get(1..)?),
         _ => (ModeSubjects::All, clause),
     };
+    // As with chmod, an octal number replaces all bits.
     if rest.bytes().all(|byte| byte.is_ascii_digit()) {
         let bits = u32::from_str_radix(rest, 8).ok().filter(|bits| *bits <= 0o7777)?;
         let whom = 0o7777;
@@ -113,6 +114,7 @@ pub fn parse_owner_rules(typed: &str) -> Result<Vec<OwnerRule>> {
 
 /// The number of a name in the system's table.
 fn lookup_account_id(name: &str, file: &str) -> Option<u32> {
+    // As with rsync, digits are a number, even if an account has them as its name.
     if let Ok(number) = name.parse() {
         return Some(number);
     }

@@ -62,6 +62,7 @@ impl EndpointArg {
         if let Some(volume) = Self::parse_volume_endpoint(before, after, context) {
             return volume;
         }
+        // As with rsync, a colon behind a slash is part of a path.
         if before.is_empty() || before.contains(&b'/') {
             return Self::Path(typed.into());
         }
@@ -164,6 +165,8 @@ pub fn open_local_source(
     let path = context.resolve_local_path(Path::new(typed));
     let shown = format_path(typed.as_bytes());
     let behind = || std::fs::metadata(&path);
+    // A slash at the end, and the options that follow symlinks, ask for what a symlink leads to. Otherwise the
+    // symlink itself is the source.
     let looked = match (names_dir_content(typed), follow) {
         (true, _) | (_, FollowSymlinks::Always) => behind(),
         (_, FollowSymlinks::Dirs) if behind().is_ok_and(|found| found.is_dir()) => behind(),
@@ -198,6 +201,8 @@ pub fn open_local_source(
     }
     let parent = path.parent().unwrap_or(Path::new("/"));
     let name = path.file_name().unwrap_or_default().as_bytes();
+    // The directory stays open, so that the file is found in it even if a directory on the way is replaced
+    // meanwhile.
     let dir = HeldDir::open_root(parent).map_err(SyncError::from)?;
     let name = name.to_vec();
     let own = name.clone();
@@ -333,6 +338,7 @@ pub fn create_trusted_dir(path: &Path, above: usize) -> std::result::Result<(), 
         }
         opened => opened,
     };
+    // The umask removes the bits that new directories shall not have.
     match opened?.create_dir(name.as_bytes(), 0o777) {
         // Another process has made it meanwhile.
         Err(error) if error.errno() == Some(rustix::io::Errno::EXIST) => Ok(()),

@@ -22,6 +22,7 @@ pub fn set_stored_stat_sides(
     let here = args.preserve.fake_super;
     let there = has_remote_option(args, FAKE_SUPER);
     let is_real_there = has_remote_option(args, SUPER);
+    // On one host, rsync starts its receiver as the other side, so that -M is about the destination.
     let (source, destination) = match (opened.remotes.is_empty(), opened.into.remote.is_some()) {
         (true, _) => (here, (here || there) && !is_real_there),
         (false, true) => (here, there),

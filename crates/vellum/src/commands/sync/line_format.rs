@@ -80,6 +80,7 @@ impl LineFormat {
             let mut width = FieldWidth { is_left: rest.next_if_eq(&'-').is_some(), columns: 0 };
             while let Some(digit) = rest.peek().and_then(|char| char.to_digit(10)) {
                 rest.next();
+                // Bounded, because each field of each line is padded in memory.
                 width.columns = (width.columns * 10 + digit as usize).min(COLUMNS_MAX);
             }
             let letter = rest.next();
@@ -180,6 +181,7 @@ impl LineField {
             Self::User => of(&|entry| entry.uid().to_string()),
             Self::Group => of(&|entry| entry.gid().to_string()),
             Self::Permissions => {
+                // In rsync's %B, the letter of the kind is missing.
                 of(&|entry| format::format_mode(entry.kind(), entry.mode()).chars().skip(1).collect())
             }
             Self::Process => std::process::id().to_string(),

@@ -135,6 +135,7 @@ impl SourceLister<'_> {
             return Ok(());
         }
         let mode = format::format_mode(entry.kind(), entry.mode());
+        // With separators, as rsync prints the size in its lists.
         let size = format::format_number(size);
         let time = local_time(entry.mtime(), "%Y/%m/%d %H:%M:%S");
         let target =

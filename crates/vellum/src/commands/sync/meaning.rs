@@ -133,6 +133,7 @@ fn parse_compare(typed: &args::SelectionArgs) -> Result<CompareOptions> {
 }
 
 fn parse_delete(typed: &args::DeleteArgs) -> Result<DeleteOptions> {
+    // As with rsync, --delete-excluded alone means --delete, too.
     let when = match (typed.delete_before, typed.delete || typed.delete_after || typed.delete_excluded) {
         (true, _) => DeletePhase::Before,
         (_, true) => DeletePhase::After,
@@ -209,6 +210,7 @@ fn parse_attribute_changes(typed: &args::PreserveArgs) -> Result<AttributeRewrit
     }
     let (owner, group) =
         typed.chown.as_ref().map_or(Ok((None, None)), |typed| chmod::parse_owner_and_group(typed))?;
+    // Refused by rsync as well: its --chown is another form of the two maps.
     if (typed.usermap.is_some() && owner.is_some()) || (typed.groupmap.is_some() && group.is_some()) {
         return Err(CliError::usage_error(
             "--chown cannot be combined with --usermap or --groupmap",
@@ -235,6 +237,7 @@ fn parse_effort(typed: &args::EffortArgs) -> Result<EffortOptions> {
             CliError::usage_error(format!("'{typed}' is not a rate"), "--bwlimit=500K, --bwlimit=1.5M")
         })
     };
+    // As with rsync, 0 means no limit.
     let bandwidth = typed.bwlimit.as_ref().map(rate).transpose()?.filter(|rate| *rate > 0);
     let timeout = typed.timeout.filter(|seconds| *seconds > 0).map(|seconds| u64::from(seconds) * 1000);
     Ok(EffortOptions { jobs: typed.jobs, bandwidth, retries: typed.retries, timeout })

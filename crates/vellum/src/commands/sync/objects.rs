@@ -81,7 +81,9 @@ fn adapt_options(mut options: SyncOptions, direction: TransferDirection) -> Sync
     preserve.modes = false;
     preserve.owners = false;
     preserve.groups = false;
+    // Directories exist only as parts of keys, and have no time.
     preserve.omit_dir_times = true;
+    // -P is accepted for the progress that it shows: incomplete objects are not kept.
     options.writing.resume = false;
     if direction == TransferDirection::Receive {
         options.effort.jobs.get_or_insert(JOBS);

@@ -43,6 +43,7 @@ impl RetryBudget {
         self.tries -= 1;
         tracing::info!(tries_left = self.tries, pause = ?self.pause, "the connection was cut: another is made");
         let start = Instant::now();
+        // In short sleeps, so that Ctrl-C ends the pause soon.
         while start.elapsed() < self.pause && !meter.is_stopped() {
             std::thread::sleep(LOOK);
         }

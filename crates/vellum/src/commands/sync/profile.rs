@@ -52,6 +52,7 @@ fn read_profile_options(name: &str) -> Result<Vec<String>> {
     let hint = format!("it has: {}", known.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", "));
     let missing = CliError::usage_error(format!("{shown} has no section [sync.{name}]"), hint);
     let profile = profiles.remove(name).ok_or(missing)?;
+    // Profiles are put into the command line once: the options of a second one would be missing without a word.
     if profile.options.iter().any(|option| option.starts_with("--profile")) {
         return Err(CliError::usage_error(
             format!("the profile '{name}' refers to another profile"),

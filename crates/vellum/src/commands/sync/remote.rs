@@ -74,6 +74,8 @@ pub fn connect_remote(host: &OsStr, path: &OsStr, role: ServerRole, args: &Args)
         None => return Err(address_error(&AddressError::Host(format_path(&typed).to_string()))),
     };
     let mut shell = RemoteShell::default();
+    // As with rsync, the option counts more than the variables. rsync's own variable is heeded last: what it says
+    // about ssh usually holds here as well.
     let typed = args.effort.rsh.clone().or_else(|| std::env::var_os("VELLUM_RSH"));
     let typed = typed.or_else(|| std::env::var_os("RSYNC_RSH").filter(|words| !words.is_empty()));
     if let Some(typed) = typed {
@@ -112,6 +114,8 @@ pub fn open_remote_source(host: &OsStr, path: &OsStr, args: &Args) -> Result<Sou
     let remote = connect_remote(host, path, ServerRole::Source, args)?;
     let shown = format_path(&[host.as_bytes(), b":", path.as_bytes()].concat()).to_string();
     let content = names_dir_content(path) || path.is_empty() || path == "~";
+    // A path that asks for the content of a directory needs no question to the other host: if it is no directory,
+    // the listing fails.
     let is_dir = content || stat_remote_path(&remote, path)? == FoundPath::Directory;
     let words = match (content, is_dir) {
         (true, _) => format!("what is in '{shown}'"),

@@ -93,6 +93,8 @@ impl SyncRun<'_> {
 
     /// How it ended.
     pub fn command_outcome(&self) -> CommandOutcome {
+        // As with rsync, whose code 24 means the same, files that vanished have a code of their own: scripts that
+        // copy a tree in use treat it as success.
         match (self.has_failures(), self.has_vanished_files()) {
             (true, _) => CommandOutcome::Findings,
             (false, true) => CommandOutcome::Vanished,
@@ -217,6 +219,8 @@ impl SyncRun<'_> {
             .map(|(count, verb)| format!("{} {verb}", format::format_number(*count)))
             .collect();
         if words.is_empty() {
+            // Writing entries changes the times of their directories: the only steps that are left set these times
+            // again.
             words.push("directory times fixed".into());
         }
         if counts.write_bytes > 0 {

@@ -191,6 +191,8 @@ impl RsyncArgs {
 impl clap::Args for RsyncArgs {
     fn augment_args(command: Command) -> Command {
         let mut command = command;
+        // Each option is known to clap, so that a command line that was written for rsync gets an answer about its
+        // option. They are hidden, because the help shows only what has an effect.
         for row in TABLE {
             let action = if row.takes { ArgAction::Append } else { ArgAction::Count };
             let mut arg = Arg::new(row.name).long(row.name).hide(true).action(action);

@@ -124,6 +124,7 @@ impl FromArgMatches for RuleArgs {
                 typed.push((place, RuleArg::Filter(b"- .rsync-filter".to_vec())));
             }
         }
+        // The sort is stable: the two rules of '-FF' have one place, and keep their order.
         typed.sort_by_key(|(place, _)| *place);
         Ok(Self {
             args: typed.into_iter().map(|(_, arg)| arg).collect(),
@@ -210,6 +211,7 @@ impl RuleArgs {
 /// What a user has CVS leave out besides, in rsync's places for it.
 fn user_cvs_rules() -> Vec<RuleArg> {
     let home = std::env::var_os("HOME").map(|home| Path::new(&home).join(".cvsignore"));
+    // Most users have no such file.
     let file = home.and_then(|path| std::fs::read(path).ok());
     let variable = std::env::var_os("CVSIGNORE").map(OsString::into_vec);
     file.into_iter().chain(variable).map(RuleArg::Cvs).collect()
@@ -240,6 +242,8 @@ fn read_rule_file(path: &Path, typed: &[u8]) -> std::io::Result<Vec<u8>> {
     if typed == b"-" {
         std::io::stdin().lock().read_to_end(&mut text)?;
     } else {
+        // These rules decide what is deleted. In a directory like /tmp, a symlink of another user must not choose
+        // them.
         open_trusted_file(path).map_err(BeneathError::into_io_error)?.read_to_end(&mut text)?;
     }
     Ok(text)

@@ -124,6 +124,7 @@ impl SourceArg {
     pub fn is_missing(&self, context: &CommandContext) -> bool {
         let path = match &self.typed {
             EndpointArg::Path(path) => path,
+            // Whether these exist is known when they are opened.
             EndpointArg::Host { .. } | EndpointArg::Volume { .. } => return false,
         };
         let named = self.named.as_deref().unwrap_or_default();
@@ -178,6 +179,7 @@ impl<'a> PresentSources<'a> {
 
 /// With `--relative`: where a path begins that goes into the destination, and it.
 fn split_relative_path(path: &[u8]) -> (Vec<u8>, Vec<u8>) {
+    // As with rsync, what is kept of the path begins behind the first '/./'.
     let mark = path.windows(3).position(|bytes| bytes == b"/./");
     match (path, mark) {
         (_, Some(at)) => (path.get(..=at).unwrap_or_default().to_vec(), strip_path_prefix(path, at + 3)),

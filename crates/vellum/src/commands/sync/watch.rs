@@ -107,6 +107,8 @@ impl SyncWatch {
         let quiet = parse_duration(args.watch.settle)?;
         let every = parse_duration(args.watch.poll)?;
         let mut pace = WatchPace { quiet, ..WatchPace::default() };
+        // Without this, a long --settle would be cut off by the longest wait, and a run would begin in the middle
+        // of changes.
         pace.longest = pace.longest.max(quiet);
         let excluded = args.delete.delete_excluded;
         let filters = Arc::new(args.rules.load_filters(context, args.preserve.recursive, excluded)?);
