@@ -58,6 +58,7 @@ pub fn write_file_content(
 
 fn write_zeros(out: &mut impl Write, mut left: u64) -> io::Result<()> {
     while left > 0 {
+        // A sparse file can have a hole of terabytes: zeros are written in blocks, and not made at once.
         let now = usize::try_from(left).unwrap_or(ZEROS.len()).min(ZEROS.len());
         out.write_all(ZEROS.get(..now).unwrap_or_default())?;
         left -= now as u64;

@@ -83,6 +83,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         Some(dir) => dir.clone(),
         None => default_dir(&args.store)?,
     });
+    // Refused before the store is asked for anything, and before a passphrase is.
     if fs::read_dir(&dir).is_ok_and(|mut entries| entries.next().is_some()) {
         return Err(CliError::usage_error(
             format!("{} is not empty", format_path(dir.as_os_str().as_encoded_bytes())),
@@ -100,6 +101,8 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         check_only_paths(volume, target.as_ref(), &only)?;
         Ok((target, only))
     });
+    // If the files cannot be had, nothing of the worktree stays, so that the corrected command can use the same
+    // directory.
     let (target, only) = match chosen {
         Ok(chosen) => chosen,
         Err(error) => {
@@ -152,6 +155,7 @@ fn clone_and_mount(args: &Args, context: &CommandContext, dir: &Path) -> Result<
     let mut beside = base.to_owned();
     beside.push(".vellum");
     let state = dir.with_file_name(&beside);
+    // The mount hides its mountpoint, and needs an empty one: what it keeps on this machine lies beside it.
     if state.symlink_metadata().is_ok() {
         let shown = |path: &Path| format_path(path.as_os_str().as_encoded_bytes());
         return Err(CliError::usage_error(
@@ -176,8 +180,11 @@ fn clone_and_mount(args: &Args, context: &CommandContext, dir: &Path) -> Result<
     }
     prepared.initialised.finish_init()?;
     drop(prepared);
+    // After everything that can fail for reasons of the store: no empty directory is left by a clone that was
+    // abandoned.
     fs::create_dir_all(dir).map_err(CliError::io_error("create", dir.display().to_string()))?;
     let mut mount = mount::Args::for_worktree(&state, dir, &name);
+    // Names take little room, and without them the first listing of each directory waits for the service.
     mount.fetch_names = !args.no_metadata;
     mount::run(&mount, context)
 }

@@ -123,6 +123,7 @@ pub fn run(command: &Command, context: &CommandContext) -> Result<CommandOutcome
 
 impl AddDeviceArgs {
     fn add_device(&self, context: &CommandContext, volume: &Volume) -> Result<CommandOutcome> {
+        // Before the passphrase is asked for: nobody should type one in vain.
         device::check_device_name(&self.name)?;
         self.secret.check_availability()?;
         if self.secret.is_requested() {
@@ -370,6 +371,8 @@ fn list_reachable_stores(volume: &Volume) -> Result<Vec<ReachableStoreJson>> {
 pub fn check_slot_of_no_device(volume: &Volume, typed: &str) -> Result<()> {
     let devices = device::list_devices(volume)?.devices;
     let matching = |device: &&Device| {
+        // The beginning of an id is enough, and the empty text is the beginning of each. The slot of a revoked
+        // device is gone.
         device.state == DeviceState::Active && !typed.is_empty() && device.slot.name().starts_with(typed)
     };
     match devices.iter().find(matching) {

@@ -73,6 +73,7 @@ struct DiffOperands {
 /// Compares.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     if let Some(mounted) = context.open_mounted_worktree()? {
+        // This publishes the waiting snapshots: the words that follow may name one of them.
         let head = mounted.published_head()?;
         let meant = resolve_operands(args, context, &mounted.volume, &mounted.mountpoint, head)?;
         let compared = compare_in_mount(&mounted, &meant)?;

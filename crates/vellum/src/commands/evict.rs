@@ -100,12 +100,15 @@ fn evict_from_checkout(args: &Args, context: &CommandContext) -> Result<CommandO
     let paths = context.paths_at_root(worktree.root_path()).parse_paths(&args.paths)?;
     let lock = worktree.lock_worktree(context.lock_wait_notice())?;
     worktree.volume.check_no_merge()?;
+    // A function, because what programs have open is looked up after the scan, right before the first file is
+    // removed.
     let list_open = || holders::list_used_nodes(worktree.root_path());
     let task = ProgressTask { first: "Scanning", verb: "Removing", item: "file" };
     let done =
         context.run_with_progress(task, |meter| worktree.evict_paths(&paths, list_open, meter)).map_err(
             |error| CliError::from(error).with_resume_hint("run it again: what was removed is absent"),
         )?;
+    // Results are printed without the lock: whoever reads them may take any time, and other commands would wait.
     drop(lock);
     let refused: Vec<_> = done.refused.iter().map(ProblemJson::from).collect();
     let ui = &context.ui;

@@ -53,6 +53,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let ui = &context.ui;
     let tar = args.tar.as_deref().filter(|file| *file != Path::new("-"));
     let to_stdout = args.to.is_none() && tar.is_none();
+    // Bytes of files can change the settings of a terminal, and behind them no JSON object could be parsed.
     if to_stdout && (ui.is_output_terminal() || ui.is_json()) {
         let taken = if ui.is_json() { "taken by --json" } else { "a terminal" };
         let message = format!("a tar stream would go to standard output, which is {taken}");

@@ -27,6 +27,8 @@ pub fn run(_args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
             "the snapshots of a checked-out directory are in the store at once",
         ));
     };
+    // With the write-back cache, the kernel keeps written pages for a while: they must reach the process before it
+    // publishes.
     mounted.sync_filesystem()?;
     let answer = mounted.send_request(&ControlRequest::Flush)?;
     if context.ui.is_json() {

@@ -97,6 +97,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         .map_err(|error| {
             CliError::from(error).with_resume_hint("nothing was kept: 'vellum fork' again begins anew")
         })?;
+    // Only now does the directory exist, so that its path can be shown without symlinks, as other commands show it.
     let to = to.canonicalize().unwrap_or(to);
     let problems: Vec<_> = done.problems.iter().map(ProblemJson::from).collect();
     let outcome = CommandOutcome::from_findings(!problems.is_empty());

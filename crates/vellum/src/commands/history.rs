@@ -133,6 +133,7 @@ impl HistoryFilter<'_> {
         for id in ids {
             entries.push(HistoryEntry { id, record: self.volume.catalog.get_record(&id)? });
         }
+        // The tags come from a map, in no order: the newest snapshot is listed first, as in every history.
         entries.sort_unstable_by(|a, b| b.cmp(a));
         Ok(entries)
     }

@@ -93,6 +93,7 @@ fn hydrate_checkout(args: &Args, context: &CommandContext) -> Result<CommandOutc
     let done = context
         .run_with_progress(task, |meter| worktree.hydrate_paths(&paths, meter))
         .map_err(|error| CliError::from(error).with_resume_hint("run it again: what was written is here"))?;
+    // As in every command, the results are printed without the lock.
     drop(lock);
     let refused: Vec<_> = done.problems.iter().map(ProblemJson::from).collect();
     let ui = &context.ui;

@@ -78,6 +78,7 @@ pub fn run(_args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
 }
 
 fn collect_volume_info(volume: &Volume, names: &SnapshotNames) -> Result<InfoJson> {
+    // The whole store is listed once: nothing records how many objects it has and how large they are.
     let objects = volume.objects.list_objects("").map_err(vellum_volume::VolumeError::from)?;
     Ok(InfoJson {
         worktree: volume.worktree.worktree.clone(),

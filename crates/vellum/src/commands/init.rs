@@ -134,6 +134,7 @@ pub fn prepare_worktree(
         encrypted: !args.plain,
         is_in_device_line: rules.is_in_device_line,
     };
+    // Before anything is made: the store may refuse, and a prompt can be cancelled.
     let given =
         read_init_secret(args, context, &StateDir::for_new_root(&root.path)?, &new, rules.requires_volume)?;
     root.create_dir()?;
@@ -204,6 +205,8 @@ fn worktree_name(args: &Args, root: &Path) -> Result<String> {
         check_ref_name(name)?;
         return Ok(name.clone());
     }
+    // A volume whose store is inside the directory begins with one worktree, of a fixed name. A store elsewhere is
+    // shared by several directories, which their own names tell apart.
     let own = root.file_name().and_then(|name| name.to_str()).filter(|name| check_ref_name(name).is_ok());
     Ok(own.filter(|_| args.store.is_some()).unwrap_or(FIRST_WORKTREE).into())
 }

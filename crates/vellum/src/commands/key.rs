@@ -201,6 +201,7 @@ fn list_keys(context: &CommandContext, volume: &Volume) -> Result<CommandOutcome
         let kind = slot.kind().to_string();
         let label = if let Some(device) = find_device(key) {
             format!("device {device}")
+        // A label that was not chosen repeats the kind, which has a column of its own.
         } else if slot.label() == kind {
             String::new()
         } else {

@@ -88,6 +88,7 @@ impl AbsentFiles {
             _ => place.path.clone(),
         };
         let is_here = || self.root.join(OsStr::from_bytes(&path)).symlink_metadata().is_ok();
+        // A user may have put something new in the place of an absent path.
         self.paths.find_covering(&path).is_some() && !is_here()
     }
 }

@@ -219,6 +219,8 @@ fn serve_mount(args: &Args, context: &CommandContext) -> Result<CommandOutcome> 
         args.volume.as_ref().map_or_else(|| context.cwd.clone(), |typed| context.resolve_local_path(typed));
     let start = start.canonicalize().map_err(CliError::io_error("work in", start.display().to_string()))?;
     let state = match (&args.volume, context.open_mounted_worktree()?) {
+        // Inside a mount, the volume is that of the mount: a state directory above the mountpoint may be of another
+        // one.
         (None, Some(here)) => here.volume.state,
         _ => StateDir::find_enclosing(&start)?,
     };
@@ -497,6 +499,7 @@ fn mount_target(
         access_log: shown.dir.join(format!("accesslog-{pid}")),
         metrics: new_mount_metrics(&shown.source, volume),
     };
+    // The address is bound before the mount is made, so that a port that is taken fails the command.
     let metrics =
         args.metrics.map(|address| serve_mount_metrics(address, options.metrics.clone())).transpose()?;
     let mounted = vellum_fuse::mount_filesystem(shown.source, volume, mountpoint, options)
@@ -579,6 +582,7 @@ fn remove_old_access_logs(dir: &Path) {
         let name = entry.file_name();
         let pid = name.to_str().and_then(|name| name.strip_prefix("accesslog-")?.parse::<u32>().ok());
         if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            // A leftover does no harm, and the next mount tries again.
             let _ = std::fs::remove_file(entry.path());
         }
     }

@@ -42,6 +42,7 @@ impl MountItemJson {
         let named = mount.source.strip_prefix("vellum:").map(String::from);
         let (worktree, snapshot) = match &file {
             Some(file) => (file.worktree.clone(), file.snapshot.clone()),
+            // The source of a mount is the name of a worktree, or a snapshot's whole id of 64 hexadecimal digits.
             None if named.as_ref().is_some_and(|name| name.len() == 64) => (None, named),
             None => (named, None),
         };

@@ -105,6 +105,7 @@ fn resolve_request(args: &Args, volume: &Volume) -> Result<PushRequest> {
         }
     }
     if args.tags {
+        // All tags include those that were typed.
         request.tags = volume.list_tags()?.into_iter().map(|(name, _)| name).collect();
     }
     Ok(request)

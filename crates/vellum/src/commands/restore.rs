@@ -103,7 +103,10 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let typed = context.paths_at_root(worktree.root_path());
     let paths = typed.parse_paths(&args.paths)?;
     let only = typed.parse_paths(&args.only)?;
+    // Locked before the plan is made: a plan is right only for the files and the head that it was made for.
     let lock = worktree.lock_worktree(context.lock_wait_notice())?;
+    // A whole restore would move the worktree away from the merge. To restore single paths is a way to resolve
+    // conflicts.
     if paths.is_empty() && !args.dry_run {
         worktree.volume.check_no_merge()?;
     }
@@ -113,6 +116,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         return print_restore_plan(context, &worktree, &target, &plan);
     }
     let done = execute_restore(context, &worktree, plan)?;
+    // Printed without the lock: whoever reads the report may take any time, and other commands would wait.
     drop(lock);
     report_restore(context, &worktree, &target, &done)
 }
@@ -203,6 +207,7 @@ fn restore_in_mount(
         None => resolve_published_target(args, context, mounted)?.id,
     };
     let short = mounted.volume.short_id(&target)?;
+    // What the kernel has not handed over yet belongs to the state that is saved before the restore.
     mounted.sync_filesystem()?;
     let id = target.to_string();
     let discard = args.discard;
@@ -256,6 +261,7 @@ fn print_mount_plan(
 
 /// How to go on after a restore that was stopped.
 fn resume_command(worktree: &CheckoutWorktree, short: &str) -> String {
+    // The error that stopped the restore is the one to report: another from here would hide it.
     let safety = worktree.find_interrupted_restore().ok().flatten().and_then(|found| found.safety);
     match safety.and_then(|id| worktree.volume.short_id(&id).ok()) {
         Some(safety) => {

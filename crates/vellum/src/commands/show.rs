@@ -168,6 +168,7 @@ fn file_facts(names: &SnapshotNames, place: &SnapshotPath, inode: &InodeRecord) 
     let mut facts = FactList::default();
     facts.add_fact("Path", format_path(&place.path));
     facts.add_fact("Snapshot", names.describe_snapshot(&place.entry));
+    // The name has an article in front, for use in messages: "a file".
     facts.add_fact("Kind", file_kind_name(attr.kind).split_once(' ').map_or("", |(_, noun)| noun));
     facts.add_fact("Mode", format!("{} ({:04o})", format::format_mode(attr.kind, attr.mode), attr.mode));
     facts.add_fact("Owner", format!("user {}, group {}", attr.uid, attr.gid));

@@ -87,6 +87,8 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
             )
         })?;
     for tag in &args.tags {
+        // Checked above, and created by somebody else meanwhile, a tag fails here; the snapshot is made, and in the
+        // history.
         worktree.volume.add_tag(tag, made.id)?;
     }
     report_snapshot(context, &worktree, made)
@@ -98,6 +100,7 @@ fn snapshot_mount(args: &Args, context: &CommandContext, process: MountProcess) 
     let paths = context.paths_at_root(&process.mountpoint).parse_paths(&args.paths)?;
     let note = read_note(args)?;
     check_no_merge_in(&process.state_dir()?, &process.worktree)?;
+    // Pages that the kernel has not handed over yet belong into the snapshot.
     process.sync_filesystem()?;
     let process = check_mount_tags(args, process)?;
     let answer = process.send_request(&ControlRequest::Snapshot { note, tags: args.tags.clone(), paths })?;
@@ -125,6 +128,7 @@ fn read_note(args: &Args) -> Result<String> {
     let mut note = typed.clone();
     if typed == "-" {
         note.clear();
+        // One byte more than is allowed shows that the note is too long.
         let read = std::io::stdin().lock().take(NOTE_MAX as u64 + 1).read_to_string(&mut note);
         read.map_err(CliError::io_error("read", "the note from standard input"))?;
     }

@@ -242,6 +242,7 @@ fn report_mount_status(
     context: &CommandContext,
     process: &MountProcess,
 ) -> Result<CommandOutcome> {
+    // Otherwise, what programs have written within the last seconds would not count as a change.
     process.sync_filesystem()?;
     let found =
         process.clone().open_volume().and_then(|mounted| Ok((mounted.publish_current_tree()?, mounted)));
@@ -289,6 +290,7 @@ fn report_storeless_status(
         Some(id) => format!("Worktree {name} at {id}"),
         None => format!("Worktree {name} without a snapshot"),
     })?;
+    // The failure of publishing has the cause that the warning below names: it is told once.
     print_write_log(context, &MountStatusJson { failure: None, ..mount })?;
     if answer.waiting > 0 {
         ui.print_note(format!(

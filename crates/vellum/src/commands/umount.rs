@@ -82,6 +82,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         table::read_mounts()?.into_iter().filter(|other| other.device == mount.device && *other != mount);
     report.elsewhere = others.map(|other| other.mountpoint.display().to_string()).collect();
     if mount.is_dead() {
+        // Its process is gone, and with it whoever could flush: all that is left is to clear the mountpoint.
         report.was_dead = true;
         vellum_fuse::detach_mount(&mountpoint).map_err(MountingError::from)?;
     } else if !report.elsewhere.is_empty() {

@@ -112,6 +112,7 @@ struct DamagedDirectory {
 /// The findings by object, and what they hit by directory, with the range of snapshots.
 fn summarize_findings(volume: &Volume, findings: &[VerifyFinding]) -> Result<Vec<String>> {
     let history = list_history(&volume.catalog)?;
+    // Oldest first, so that a range of snapshots reads in the order of time.
     let age: HashMap<String, usize> =
         history.iter().rev().enumerate().map(|(age, entry)| (entry.id.to_string(), age)).collect();
     let mut lines = Vec::new();

@@ -33,6 +33,7 @@ pub struct Args {
 
 /// Compares.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
+    // The range also excludes NaN, with which every comparison would be false and no row a regression.
     if !(0.0..=1000.0).contains(&args.tolerance) {
         return Err(CliError::usage_error("a tolerance is 0 to 1000 percent", ""));
     }
@@ -55,6 +56,7 @@ fn read_bench_report(context: &CommandContext, path: &Path) -> Result<BenchRepor
     let path = context.resolve_local_path(path);
     let mut json = Vec::new();
     let file = std::fs::File::open(path).map_err(CliError::io_error("open", shown.clone()))?;
+    // A longer file is cut here, and then fails to parse.
     file.take(REPORT_MAX).read_to_end(&mut json).map_err(CliError::io_error("read", shown.clone()))?;
     Ok(BenchReport::parse_json(&shown, &json)?)
 }

@@ -31,6 +31,7 @@ pub struct Args {
 
 /// Measures.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
+    // The bench measures whole commands of this program, with the start of a process for each, as users run them.
     let program = std::env::current_exe().map_err(CliError::io_error("find", "this program"))?;
     let sizes = args.sizes.clone();
     let counts = args.counts.clone();

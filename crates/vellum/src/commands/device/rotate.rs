@@ -62,6 +62,8 @@ impl RotateArgs {
         let Some(target) = volume.open_remote(remote)? else {
             return Err(vellum_volume::VolumeError::EmptyRemote(remote.name.clone()).into());
         };
+        // A rotation gives the new key to the slots that the store has: a device that was added here, and not
+        // pushed yet, would be left without it; one that was revoked here would still be given it.
         if !self.dry_run {
             bring_slots_up_to_date(volume, &target)?;
         }

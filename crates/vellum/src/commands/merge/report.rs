@@ -132,6 +132,7 @@ impl MergeReport {
             outcome: *kind,
             dry_run: self.is_preview,
             theirs: self.theirs.to_string(),
+            // A preview stores no result: its entry is a snapshot that exists already.
             snapshot: (!self.is_preview).then(|| entry.id.to_string()),
             saved: self.saved_snapshot().map(|id| id.to_string()),
             written: self.files.written,

@@ -162,6 +162,7 @@ fn sum_cache_metric(what: &str, figure: impl Fn(&str) -> f64) -> f64 {
 
 fn sum_rates(rates: impl Iterator<Item = OperationRate>) -> OperationRate {
     let (rate, busy) =
+        // An average over all requests: the latency of each kind counts as often as it had requests.
         rates.fold((0.0, 0.0), |(rate, busy), one| (rate + one.rate, busy + one.rate * one.latency_ms));
     OperationRate { rate, latency_ms: if rate > 0.0 { busy / rate } else { 0.0 } }
 }
