@@ -149,6 +149,7 @@ impl<'a, W: Write, B: Fn(io::Error) -> CliError> TarWriter<'a, W, B> {
                 pax.add_record(&[b"SCHILY.xattr.", name.as_slice()].concat(), value);
             }
         }
+        // The checksum covers all other fields, and so it is set after the last of them.
         header.set_cksum();
         let extension = pax.into_bytes();
         if !extension.is_empty() {

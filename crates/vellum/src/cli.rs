@@ -79,6 +79,8 @@ enum Command {
     Conflicts(conflicts::Args),
     Resolve(resolve::Args),
     Fork(fork::Args),
+    // Boxed, because it has far more options than any other command, and an enum is as large as its largest
+    // variant.
     Sync(Box<sync::Args>),
     Mount(mount::Args),
     Umount(umount::Args),
@@ -138,8 +140,11 @@ pub fn run_command_line() -> u8 {
         }
     }
     let GlobalOptions { directory, json, quiet, verbose, retry_for } = cli.global;
+    // Set for the whole process and before any store is opened: commands open stores in many places, and most of
+    // them have no arguments to pass on.
     retry_for.into_iter().for_each(vellum_store::set_retry_time);
     let ui = UserInterface::new(OutputOptions { json, quiet, verbose });
+    // The log begins before the command does anything, so that it contains the opening of the volume, too.
     if let Err(error) = crate::ui::log::start_log() {
         return finish_command(&ui, Err(error));
     }

@@ -110,6 +110,7 @@ impl<'a> ComparedSnapshots<'a> {
         let attr = &inode.attr;
         let mode = inode.attr.mode;
         match attr.kind {
+            // Patches in git's format show the target of a symlink as its content.
             FileKind::Symlink => Ok(PatchContent::Whole { bytes: attr.target.clone(), mode }),
             FileKind::File if attr.size > PATCH_MAX => Ok(PatchContent::TooLarge),
             FileKind::File => {

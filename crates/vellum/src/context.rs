@@ -38,6 +38,9 @@ impl CommandContext {
     /// The directory that was named, or where the process stands, without symlinks.
     pub fn resolve_dir(typed: Option<&Path>) -> Result<PathBuf> {
         let typed = typed.unwrap_or(Path::new("."));
+        // Symlinks are resolved once, here, because this path is later compared with roots of worktrees and with
+        // mountpoints component by component. The process itself stays where it was started: its current directory
+        // is shared by all threads.
         typed.canonicalize().map_err(CliError::io_error("work in", typed.display().to_string()))
     }
 
@@ -53,6 +56,8 @@ impl CommandContext {
             mounted.send_request(&ControlRequest::Settle)?;
             return Ok(mounted.volume);
         }
+        // Only a warning, because this command may do no more than read. Commands that would change the worktree's
+        // head fail by themselves.
         let volume = Volume::open(&self.open_state_dir()?)?;
         self.warn_about_copy(&volume)?;
         Ok(volume)

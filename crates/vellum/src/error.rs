@@ -125,6 +125,8 @@ impl CliError {
     pub fn exit_code(&self) -> u8 {
         match self.kind() {
             ErrorKind::Usage => EXIT_USAGE,
+            // An interruption without a signal of the user's, such as EINTR from a system call, is a failure like
+            // any other.
             ErrorKind::Interrupted => crate::interrupt::signal_exit_code().unwrap_or(EXIT_FAILED),
             _ => EXIT_FAILED,
         }
@@ -155,6 +157,7 @@ impl CliError {
             self.kind(),
             ErrorKind::Io | ErrorKind::NotFound | ErrorKind::Denied | ErrorKind::NoSpace | ErrorKind::Corrupt
         );
+        // These are about local files and the command line, whatever their kind: the store has no part in them.
         is_failure && !matches!(self, Self::Usage { .. } | Self::Io { .. } | Self::Output(_))
     }
 

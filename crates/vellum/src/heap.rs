@@ -51,6 +51,8 @@ pub fn start_memory_release() -> std::io::Result<()> {
 fn return_free_memory() {
     // SAFETY: it takes nothing, and locks each heap while it counts.
     let free = unsafe { libc::mallinfo2() }.fordblks;
+    // Trimming locks each heap while it walks through it, and the threads of the mount wait meanwhile: not worth it
+    // for a little memory.
     if free >= FREE_MIN {
         // SAFETY: it takes a number of bytes to keep, and returns only unused pages to the system.
         unsafe { libc::malloc_trim(0) };

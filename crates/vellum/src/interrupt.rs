@@ -56,6 +56,7 @@ pub fn signal_exit_code() -> Option<u8> {
 
 /// Whether the user asked to stop.
 pub fn is_stop_requested(flag: &AtomicBool) -> bool {
+    // Relaxed is enough: the flag stands for itself, and no other data is published with it.
     flag.load(Ordering::Relaxed)
 }
 
@@ -77,6 +78,8 @@ pub fn observe_long_waits() {
                     ));
                 }
             }
+            // A slow answer alone is no reason for a warning: the request is still under way. As any other wait, it
+            // can be ended by Ctrl-C.
             LongWait::StoreAnswer => {}
             LongWait::StoreRetry { store, reason, .. } => {
                 if !STORE_REPORTED.swap(true, Ordering::Relaxed) {

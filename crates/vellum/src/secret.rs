@@ -98,6 +98,8 @@ impl SecretArgs {
 /// The content of a file that must not be empty; `-` is standard input.
 fn read_secret_file(path: &Path) -> Result<SecretBytes> {
     let secret = read_raw_file(path)?;
+    // An empty file mostly means that the program that should have written the secret failed. Taken as a secret, it
+    // would let everybody in.
     if keyring::strip_newline(&secret).is_empty() {
         return Err(CliError::usage_error(
             format!("{} is empty: it must hold a passphrase or a key", path.display()),

@@ -42,6 +42,7 @@ impl ContentPaths {
             let paths = context.paths_for_volume(&volume)?.parse_paths(typed)?;
             return Ok(Self { source: ContentOrigin::Snapshot(volume.into(), entry.into()), paths });
         }
+        // In a checked-out worktree, files are plain files, whose content can be nowhere else.
         let Some(process) = context.find_mount_process()? else {
             return Err(CliError::usage_error(
                 "this is not a mounted worktree: all its files are here",
@@ -173,6 +174,8 @@ impl CommandContext {
         let cache = match StoreAddress::parse(&store).map_err(VolumeError::from)? {
             StoreAddress::Service(address) => PackCache::for_address(&address),
             StoreAddress::Sftp(address) => PackCache::for_address(&address),
+            // Packs of a local store are read where they are: a copy of them on the same machine would only take
+            // space.
             StoreAddress::Directory(_) | StoreAddress::Memory(_) => return Ok((store, None)),
         };
         Ok((store, Some(cache.ok_or(VolumeError::NoCache)?)))

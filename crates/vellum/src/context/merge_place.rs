@@ -154,6 +154,7 @@ impl MergePlace {
     /// An error if a path that somebody has to look at is absent.
     pub fn check_present<'p>(&self, paths: impl Iterator<Item = &'p [u8]>) -> Result<()> {
         match self {
+            // A mount shows every path, and fetches content when it is read, so that nothing can be absent there.
             Self::Directory(worktree) => Ok(worktree.check_present(paths)?),
             Self::Mount(_) => Ok(()),
         }
@@ -174,6 +175,8 @@ impl MergePlace {
                 Ok(done.into())
             }
             Self::Mount(mounted) => {
+                // Pages that the kernel still holds belong to the state before the restore. Handed over after it,
+                // they would be refused with ESTALE.
                 mounted.sync_filesystem()?;
                 // What no snapshot holds is saved by the process before it restores.
                 let request = ControlRequest::Restore { target: target.id.to_string(), discard: false };
@@ -200,6 +203,7 @@ impl MergePlace {
                 Ok(done.into())
             }
             Self::Mount(mounted) => {
+                // As above: what the kernel holds back must not arrive after the files were replaced.
                 mounted.sync_filesystem()?;
                 let target = target.id.to_string();
                 mounted.send_request(&ControlRequest::RestorePaths { target, paths, discard: true })?;
@@ -219,12 +223,14 @@ impl MergePlace {
 
     /// Whether something is at a path.
     pub fn has_path(&self, path: &[u8]) -> bool {
+        // The symlink itself is asked about: one whose target does not exist is an entry like any other.
         self.local_path(path).symlink_metadata().is_ok()
     }
 
     /// The beginning of a file; None if there is no file.
     pub fn read_file(&self, path: &[u8], max: u64) -> Option<Vec<u8>> {
         let place = self.local_path(path);
+        // A symlink could lead out of the worktree, and opening a FIFO would wait until somebody writes to it.
         if !place.symlink_metadata().is_ok_and(|found| found.is_file()) {
             return None;
         }
@@ -243,6 +249,7 @@ fn take_mount_snapshot(
     note: String,
     parents: &[SnapshotId],
 ) -> Result<SnapshotId> {
+    // Pages that programs have written, and the kernel has not handed over yet, belong into this snapshot.
     mounted.sync_filesystem()?;
     let parents = parents.iter().map(ToString::to_string).collect();
     let answer: ControlReply = mounted.send_request(&ControlRequest::MergeSnapshot { note, parents })?;

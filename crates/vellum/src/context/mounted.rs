@@ -77,6 +77,7 @@ impl MountProcess {
         // The file that describes the process is at the root, which a bind mount of a directory does not show.
         let whole = if mount.is_whole_filesystem() { None } else { table::find_whole_mount(mount.device)? };
         let file = table::read_mount_file(whole.as_ref().unwrap_or(mount)).map_err(failed())?;
+        // The mount of a snapshot is read-only: it has no worktree, and its process takes no requests.
         let (Some(worktree), Some(control)) = (file.worktree, file.control) else {
             return Err(MountingError::OnlySnapshot(mount.mountpoint.clone()).into());
         };
@@ -126,6 +127,8 @@ impl MountProcess {
 impl MountedWorktree {
     /// The last snapshot, in the store. Those that wait are published first.
     pub fn published_head(&self) -> Result<Option<HistoryEntry>> {
+        // Only the process of the mount knows of snapshots that are not published, and only what is in the store
+        // has a record that can be read here.
         self.send_request(&ControlRequest::Settle)?;
         let Some(id) = self.volume.read_head()? else { return Ok(None) };
         Ok(Some(HistoryEntry { id, record: self.volume.catalog.get_record(&id)? }))
@@ -135,6 +138,7 @@ impl MountedWorktree {
     pub fn publish_current_tree(&self) -> Result<MapRoot> {
         self.sync_filesystem()?;
         let answer = self.send_request(&ControlRequest::Flush)?;
+        // The process of the mount has just written packs that the index of this process does not know yet.
         self.volume.blobs.refresh_index().map_err(vellum_volume::VolumeError::from)?;
         let root: Option<BlobId> = answer.root.and_then(|text| text.parse().ok());
         root.map(MapRoot).ok_or_else(|| MountingError::NoAnswer(self.control.clone()).into())

@@ -50,6 +50,7 @@ impl SnapshotNames {
         damaged.extend(damaged_heads);
         for (name, head) in &worktrees {
             let Some(id) = head.head else { continue };
+            // A device may have several worktrees: HEAD is that of the worktree in which the user stands.
             if *name == worktree {
                 here = Some(id);
             }

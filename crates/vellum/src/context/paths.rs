@@ -44,12 +44,15 @@ impl UserPaths {
         if typed.is_empty() {
             return Err(CliError::usage_error("the path is empty", "the directory you stand in is '.'"));
         }
+        // By the names alone, because the path may exist only in a snapshot, where the kernel cannot resolve '..'.
         let full = normalize_path(&self.cwd.join(typed));
         let inside = full.strip_prefix(&self.root).map(Path::to_path_buf).ok();
         let relative = inside
             .or_else(|| self.resolve_symlinked_path(&full))
             .ok_or_else(|| self.outside_worktree_error(typed))?;
         let path = self.path_from_root(&relative);
+        // Only at the root: a directory of this name further down is the user's own, and is recorded like any
+        // other.
         if path_components(&path).next() == Some(STATE_DIR.as_bytes()) {
             let message =
                 format!("'{}' belongs to Vellum itself and is in no snapshot", format_path(typed.as_bytes()));

@@ -94,6 +94,7 @@ impl UnpublishedHistory {
     ) -> Result<NameMeaning> {
         let (base, steps) = match text.rsplit_once('~') {
             None => (text, 0),
+            // As in git, 'HEAD~' means 'HEAD~1'.
             Some((base, "")) => (base, 1),
             Some((base, steps)) => match steps.parse() {
                 Ok(steps) => (base, steps),
@@ -104,6 +105,7 @@ impl UnpublishedHistory {
             return Ok(self.head.map_or(NameMeaning::Unknown, |head| self.resolve_ancestor(head, steps)));
         }
         let mut begun = self.parents.keys().filter(|id| is_id_like(base) && id.to_string().starts_with(base));
+        // Two are enough to know that the beginning of the id is ambiguous.
         let one = begun.next();
         let other = begun.next();
         // A name that both sides know is ambiguous, or will be once the mount has published: the store decides then.
