@@ -83,6 +83,7 @@ impl VolumeConfig {
         if level > LEVEL_MAX {
             return Err(DecodeError::Invalid("compression level"));
         }
+        // Only its length is checked: nothing can be said of a seal before the key is at hand.
         reader.read_bytes(SEAL_MAX)?;
         reader.expect_end()?;
         Ok(Self { volume, encrypted, chunker, level })
@@ -94,6 +95,7 @@ impl VolumeConfig {
             |reason: &str| VolumeError::Damaged { object: CONFIG_OBJECT.into(), reason: reason.into() };
         let head = self.encode_head();
         let mut reader = FieldReader::new(bytes);
+        // Bytes that are too short for the head have no valid seal either, which the next steps report.
         let _ = reader.read_raw(head.len());
         let seal =
             reader.read_bytes(SEAL_MAX).map_err(VolumeError::wrap_decode_error("the volume's config"))?;

@@ -150,6 +150,8 @@ pub fn list_devices(volume: &Volume) -> Result<DeviceListing> {
     let read = |key: &ObjectKey| -> Result<Option<Device>> {
         let Some(record) = read_device_record(objects, &volume.keys, key)? else { return Ok(None) };
         let slot = slot_of_record(key)?;
+        // The removal counts before the object of the slot: anyone who can write to the store can put the old object
+        // back, but only a holder of the volume's key can write the note of a removal.
         let state = if keyring::is_slot_removed(objects, &volume.keys, &slot)? {
             DeviceState::Revoked
         } else if slots.contains(&slot) {
@@ -171,6 +173,7 @@ pub fn list_devices(volume: &Volume) -> Result<DeviceListing> {
             Err(error) => return Err(error),
         }
     }
+    // The slot decides between equal names and times, so that each listing has the same order.
     listing.devices.sort_by(|a, b| {
         a.name.cmp(&b.name).then(a.added.cmp(&b.added)).then_with(|| a.slot.as_str().cmp(b.slot.as_str()))
     });
@@ -205,6 +208,8 @@ pub fn add_device(volume: &Volume, name: &str, secret: SlotSecret<'_>) -> Result
     let key = ObjectKey::new(format!("{PREFIX}{}", slot.id()))?;
     let mut sealed = Vec::new();
     volume.keys.seal_record(RecordDomain::Config, key.as_str().as_bytes(), &record.encode(), &mut sealed);
+    // The record before the slot: killed in between, this leaves a record without a slot, which listings skip. The
+    // other order would leave a slot that opens the volume and belongs to no device.
     objects.put_object(&key, &sealed)?;
     keyring::store_new_slot(volume, &slot, &exchange)?;
     let slot_key = keyring::slot_object_key(slot.id())?;
@@ -214,6 +219,7 @@ pub fn add_device(volume: &Volume, name: &str, secret: SlotSecret<'_>) -> Result
         keyring::remove_slot_object(volume, &slot_key)?;
         return Err(VolumeError::Raced(format!("the device '{name}'")));
     }
+    // From here on, this machine notices if the record or the slot disappears from the store.
     record_seen_devices(volume)?;
     keyring::record_seen_slots(volume)?;
     Ok(slot)
@@ -278,6 +284,7 @@ fn read_device_record(
 
 fn open_device_record(keys: &VolumeKeys, key: &ObjectKey, sealed: &[u8]) -> Result<DeviceRecord> {
     let mut plain = Vec::new();
+    // Sealed together with its name: a record that was copied to the name of another device does not open.
     keys.open_record(RecordDomain::Config, key.as_str().as_bytes(), sealed, &mut plain)
         .map_err(|error| VolumeError::Damaged { object: key.to_string(), reason: error.to_string() })?;
     DeviceRecord::decode(&plain).map_err(VolumeError::wrap_decode_error(key.to_string()))
@@ -318,6 +325,7 @@ pub(crate) fn copy_device_records(from: &Volume, to: &Volume) -> Result<()> {
     let there = list_device_records(&*to.objects)?;
     for key in records.iter().filter(|key| !there.contains(key)) {
         let sealed = from.objects.get_object(key, OBJECT_MAX)?;
+        // What does not decode is not passed on: to copy it is to seal it anew, which would vouch for it.
         open_device_record(&from.keys, key, &sealed)?;
         keyring::copy_sealed_record(from, to, key, &sealed)?;
     }

@@ -208,6 +208,7 @@ impl KeyEpochs {
         let key = end_object_key(epoch)?;
         let sealed = match self.objects.get_object(&key, END_OBJECT_MAX) {
             Ok(sealed) => sealed,
+            // Whoever can write to the store could remove it, so that refs sealed with the old key count again.
             Err(StoreError::NotFound { .. }) if self.has_seen(&key)? => return Err(missing_end_error(epoch)),
             Err(StoreError::NotFound { .. }) => return Ok(None),
             Err(error) => return Err(error.into()),
@@ -226,6 +227,7 @@ impl KeyEpochs {
             .keys
             .open_record_in_epoch(RecordDomain::Config, key.as_str().as_bytes(), sealed, &mut plain)
             .map_err(|error| VolumeError::Damaged { object: key.to_string(), reason: error.to_string() })?;
+        // A revoked device has the key before, with which it could finish the rotation and list records of its own.
         if found != epoch {
             return Err(old_key_error(&key, found));
         }
@@ -300,6 +302,8 @@ impl KeyEpochs {
         for epoch in (1..=newest.number()).filter_map(KeyEpoch::from_number) {
             expected.push(epoch_object_key(epoch)?);
             let end = end_object_key(epoch)?;
+            // A rotation begins only when the one before it is finished, so that every epoch but the newest has an
+            // end.
             if epoch < newest || self.has_seen(&end)? {
                 expected.push(end);
             }

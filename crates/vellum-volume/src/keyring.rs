@@ -43,6 +43,7 @@ pub fn list_key_slots(objects: &dyn ObjectStore) -> Result<Vec<(ObjectKey, KeySl
 
 fn list_slot_objects(objects: &dyn ObjectStore) -> Result<Vec<ObjectKey>> {
     let mut keys = objects.list_keys(SLOT_PREFIX)?;
+    // Anyone who can write to the store can add objects, and each would cost a run of Argon2.
     keys.truncate(SLOTS_MAX);
     Ok(keys)
 }
@@ -101,12 +102,15 @@ pub(crate) fn create_slot(volume: &Volume, secret: SlotSecret<'_>, label: &str) 
 /// withdrawn.
 pub(crate) fn store_new_slot(volume: &Volume, slot: &KeySlot, exchange: &ExchangeSecret) -> Result<()> {
     let epoch = volume.keys.newest_epoch();
+    // The public key first: a slot without one stops the next rotation.
     put_slot_key(volume, slot.id(), &exchange.public_key())?;
     put_key_slot(&*volume.objects, slot, &volume.keys)?;
     let refreshed = volume.epochs.refresh_keys();
     if refreshed.is_ok() && volume.keys.newest_epoch() == epoch {
         return Ok(());
     }
+    // The rotation that ran meanwhile may have listed the slots before this one was there: it would open the volume
+    // without the key that is used now.
     remove_slot_object(volume, &slot_object_key(slot.id())?)?;
     refreshed.and(Err(VolumeError::Raced("the volume's key".into())))
 }
@@ -118,6 +122,7 @@ pub(crate) fn hold_slot(volume: &Volume, slot: KeySlotId, exchange: &ExchangeSec
     if volume.keys.newest_epoch() != KeyEpoch::FIRST {
         return Ok(());
     }
+    // To open a volume must also work where this machine may only read. The next one that may write adds the key.
     match put_slot_key(volume, slot, &exchange.public_key()) {
         Err(error)
             if matches!(error.kind(), ErrorKind::Denied | ErrorKind::Unsupported | ErrorKind::Conflict) =>
@@ -140,6 +145,7 @@ pub fn open_with_secret(volume: &Volume, typed: &[u8]) -> Result<KeySlotId> {
     }
     let id = parse_slot_id(&slot)
         .ok_or_else(|| damaged_slot_error(&slot, "its name is not that of a key slot".into()))?;
+    // Before the keys are refreshed: new ones are unwrapped with the secret that is kept here.
     volume.state.write_held_slot(id, &exchange)?;
     volume.epochs.refresh_keys()?;
     hold_slot(volume, id, &exchange)?;
@@ -193,6 +199,7 @@ pub(crate) fn remove_slot_object(volume: &Volume, key: &ObjectKey) -> Result<()>
     let note = removal_note_key(key)?;
     let mut sealed = Vec::new();
     volume.keys.seal_record(RecordDomain::Config, note.as_str().as_bytes(), &[], &mut sealed);
+    // The note before the deletion: killed in between, the slot counts as removed, and its object does no harm.
     put_unless_there(&*volume.objects, &note, &sealed)?;
     // Whoever puts the slot back and removes the note must not be given a new key from here.
     volume.refs.record_seen_object(&note)?;
@@ -214,6 +221,8 @@ pub(crate) fn is_slot_removed(
 ) -> Result<bool> {
     match open_removal_note(objects, keys, &removal_note_key(slot)?) {
         Ok(()) => Ok(true),
+        // A note that does not open was not written by a holder of the key. If it counted, anyone who can write to
+        // the store could lock all others out.
         Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) => Ok(false),
         Err(error) => Err(error),
     }
@@ -306,6 +315,7 @@ pub(crate) fn copy_key_slots(from: &Volume, to: &Volume) -> Result<()> {
             Err(error) => return Err(error.into()),
         };
         copy_sealed_record(from, to, &note, &sealed)?;
+        // After the note, here too: without one, a verification of that store would report the slot as lost.
         to.objects.delete_object(&key)?;
     }
     Ok(())
@@ -388,6 +398,7 @@ pub fn unlock_master_key(objects: &dyn ObjectStore, typed: &[u8], volume: Volume
         };
         match opened {
             Ok(UnlockedSlot { master, exchange }) => return Ok(UnlockedKey { master, slot: key, exchange }),
+            // Another slot may be the one: nothing in a slot says whose secret opens it.
             Err(UnlockError::Wrong(_)) => {}
             Err(error) => damage = Some(damaged_slot_error(&key, error.to_string())),
         }

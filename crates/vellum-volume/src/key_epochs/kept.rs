@@ -72,6 +72,7 @@ impl StateDir {
         let text = std::str::from_utf8(&bytes).map_err(|_| malformed())?;
         let mut lines = text.lines();
         let owner = lines.next().and_then(|line| line.strip_prefix(EPOCHS_PREFIX)).ok_or_else(malformed)?;
+        // A state directory that was used with another volume has the keys of that one, which open nothing here.
         if owner != volume.to_string() {
             return Ok(Vec::new());
         }
@@ -115,6 +116,7 @@ impl StateDir {
 
     /// Keeps the secret of a slot, readable by the owner only: it gives the keys of the epochs to come.
     pub fn write_held_slot(&self, slot: KeySlotId, exchange: &ExchangeSecret) -> Result<()> {
+        // Reserved whole, too: a string that grows leaves its first copy, with the key, in freed memory.
         let mut text = Zeroizing::new(String::with_capacity(160));
         text.push_str(&format!("{SLOT_PREFIX}{slot} "));
         push_key(&mut text, exchange.as_bytes());
@@ -129,6 +131,7 @@ impl StateDir {
 /// Appends a key in hexadecimal and a newline.
 fn push_key(text: &mut String, key: &[u8; 32]) {
     for byte in key {
+        // Digit by digit into the reserved string: what `format!` makes would not be wiped.
         text.push(char::from_digit(u32::from(byte >> 4), 16).unwrap_or('0'));
         text.push(char::from_digit(u32::from(byte & 15), 16).unwrap_or('0'));
     }

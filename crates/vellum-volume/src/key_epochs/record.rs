@@ -53,6 +53,7 @@ pub(crate) fn parse_epoch_key(key: &ObjectKey) -> Option<(KeyEpoch, bool)> {
     };
     let epoch = KeyEpoch::from_number(u32::from_str_radix(number, 16).ok()?)?;
     let expected = if is_end { end_object_key(epoch) } else { epoch_object_key(epoch) };
+    // Only the name that an epoch is given counts: otherwise `1` and `00000001` would be two objects of one epoch.
     expected.is_ok_and(|expected| expected == *key).then_some((epoch, is_end))
 }
 
@@ -205,9 +206,11 @@ impl RotationEnd {
             return Err(DecodeError::Version(u32::from(version)));
         }
         let count = reader.read_count(RECORDS_MAX)?;
+        // The count is whatever the writer said: memory is reserved only for what the bytes can hold.
         let mut records: Vec<KnownRecordHash> = Vec::with_capacity(count.min(reader.remaining() / 64));
         for _ in 0..count {
             let id = SnapshotId(reader.read_array()?);
+            // One order, so that equal lists have equal bytes, and a search by halves finds each record.
             if records.last().is_some_and(|last| last.id >= id) {
                 return Err(DecodeError::Invalid("order of snapshots"));
             }

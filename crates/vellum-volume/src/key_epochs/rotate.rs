@@ -148,6 +148,8 @@ fn begin_epoch(volume: &Volume) -> Result<()> {
     let master = MasterKey::generate();
     let record = build_epoch_record(source, next, previous, &slots, &master)?;
     let pending = EpochMaster { epoch: next, master };
+    // Kept before the epoch begins: if this process is killed right after the put, the new key is in the wrapped
+    // copies only, and this machine may have no slot that opens one.
     source.home.store.write_pending_master(source.volume, pending)?;
     let key = epoch_object_key(next)?;
     let bytes = record.encode();
@@ -158,6 +160,7 @@ fn begin_epoch(volume: &Volume) -> Result<()> {
             volume.epochs.refresh_keys()
         }
         Err(StoreError::Exists { .. }) => {
+            // Another machine began the epoch first. Its key counts, and the one made here was never used.
             source.home.store.remove_pending_master()?;
             volume.epochs.refresh_keys()?;
             Err(VolumeError::Raced("the volume's key".into()))
@@ -188,6 +191,8 @@ fn build_epoch_record(
     let mut record = EpochRecord { volume: source.volume, epoch, time, recipients, seal: Vec::new() };
     let secret = EpochSecret { previous, publics };
     let mut seal = Vec::new();
+    // The key before is sealed with the new one: whoever is given the newest key can read everything older, and
+    // whoever made it must have had the one before.
     EpochKeys::derive(master, source.volume, epoch).seal_record(
         RecordDomain::Config,
         &build_epoch_data(&epoch_object_key(epoch)?, &record),
@@ -202,6 +207,8 @@ fn build_epoch_record(
 fn finish_rotation(volume: &Volume, meter: &ProgressMeter) -> Result<ResealedRefs> {
     let epoch = volume.keys.newest_epoch();
     let resealed = volume.refs.reseal_refs(meter)?;
+    // Listed after the new epoch has begun: whoever stores a record from then on finds the new key before anything
+    // names the record, and seals it anew.
     let end = RotationEnd { records: hash_records(volume, meter)? };
     let key = end_object_key(epoch)?;
     let mut sealed = Vec::new();
@@ -211,6 +218,8 @@ fn finish_rotation(volume: &Volume, meter: &ProgressMeter) -> Result<ResealedRef
         Ok(()) | Err(StoreError::Exists { .. }) => {}
         Err(error) => return Err(error.into()),
     }
+    // Read back, also if another machine put it: from here on, this one refuses refs that are sealed with earlier
+    // keys.
     volume.epochs.find_end(epoch)?;
     spread_keys(volume);
     Ok(resealed)
@@ -247,6 +256,7 @@ fn hash_records(volume: &Volume, meter: &ProgressMeter) -> Result<Vec<KnownRecor
 /// secret of a slot are given it by that, unless it was removed.
 fn spread_keys(volume: &Volume) {
     let Some(source) = volume.epochs.source.as_ref() else { return };
+    // The rotation is done. A worktree that is not reached here asks for a secret when it is opened.
     let Ok((worktrees, _)) = volume.list_readable_worktrees() else { return };
     for (name, head) in worktrees {
         let Ok(Some(state)) = volume.find_worktree_state(&name, &head) else { continue };

@@ -23,6 +23,8 @@ pub(crate) fn slot_key_object(slot: KeySlotId) -> Result<ObjectKey> {
 /// Stores the public key of a slot, and wraps the newest master key for it, unless that was done.
 pub(crate) fn put_slot_key(volume: &Volume, slot: KeySlotId, public: &ExchangePublic) -> Result<()> {
     let key = slot_key_object(slot)?;
+    // The slot itself holds the first key only. Without this grant it would not open what was sealed since a
+    // rotation.
     let newest = volume.epochs.read_newest_master()?;
     let wrap = |newest: &super::kept::EpochMaster| {
         let data = build_wrapping_data(volume.config.volume, newest.epoch, slot);
@@ -81,6 +83,7 @@ fn read_slot_public(volume: &Volume, slot: KeySlotId) -> Result<Option<ExchangeP
         .open_record_in_epoch(RecordDomain::Config, &data, &record.seal, &mut plain)
         .map_err(|error| VolumeError::Damaged { object: key.to_string(), reason: error.to_string() })?;
     let public = decode_slot_public(&plain).map_err(VolumeError::wrap_decode_error(key.to_string()))?;
+    // A revoked device has the earlier keys, and can put a public key of its own here.
     Ok((epoch == volume.keys.newest_epoch()).then_some(public))
 }
 

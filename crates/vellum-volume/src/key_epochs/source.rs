@@ -56,6 +56,7 @@ impl EpochSource {
         self.add_kept_keys(keys)?;
         let mut records = Vec::new();
         let mut next = keys.newest_epoch().next();
+        // Asked for by name: epochs have no gaps, so that usually one request finds that there is no newer one.
         while let Some(epoch) = next
             && let Some(record) = self.read_epoch_record(epoch)?
         {
@@ -118,6 +119,8 @@ impl EpochSource {
             KeyEpoch::FIRST => keys.is_first_master(&master),
             later => keys.has_epoch_keys(&EpochKeys::derive(&master, self.volume, later)),
         };
+        // The chain of sealed keys must end at the key that is known here: nobody can forge a later epoch without
+        // that key.
         if !follows {
             let first = records.first().map_or(known, |record| record.epoch);
             return Err(damaged_epoch_error(
@@ -127,6 +130,7 @@ impl EpochSource {
             ));
         }
         masters.reverse();
+        // Kept before anything is sealed with them.
         self.keep_masters(known, &masters)?;
         for EpochMaster { epoch, master } in masters {
             keys.add_epoch(EpochKeys::derive(&master, self.volume, epoch));
@@ -145,6 +149,7 @@ impl EpochSource {
         all.extend(masters.iter().map(copy));
         let written = self.home.store.write_epoch_masters(self.volume, &all);
         if self.home.store.read_pending_master(self.volume)?.is_some() {
+            // The pending file may be the only copy of the key: it goes when the list that has it is on disk.
             written?;
             self.home.store.remove_pending_master()?;
         }
@@ -154,6 +159,7 @@ impl EpochSource {
 
     /// The master key of an epoch: the one that this machine made itself, or that its slot gives.
     fn unwrap_master(&self, record: &EpochRecord) -> Result<Option<MasterKey>> {
+        // Another machine may have begun the same epoch first: the pending key counts only if it opens this object.
         if let Some(pending) = self.home.store.read_pending_master(self.volume)?
             && pending.epoch == record.epoch
             && open_epoch_secret(record, &EpochKeys::derive(&pending.master, self.volume, pending.epoch))
