@@ -219,6 +219,7 @@ impl StateComparison<'_> {
         let mut waiting: Vec<Ino> = moved.map(|(ino, _)| *ino).collect();
         let mut met = BTreeSet::new();
         while let Some(dir) = waiting.pop() {
+            // A directory may wait twice: both trees can have it.
             if !met.insert(dir) {
                 continue;
             }
@@ -389,6 +390,7 @@ impl<'a> ChangePairing<'a> {
         for (link, dentry) in self.removed.iter().filter(|(_, dentry)| came.contains(&dentry.ino)) {
             gone.entry((dentry.ino, dentry.kind)).or_default().push(link.clone());
         }
+        // Collected first, because pairing takes entries out of the list.
         let arrived: Vec<_> = self.added.iter().map(|(link, dentry)| (link.clone(), dentry)).collect();
         for (new_link, new) in arrived {
             let Some(links) = gone.get_mut(&(new.ino, new.kind)) else { continue };
@@ -460,6 +462,7 @@ impl<'a> ChangePairing<'a> {
         let is_file = |dentry: &Dentry| dentry.kind == FileKind::File;
         let added: Vec<_> =
             self.added.iter().filter(|(_, d)| is_file(d)).map(|(l, d)| (l.clone(), d)).collect();
+        // Without candidates on both sides, no inode is read: each signature costs look-ups in the tree.
         if added.is_empty() || !self.removed.iter().any(|(_, dentry)| is_file(&dentry)) {
             return Ok(());
         }
@@ -506,6 +509,7 @@ impl<'a> ChangePairing<'a> {
     }
 
     fn compare_by_number(&self, old: Ino, new: Ino) -> Result<ChangeAspects> {
+        // The comparison of the maps found no difference under this number, so that nothing has to be read.
         if old == new && !self.inodes.contains_key(&new) {
             return Ok(ChangeAspects::default());
         }

@@ -57,6 +57,7 @@ impl<'a, I: Iterator<Item = Result<HistoryStep>> + Send> PathHistory<'a, I> {
         if window.is_empty() {
             return false;
         }
+        // Growing: whoever asks for a page does not wait for more, and whoever asks for all keeps all threads busy.
         let next_len = (window.len() * 3 / 2).min(WINDOW_MAX);
         // Only one thread can walk the history: the others compare meanwhile, instead of waiting for it.
         let (changed, next) = rayon::join(
@@ -183,6 +184,7 @@ impl<'a> DirectoryComparison<'a> {
             if compare_inodes(&old, &new).has_change() || old.entries.len() != new.entries.len() {
                 return Ok(true);
             }
+            // Both lists are in the order of names: the first names that differ show that one side lacks an entry.
             for ((old_name, old), (new_name, new)) in old.entries.iter().zip(&new.entries) {
                 if old_name != new_name || old.kind != new.kind {
                     return Ok(true);

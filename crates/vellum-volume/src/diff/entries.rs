@@ -27,6 +27,7 @@ impl UnpairedEntries {
     /// Sorts the entries, and drops those that were added twice.
     pub fn sort_entries(&mut self) {
         self.entries.sort_by(|a, b| a.0.cmp(&b.0));
+        // The entries of a directory that is split are added as a whole, also those that the comparison added before.
         self.entries.dedup_by(|a, b| a.0 == b.0);
     }
 
@@ -48,6 +49,7 @@ impl UnpairedEntries {
     /// Takes the entry of a name; None if there is none, or it was taken.
     pub fn take_entry(&mut self, link: &DirectoryLink) -> Option<Dentry> {
         let index = self.entries.binary_search_by(|(other, _)| other.cmp(link)).ok()?;
+        // The name stays in the list: its removal would move all entries behind it, for each of a million pairs.
         self.entries.get_mut(index)?.1.take()
     }
 
@@ -55,6 +57,8 @@ impl UnpairedEntries {
     pub fn pop_entry(&mut self) -> Option<(DirectoryLink, Dentry)> {
         loop {
             let (link, dentry) = self.entries.pop()?;
+            // Each entry that is taken becomes a change, which needs memory of its own. A vector keeps its capacity,
+            // so that without this both lists would be held whole at the end.
             if self.entries.len().is_multiple_of(SHRINK_INTERVAL) {
                 self.entries.shrink_to_fit();
             }

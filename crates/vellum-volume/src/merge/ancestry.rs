@@ -72,11 +72,14 @@ impl ReachedSnapshots {
                 let union = held.reach.union(reach);
                 is_changed = held.reach != union;
                 held.reach = union;
+                // The lowest id of the twins, whichever was met first: all machines must find the same base.
                 if entry.id < held.entry.id {
                     held.entry = entry;
                 }
             }
         }
+        // Queued again, also if its parents were looked at: they have to be told of the new reach. A reach only
+        // grows, so that this ends.
         if is_changed {
             self.queue.push(WaitingSnapshot { counter, identity });
         }
@@ -173,6 +176,8 @@ impl<'a> AncestrySearch<'a> {
         {
             let Some(found) = reached.found.get(&identity) else { continue };
             let mut reach = found.reach;
+            // A common ancestor is a candidate as long as no other one descends from it. The mark travels to its own
+            // ancestors, and takes away candidates that were found earlier.
             if reach.from_first && reach.from_second {
                 if !reach.is_below_common {
                     common.insert(identity);

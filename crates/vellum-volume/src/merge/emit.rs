@@ -118,6 +118,7 @@ impl<'w, 'a> ResultWriter<'w, 'a> {
         let table = &self.work.table;
         for id in table.ids() {
             for (dir, name) in &table.get(id).outcome.removed {
+                // The tree is written as changes of the base: only names that the base has can be removed.
                 if let Some(dir) = table.get(*dir).base {
                     self.changes.insert(MapKey::for_dentry(dir, name).into_bytes(), None);
                 }
@@ -190,6 +191,7 @@ impl<'w, 'a> ResultWriter<'w, 'a> {
             (None, FileKind::Dir) => 2,
             (None, _) => 0,
         };
+        // A tree may contradict itself. A file that stays has a name, whatever the counts of its sides say.
         record.attr.nlink = u32::try_from(before.saturating_add(delta).max(1)).unwrap_or(u32::MAX);
         if !file.is_root() {
             let (dir, name) = self.work.find_main_link(id, &mut self.paths)?;
@@ -238,6 +240,7 @@ impl<'w, 'a> ResultWriter<'w, 'a> {
                 FileResult::Kept(record) => Some(record.attr.clone()),
                 FileResult::Deleted => None,
                 FileResult::Unchanged => continue,
+                // It is counted with the file that it was joined with.
                 FileResult::Joined(_) => continue,
             };
             let old = ino.map(|ino| self.work.side_tree(side).inode_attr(ino)).transpose()?.flatten();

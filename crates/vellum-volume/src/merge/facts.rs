@@ -189,6 +189,7 @@ impl MergeWork<'_> {
     fn lies_in_renamed_dir(&mut self, id: FileId, deleter: SideName) -> Result<bool> {
         let mut at = id;
         let mut passed = 0;
+        // Bounded, because a damaged tree may say that a directory lies in itself.
         while let Some(ino) = self.table.get(at).base
             && passed < crate::tree::DEPTH_MAX
         {
@@ -343,6 +344,7 @@ impl MergeWork<'_> {
         let FileVersions { base: Some(base), first, second } = versions else { return Ok(None) };
         let is_small =
             |record: &InodeRecord| record.attr.kind == FileKind::File && record.attr.size <= TEXT_MAX;
+        // All three are held in memory.
         if ![base, first, second].into_iter().all(is_small) {
             return Ok(None);
         }
@@ -420,6 +422,7 @@ fn merge_xattrs(versions: &FileVersions, preferred: SideName) -> (NamedValues, O
     let mut conflict = None;
     for name in names {
         let (value, problem) =
+            // Absence is a value, too: what one side removed and the other left alone is removed.
             merge_fact(Some(base.get(&name)), first.get(&name), second.get(&name), preferred);
         conflict = conflict.or(problem);
         merged.extend(value.map(|value| (name, value.clone())));

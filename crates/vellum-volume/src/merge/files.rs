@@ -259,7 +259,8 @@ impl FileTable {
             let same_origin = first_seen.get(&(attr.kind, attr.generation)).into_iter().flatten().copied();
             let is_same = |old: &InodeAttr| old.name == attr.name || old.btime == attr.btime;
             // Several files can be first seen under names of one generation, which has 16 bits: name or time of creation must
-            // agree, too.
+            // agree, too. Of those left, the number itself if it is among them, else the lowest one: all machines must
+            // choose the same.
             let paired = same_origin
                 .filter(|old| gone.get(old).is_some_and(is_same))
                 .min_by_key(|old| (*old != ino, *old));

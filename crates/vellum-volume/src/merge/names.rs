@@ -75,9 +75,11 @@ impl MergeWork<'_> {
                     reported.insert(link.0);
                     waiting.push(link.0);
                 } else {
+                    // Both sides deleted the directory, so that neither has a place for it.
                     self.move_to_root(id, &link);
                 }
             }
+            // One conflict for each file: it may have been reported when it was decided on.
             if was_needed && reported.insert(id) {
                 self.report_conflict(ConflictKind::EditDelete, id, ConflictOther::None);
             }
@@ -109,6 +111,8 @@ impl MergeWork<'_> {
 
     fn change_link(&mut self, id: FileId, old: &FileLink, new: FileLink) {
         let file = self.table.get_mut(id);
+        // A name that the base has must be removed from the tree. One that was only to be added is not added, and
+        // that is it.
         if !file.outcome.added.remove(old) {
             file.retained.remove(old);
             file.outcome.removed.insert(old.clone());
@@ -140,6 +144,8 @@ impl MergeWork<'_> {
         let mut pending: BTreeSet<FileId> = moves.iter().map(|(_, id, _)| *id).collect();
         let mut is_undone = false;
         for (path, id, _) in moves {
+            // Moves are made one after the other, and those still pending count as not made. So the move that closes
+            // a circle is found, and it is the same one on all machines.
             pending.remove(&id);
             let Some((dir, _)) = self.table.get(id).outcome.added.first().cloned() else { continue };
             if !self.lies_below(dir, id, &pending)? {
@@ -191,6 +197,8 @@ impl MergeWork<'_> {
                 }
             }
         }
+        // A new file may also claim a name that neither side touched: whoever has it in the base and keeps it is a
+        // claimant.
         for (link, claimants) in &mut claims {
             if let Some(holder) = self.find_base_holder(link)?
                 && !claimants.contains(&holder)
@@ -217,6 +225,7 @@ impl MergeWork<'_> {
         loop {
             let mut is_joined = false;
             for claimants in self.collect_claims()?.into_values() {
+                // With a third claimant, a file of the base has the name: both new ones get names beside it.
                 let [a, b] = claimants.as_slice() else { continue };
                 let is_from = |id: FileId, side: SideName| self.is_kept(id) && self.is_new_from(id, side);
                 let pair = match (is_from(*a, SideName::First), is_from(*b, SideName::First)) {
@@ -249,6 +258,8 @@ impl MergeWork<'_> {
         }
         let a = self.read_version(first, SideName::First)?;
         let b = self.read_version(second, SideName::Second)?;
+        // A joined file has the names of both. With other link counts, a name that one side gave to its file would
+        // come to mean the other's.
         Ok(!compare_inodes(&a, &b).content && a.attr.nlink == b.attr.nlink)
     }
 
@@ -319,11 +330,14 @@ impl MergeWork<'_> {
         claims: &mut NameClaims,
     ) -> Result<()> {
         let side = self.origin_of(loser, link);
+        // Claimed at once, so that the next loser is not given the same name.
         let new = self.find_free_name(link, side, claims)?;
         claims.insert(new.clone(), vec![loser]);
         self.change_link(loser, link, new);
         let is_dir = |id: FileId| self.table.get(id).kind == FileKind::Dir;
         let kind = if is_dir(winner) == is_dir(loser) { ConflictKind::SameName } else { ConflictKind::Kind };
+        // The policy is that of the loser, which is what can be decided on. The conflict is shown at the name, which
+        // the winner has.
         let key = self.table.get(loser).key();
         if self.policies.policy_for(key) == super::ConflictPolicy::Report {
             let other = ConflictOther::File(loser);
@@ -369,6 +383,7 @@ impl MergeWork<'_> {
         let file = self.table.get(id).clone();
         let mut links: BTreeSet<FileLink> = file.outcome.added.union(&file.retained).cloned().collect();
         if let Some(base) = file.base {
+            // The attributes of each tree tell one name of the file, so that no directory has to be searched.
             let mut known = vec![self.table.base.inode_attr(base)?.map(|attr| (None, attr))];
             for side in SideName::BOTH {
                 let attr =
@@ -436,6 +451,7 @@ impl MergeWork<'_> {
             if self.table.get(at).is_root() {
                 break Vec::new();
             }
+            // Circles of the merge were undone, but a damaged base may have one of its own.
             if below.len() > DEPTH_MAX {
                 return Err(VolumeError::BadTree("a directory lies in itself".into()));
             }

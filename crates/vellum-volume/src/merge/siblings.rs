@@ -40,6 +40,7 @@ impl Volume {
             }
         }
         let mut heads = BTreeSet::new();
+        // Two names of one snapshot would be merged twice, the second time for nothing.
         found.retain(|sibling| heads.insert(sibling.head));
         Ok(found)
     }

@@ -82,6 +82,8 @@ impl Volume {
         let base = match base {
             Some(base) => {
                 for side in [ours, theirs] {
+                    // From a base that a side does not descend from, all that the side never had would look deleted
+                    // by it.
                     if !self.has_in_history(side.id, base.id)? {
                         return Err(VolumeError::NotCommon { base: base.id, snapshot: side.id });
                     }

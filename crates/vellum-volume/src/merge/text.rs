@@ -48,6 +48,7 @@ pub fn has_conflict_markers(bytes: &[u8]) -> bool {
     let mut has_end = false;
     for line in bytes.split(|byte| *byte == b'\n') {
         has_start |= line.starts_with(b"<<<<<<< ");
+        // In this order, and without the line `=======`, which underlines titles in many texts.
         has_end |= has_start && line.starts_with(b">>>>>>> ");
     }
     has_end
@@ -79,6 +80,7 @@ impl<'a> VersionCursor<'a> {
 
     /// Takes the next region into a group that ends at `end`, if it overlaps or touches that.
     fn take_touching(&mut self, end: &mut usize) -> bool {
+        // Adjacent changes are one region, too: no common line between them shows that they are independent.
         let Some(region) = self.next.take_if(|region| region.base.start <= *end) else { return false };
         *end = (*end).max(region.base.end);
         self.shift += signed_len(&region.version) - signed_len(&region.base);
@@ -152,12 +154,15 @@ pub fn merge_texts(base: &[u8], first: TextVersion<'_>, second: TextVersion<'_>)
         let starts = [&a.next, &b.next].into_iter().flatten().map(|region| region.base.start);
         let Some(start) = starts.min() else { break };
         push_lines(&mut merged.bytes, lines.get(at..start).unwrap_or_default());
+        // With the shifts before the region, its first line is found in each version, and with those after it, its
+        // last.
         let a_before = a.shift;
         let b_before = b.shift;
         let mut end = start;
         let mut is_from_a = false;
         let mut is_from_b = false;
         loop {
+            // A region that is taken may reach further, so that it touches another one of the other version.
             let has_a = a.take_touching(&mut end);
             let has_b = b.take_touching(&mut end);
             is_from_a |= has_a;
