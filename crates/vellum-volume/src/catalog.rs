@@ -111,6 +111,7 @@ impl SnapshotCatalog {
             }
             Ok(()) => {}
             Err(error) => {
+                // If this fails, no name leads to the record, and it is refused when the rotation is finished.
                 let _ = self.objects.delete_object(&key);
                 return Err(error);
             }
@@ -145,6 +146,7 @@ impl SnapshotCatalog {
         self.fetch_records(unknown)?;
         let may_count = |known: &KnownRecords, id: &SnapshotId| match known.summarize_record(id) {
             Some(summary) => is_wanted(id, &summary),
+            // Whether it counts is decided below, where it is read whole.
             None => true,
         };
         Ok(self.with_known_records(|known| {
@@ -158,6 +160,7 @@ impl SnapshotCatalog {
     /// Returns the record of a snapshot as the store has it now, authenticated. Fails as [`Self::get_record`] does.
     pub fn fetch_record(&self, id: &SnapshotId) -> Result<SnapshotRecord> {
         match self.fetch_record_from(LIVE, id) {
+            // In this order: whoever forgets a snapshot copies its record before the original is deleted.
             Err(VolumeError::MissingRecord(_)) => self.fetch_record_from(FORGOTTEN, id),
             other => other,
         }
@@ -180,6 +183,8 @@ impl SnapshotCatalog {
 
     fn fetch_record_from(&self, folder: &str, id: &SnapshotId) -> Result<SnapshotRecord> {
         let key = record_key(folder, id)?;
+        // Before the object is read: a machine that has not heard of a rotation would accept a record that a revoked
+        // device sealed with the old key.
         self.epochs.refresh_keys_if_due()?;
         let sealed = match self.objects.get_object(&key, OBJECT_MAX) {
             Ok(sealed) => sealed,
@@ -192,6 +197,8 @@ impl SnapshotCatalog {
             .keys
             .open_record_in_epoch(RecordDomain::Snapshot, id.as_bytes(), &sealed, &mut plain)
             .map_err(|error| self.epochs.explain_unseal_error(&key, error))?;
+        // The seal proves only that the writer had some key of this volume. A key that was changed since proves
+        // nothing, unless the end of that rotation lists this very record.
         self.epochs.require_known_record(&key, id, epoch, &plain)?;
         self.verify_record(id, &plain).map_err(|error| match error {
             VolumeError::Decode { .. } => error,
@@ -202,6 +209,8 @@ impl SnapshotCatalog {
     fn verify_record(&self, id: &SnapshotId, plain: &[u8]) -> Result<SnapshotRecord> {
         let record = SnapshotRecord::decode(plain)
             .map_err(VolumeError::wrap_decode_error(format!("snapshot {id}")))?;
+        // An object is bound to its name by its seal. Entries of the local file have no seal: there, this hash is all
+        // that tells a damaged one.
         if record.compute_id(&self.keys) != *id {
             let reason = "its content does not have the hash that it is named by".into();
             return Err(VolumeError::Damaged { object: format!("snapshots/{id}"), reason });
@@ -342,6 +351,7 @@ impl SnapshotCatalog {
         };
         // The copy first: between the two requests the record is in both folders, never in none.
         match self.objects.put_object(&record_key(FORGOTTEN, id)?, &sealed) {
+            // An earlier attempt, killed before it deleted the original, left the copy.
             Ok(()) | Err(StoreError::Exists { .. }) => {}
             Err(error) => return Err(error.into()),
         }
@@ -360,9 +370,11 @@ impl SnapshotCatalog {
 
     /// Reads the catalog file. A torn or damaged tail is left out: it is a cache.
     fn load_catalog_file(&self, known: &mut KnownRecords) {
+        // Set before the file is read: one that cannot be read is not tried again for each record.
         known.loaded = true;
         known.file = std::fs::read(self.state.join(CATALOG_FILE)).unwrap_or_default();
         let Some(body) = known.file.strip_prefix(MAGIC) else {
+            // A file of another version is replaced as a whole. One that does not exist is begun by the next append.
             known.damaged = !known.file.is_empty();
             return;
         };
@@ -384,6 +396,7 @@ impl SnapshotCatalog {
         if let Some(record) = known.records.get(id) {
             return Some(record.clone());
         }
+        // Removed whatever comes of it: a sound record is kept decoded, and a damaged one is not checked again.
         let place = known.places.remove(id)?;
         match self.verify_record(id, known.file.get(place)?) {
             Ok(record) => Some(known.records.entry(*id).or_insert(Arc::new(record)).clone()),

@@ -51,6 +51,7 @@ pub enum LostContent {
 
 impl LostBlobsFile {
     fn read_from_state(state: &StateDir) -> Self {
+        // The file is a hint: one that cannot be read counts as one that says nothing.
         let read = state.read_file(LOST_FILE).ok().flatten();
         read.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
     }
@@ -227,6 +228,8 @@ impl Volume {
         }
         self.blobs.record_lost_blobs(noted);
         self.blobs.record_damaged_packs(note.damaged_packs());
+        // The packs that were missing when this tree was made whole are missing still: to walk the tree after each
+        // snapshot would find nothing new.
         let is_renewed = note.renewed.is_some_and(|tree| {
             tree.root == root.0.to_string()
                 && missing.iter().all(|pack| tree.packs.contains(&pack.to_string()))
@@ -240,6 +243,7 @@ impl Volume {
             &root,
             |_, _| true,
             |id, node| {
+                // Nobody knows which files there were below a node that is lost.
                 if self.blobs.is_lost(id) {
                     return Err(VolumeError::BadTree(format!("node {id} is lost")));
                 }

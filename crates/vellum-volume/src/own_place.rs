@@ -82,6 +82,7 @@ fn resolve_existing_path(path: &Path) -> PathBuf {
         (Err(_), Some(parent), Some(name)) if parent.as_os_str().is_empty() => {
             resolve_existing_path(Path::new(".")).join(name)
         }
+        // What does not exist yet is about to be made: what counts is where.
         (Err(_), Some(parent), Some(name)) => resolve_existing_path(parent).join(name),
         (Err(_), _, _) => path.to_path_buf(),
     }

@@ -194,6 +194,7 @@ impl SnapshotRecord {
     /// Encodes the plaintext of the stored record (docs/format.md).
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
+        // What the id covers comes first, so that a summary is read without the rest.
         let mut writer = FieldWriter::from_vec(self.encode_identity());
         writer.write_raw(self.root.0.as_bytes());
         self.statistics.encode(&mut writer);

@@ -179,6 +179,8 @@ impl RefStore {
         // Before the request: another thread may raise the counter while this one waits for the answer, and that
         // answer is no rollback.
         let seen = self.last_seen_counter(key);
+        // The keys, too: a machine that has not heard of a rotation would accept a ref that a revoked device sealed
+        // with the old key.
         self.epochs.refresh_keys_if_due()?;
         let found = match self.objects.get_object(key, OBJECT_MAX) {
             Ok(bytes) => self.decode_ref(kind, key, bytes)?,
@@ -195,6 +197,7 @@ impl RefStore {
             let note = self.state.seen_file_path();
             return Err(VolumeError::RolledBack { what: key.to_string(), found: found.counter, seen, note });
         }
+        // Recorded before anybody acts on the value: whatever is lower from now on is a rollback.
         self.record_seen_counter(key, found.counter)?;
         Ok(Some(found))
     }
@@ -423,6 +426,7 @@ impl RefStore {
     fn reseal_ref(&self, kind: RefKind, key: &ObjectKey) -> Result<bool> {
         for _ in 0..RETRIES {
             let Some(found) = self.read_ref(kind, key)? else { return Ok(false) };
+            // It was changed since the epoch began, or another machine finishes the same rotation.
             if found.epoch == self.keys.newest_epoch() {
                 return Ok(false);
             }
@@ -460,6 +464,8 @@ impl RefStore {
     /// Remembers a counter if it is the highest so far.
     fn record_seen_counter(&self, key: &ObjectKey, counter: u64) -> Result<()> {
         let mut seen = self.seen.lock();
+        // The lock is held until the file is written: otherwise two threads could write it in the reverse order, and
+        // the higher counter would be missing from it.
         if counter <= seen.get(key.as_str()).copied().unwrap_or(0) {
             return Ok(());
         }

@@ -120,6 +120,7 @@ impl Volume {
             Ok(content)
         });
         if added.is_err() {
+            // The error that is returned says what went wrong, and a folder of this name is no remote.
             let _ = fs::remove_dir_all(unfinished.path());
         }
         added
@@ -128,10 +129,12 @@ impl Volume {
     fn prepare_remote(&self, state: &StateDir, location: &StoreLocation) -> Result<RemoteContent> {
         let folder = state.root();
         let make = || -> std::io::Result<()> {
+            // What a killed attempt left was seen of a store that may be another one.
             let _ = fs::remove_dir_all(state.path());
             let mut builder = fs::DirBuilder::new();
             builder.mode(0o700).recursive(true).create(folder)?;
             builder.create(state.path())?;
+            // A command that runs as root must leave folders that the owner of the worktree can use.
             for made in [folder, state.path()] {
                 set_owner_from_dir(fs::File::open(self.state.path())?, fs::File::open(made)?)?;
             }
@@ -171,6 +174,7 @@ impl Volume {
         let remote = self.find_remote(Some(name))?;
         // Under a name that no command reads: a removal that is interrupted leaves no half of a remote.
         let removed = self.remote_state(&format!("{name}{UNFINISHED_SUFFIX}"));
+        // A killed attempt may have left one. If it cannot be removed, the rename fails and says so.
         let _ = fs::remove_dir_all(removed.path());
         rename_dir(&self.remote_state(name), &removed)?;
         fs::remove_dir_all(removed.path()).map_err(VolumeError::wrap_local_error(removed.path()))?;
@@ -260,6 +264,7 @@ impl Volume {
         if stored.config.encrypted != self.config.encrypted {
             return Err(foreign("one of the two is encrypted, and the other is not"));
         }
+        // What was compared above is in the clear and can be forged. Only the seal shows that this is the volume.
         stored.authenticate(&self.keys)?;
         Ok(true)
     }
@@ -289,6 +294,7 @@ const UNFINISHED_SUFFIX: &str = ".new";
 fn rename_dir(from: &StateDir, to: &StateDir) -> Result<()> {
     let rename = || {
         fs::rename(from.path(), to.path())?;
+        // A remote that was removed must not be back after a power cut, nor one that was added be gone.
         fs::File::open(to.root())?.sync_all()
     };
     rename().map_err(VolumeError::wrap_local_error(to.path()))

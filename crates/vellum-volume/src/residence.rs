@@ -220,6 +220,7 @@ impl<'v> ContentSelector<'v> {
         let recorder = NodeRecorder { nodes: &self.volume.nodes, seen: &self.nodes };
         let end = MapKey::first_for_tag(Ino(ino.0.saturating_add(1)), MapKeyTag::Attr);
         let span = KeySpan::from_bounds(MapKey::for_attr(ino).as_bytes(), end.as_bytes());
+        // Of the base alone: layers over it are not in the store.
         let view = MapView::new(self.base);
         view.read_range(&recorder, span)?.try_for_each(|entry| entry.map(drop))?;
         Ok(())
@@ -236,6 +237,7 @@ impl<'v> ContentSelector<'v> {
         if has_unpublished {
             self.refuse_file(path, RefusedContent::Unpublished);
         }
+        // What is unpublished is on this machine anyway: the rest of the file can be made readable without the store.
         if self.scope == ContentScope::Readable {
             self.selected.files += 1;
             return add_readable_extents(blobs, extents, &mut self.selected.pieces);
@@ -291,6 +293,7 @@ struct NodeRecorder<'a> {
 
 impl NodeSource for NodeRecorder<'_> {
     fn load_node(&self, id: &BlobId) -> std::result::Result<Arc<MapNode>, MapError> {
+        // Also if the node is in memory: later processes, which do not have this memory, must find it on the disk.
         self.seen.lock().insert(*id);
         self.nodes.load_node(id)
     }
@@ -370,6 +373,7 @@ impl Volume {
             // A pin before the content: what comes is not pushed out again by something else.
             match pin {
                 Some(pin) => self.pin_pieces(cache, pin, &selected.pieces)?,
+                // Without a pin, content that does not fit would push out what was just fetched.
                 None => check_room(
                     cache,
                     cache

@@ -53,6 +53,7 @@ impl Volume {
         if let Some(id) = self.find_remote_ref(text)? {
             return Ok(id);
         }
+        // Names before beginnings of ids: a tag `beef` stays what it is, whatever ids there come to be.
         let worktree = self.read_worktree_head(text)?.map(|head| head.head);
         match (self.find_tag(text)?, worktree) {
             (Some(id), None) => return Ok(id),
@@ -94,6 +95,7 @@ impl Volume {
     /// Returns the newest snapshot that this worktree has made, whether it is current or not.
     pub fn find_latest_snapshot(&self) -> Result<Option<SnapshotId>> {
         let own = |entry: &HistoryEntry| entry.record.worktree == self.worktree.worktree;
+        // A new worktree, which has made none yet, stands on a snapshot of another one.
         let newest =
             crate::history::list_history(&self.catalog)?.into_iter().filter(own).max_by_key(time_order_key);
         Ok(newest.map(|entry| entry.id).or(self.read_head()?))
@@ -162,6 +164,7 @@ impl Volume {
                 .into(),
         })?;
         let head = self.read_head()?;
+        // Along the history of this worktree: what others made at that time is not what it held.
         for entry in AncestorWalk::from_heads(&self.catalog, head)? {
             let entry = entry?;
             if (entry.record.time.secs, i64::from(entry.record.time.nanos))
@@ -229,6 +232,7 @@ fn format_candidates(matches: &[&SnapshotId], ids: &[SnapshotId]) -> Vec<String>
 #[must_use]
 pub fn shorten_id(id: &SnapshotId, ids: &[SnapshotId]) -> String {
     let full = id.to_string();
+    // In a sorted list, the neighbours of an id share its longest beginnings: no other has to be compared.
     let at = ids.partition_point(|other| other < id);
     let before = at.checked_sub(1).and_then(|at| ids.get(at));
     let after = ids.get(at..).unwrap_or_default().iter().find(|other| *other != id);
@@ -259,6 +263,7 @@ fn parse_time(text: &str, now: &Zoned) -> Option<Timestamp> {
         _ => {}
     }
     if let Ok(span) = text.parse::<Span>() {
+        // `2 hours` is meant as `2 hours ago`: no snapshot lies in the future.
         let span = if text.ends_with("ago") { span } else { span.abs().negate() };
         return now.checked_add(span).ok().map(|then| then.timestamp());
     }

@@ -140,6 +140,7 @@ pub struct WriteSession {
 
 impl WriteSession {
     pub(crate) fn begin_session(volume: &Volume) -> Result<Self> {
+        // The claim before the index is read, which is the order that the protocol rests on.
         let claim = SessionClaim::claim_as_writer(volume)?;
         let mut begun = Self {
             blobs: None,
@@ -215,6 +216,7 @@ pub fn current_time() -> UnixTime {
     if nanos >= 0 {
         UnixTime { secs: now.as_second(), nanos: nanos.unsigned_abs() }
     } else {
+        // Before 1970, jiff counts both parts backwards. Stored nanoseconds always count forwards.
         UnixTime { secs: now.as_second() - 1, nanos: 1_000_000_000 - nanos.unsigned_abs() }
     }
 }

@@ -241,6 +241,7 @@ impl StateDir {
 
     /// Writes the master key into a file that only the owner can read.
     pub fn write_master_key(&self, key: &MasterKey) -> Result<()> {
+        // Reserved whole: a string that grows leaves copies of the key in freed memory.
         let mut text = Zeroizing::new(String::with_capacity(KEY_PREFIX.len() + 65));
         text.push_str(KEY_PREFIX);
         for byte in key.as_bytes() {
@@ -275,6 +276,8 @@ impl StateDir {
     /// Writes counters of refs together with those that other commands of this worktree wrote meanwhile, and adds these to
     /// `seen`. Waits for commands that do the same.
     pub fn merge_seen_counters(&self, seen: &mut BTreeMap<String, u64>) -> Result<()> {
+        // A lock of its own: commands that only read refs raise counters, too, and must not wait for one that changes
+        // the worktree.
         let lock = self.open_lock_file(SEEN_LOCK_FILE)?;
         lock_exclusive(&lock, || self.join(SEEN_LOCK_FILE).display().to_string())
             .map_err(VolumeError::wrap_local_error(self.join(SEEN_LOCK_FILE)))?;
@@ -303,6 +306,7 @@ impl StateDir {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 Err(VolumeError::wrap_local_error(&path)(error))
             }
+            // Also if it was gone before: whoever removed it may not have made that durable.
             _ => File::open(&self.path)
                 .and_then(|dir| dir.sync_all())
                 .map_err(VolumeError::wrap_local_error(&path)),
@@ -381,6 +385,7 @@ impl StateDir {
                 })
             });
             let modified = || entry.metadata().and_then(|meta| meta.modified()).ok();
+            // A young one may belong to a process that is about to rename it.
             if is_temporary
                 && modified().and_then(|time| time.elapsed().ok()).is_some_and(|age| age > LEFTOVER_AGE)
             {
@@ -392,6 +397,8 @@ impl StateDir {
     fn open_lock_file(&self, name: &str) -> Result<File> {
         let path = self.join(name);
         let open = || -> std::io::Result<File> {
+            // The file stays for good. If it were removed, a process that waits for its lock would get that of a file
+            // without a name, while another locks the new one.
             let file = File::options().write(true).create(true).truncate(false).mode(0o600).open(&path)?;
             set_owner_from_dir(File::open(&self.path)?, &file)?;
             Ok(file)

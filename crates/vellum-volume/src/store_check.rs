@@ -77,6 +77,7 @@ pub(crate) fn set_up_store(
         return Ok(objects);
     }
     let mode = wanted.settle_in(&*objects, keys)?.mode;
+    // The mode that the store has from now on may be that of somebody who was faster.
     let objects = apply_mode(objects, mode);
     let found = check_store(state, &*objects, None, Some(mode))?;
     if !found.is_fit_for(mode) {
@@ -212,6 +213,7 @@ fn check_store(
             check
         }
     };
+    // For a result that was kept, too: an object that was just opened knows nothing of an earlier probe.
     objects.adapt_to_guarantees(&check.guarantees);
     Ok(check.guarantees)
 }
@@ -230,6 +232,7 @@ fn read_shared_check(objects: &dyn ObjectStore, keys: &VolumeKeys) -> Result<Opt
     let mut text = Vec::new();
     let opened =
         keys.open_record(RecordDomain::Config, STORE_CHECK_OBJECT.as_bytes(), &sealed, &mut text).is_ok();
+    // One that does not open counts as none: a probe costs some requests, and finds out the same.
     Ok(StoreCheck::parse(&text).filter(|check| opened && check.is_usable_for(objects)))
 }
 
@@ -248,6 +251,7 @@ fn share_store_check(state: &StateDir, objects: &dyn ObjectStore, keys: &VolumeK
             Err(StoreError::NotFound { .. }) => None,
             Err(error) => return Err(error.into()),
         };
+        // If another machine was faster, the swap fails, and what that one found serves as well.
         Ok(objects.swap_ref(&key, old.as_deref(), Some(&sealed))?)
     };
     if let Err(error) = share() {

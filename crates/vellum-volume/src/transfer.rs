@@ -106,6 +106,7 @@ impl TransferPlan {
             if !met.insert(id) {
                 continue;
             }
+            // Bases only spare work: without this one, more nodes are compared.
             let Ok(record) = from.catalog.get_record(&id) else { continue };
             let entry = HistoryEntry { id, record };
             if self.there.contains(&id) || self.snapshots.binary_search(&entry).is_ok() {
@@ -147,10 +148,13 @@ pub fn transfer_snapshots<T>(
         session.end_session()?;
         return Ok((TransferReport::default(), finished));
     }
+    // Before the first pack: if this process is killed, the next attempt takes over the packs that no index knows
+    // yet.
     to.state.write_file(UNFINISHED_FILE, b"")?;
     let missing = find_missing_blobs(from, to, &plan, session.blobs()?, meter)?;
     let blobs = missing.len() as u64;
     copy_missing_blobs(from, &missing, session.blobs()?, meter, &|| session.renew_if_due())?;
+    // Blobs before records: whatever the target lists must be whole at any moment.
     let stats = session.flush_blobs()?;
     for entry in &plan.forgotten {
         to.catalog.store_forgotten_record(&entry.record)?;
@@ -179,11 +183,13 @@ fn adopt_unfinished_transfer(to: &Volume) -> Result<()> {
     if to.state.read_file(UNFINISHED_FILE)?.is_none() {
         return Ok(());
     }
+    // As the collector: another one would take packs that no index knows for abandoned, and delete them.
     match SessionClaim::claim_as_collector(to) {
         Ok(claim) => {
             to.blobs.refresh_index()?;
             let packs = to.blobs.adopt_unindexed_packs()?;
             tracing::info!(packs, "packs of an interrupted transfer are taken over");
+            // If the claim was lost, another collector may have deleted what was just taken over.
             claim.check_not_lost()
         }
         Err(VolumeError::InUse { .. }) => Ok(()),
@@ -242,8 +248,10 @@ fn copy_missing_blobs(
     };
     std::thread::scope(|scope| {
         let threads: Vec<_> = (1..count).map(|_| scope.spawn(work)).collect();
+        // This thread works, too: where one request at a time is best, no other is started.
         let mut outcome = work();
         for thread in threads {
+            // A thread that panicked has printed why. What it had to copy is missing.
             let ended = thread.join().unwrap_or(Err(VolumeError::Interrupted));
             outcome = outcome.and(ended);
         }

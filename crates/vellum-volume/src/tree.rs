@@ -79,6 +79,7 @@ struct EmptyMapNode<'a> {
 
 impl NodeSink for EmptyMapNode<'_> {
     fn store_node(&self, bytes: &[u8]) -> std::result::Result<BlobId, MapError> {
+        // A map without entries is one node.
         *self.bytes.lock() = bytes.to_vec();
         Ok(self.keys.compute_blob_id(BlobKind::Node, bytes))
     }
@@ -224,6 +225,7 @@ impl FsTree {
         if attr.kind != FileKind::Dir {
             return refuse("is said to be a directory and is none");
         }
+        // The root is in no directory, whatever its attributes say.
         if dentry.ino == Ino::ROOT || attr.parent != dir || attr.name != name {
             return refuse("is a directory that belongs to another place");
         }
@@ -305,6 +307,7 @@ impl FsTree {
 
     /// Returns the path of the entry `name` of a directory, relative to the root. Fails as [`Self::inode_path`] does.
     pub fn entry_path(&self, dir: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        // Only the root has no name.
         if name.is_empty() {
             return Ok(Vec::new());
         }

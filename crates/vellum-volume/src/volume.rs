@@ -86,6 +86,7 @@ impl Volume {
             device: self.worktree.device.clone(),
             ..WorktreeFile::new(self.config.volume, location.url, name.into(), self.config.encrypted)
         };
+        // With the slot, the new worktree is given the keys of later epochs by itself.
         if let Some(held) = self.state.read_held_slot()? {
             state.write_held_slot(held.slot, &held.exchange)?;
         }
@@ -99,6 +100,7 @@ impl Volume {
         let fork = Self::assemble_volume(state, self.objects.clone(), epochs, self.config, worktree)?;
         fork.add_worktree_ref(name)?;
         self.copy_remotes_to(state)?;
+        // Last: only with this file is it a worktree. Until then, the same command can begin anew.
         state.write_worktree_file(&fork.worktree)?;
         Ok(fork)
     }
@@ -307,6 +309,7 @@ impl Volume {
     /// The live states that had these tokens do not come back: what is kept for them is kept no longer.
     pub fn release_live_states(&self, name: &str, tokens: &[LeaseToken]) -> Result<()> {
         self.refs.update_ref(RefKind::Worktree, name, |old| {
+            // The lease is not looked at: its holder does not need what is kept for others.
             let Some(old) = old else { return Ok(None) };
             let mut head = decode_worktree_head(old)?;
             head.left.retain(|(token, _)| !tokens.contains(token));
@@ -354,6 +357,8 @@ impl Volume {
             head.place = place.into();
         }
         let value = head.encode();
+        // The new ref before the old one is removed: if this is killed in between, both lead to the worktree, and the
+        // same command finishes the move.
         self.refs.update_ref(RefKind::Worktree, new, |there| match there {
             None => Ok(Some(value.clone())),
             Some(same) if same.value == value => Ok(Some(value.clone())),
@@ -372,6 +377,7 @@ impl Volume {
             .read_worktree_head(name)?
             .ok_or_else(|| VolumeError::NoSuchRef { kind: "worktree", name: name.into() })?;
         self.check_lease(name, &head)?;
+        // A removal is how room is made on a full disk, so it may use the reserve.
         self.release_reserves();
         self.refs.update_ref(RefKind::Worktree, name, |_| Ok(None))?;
         Ok(head)
@@ -388,6 +394,7 @@ impl Volume {
         }
         let state = StateDir::find_enclosing(place)?;
         let file = state.read_worktree_file()?;
+        // Another worktree may have been made in that place since.
         let same = file.volume == self.worktree.volume && file.worktree == name && state.root() == place;
         Ok(same.then_some(state))
     }
@@ -440,6 +447,7 @@ impl Volume {
     pub fn store_snapshot(&self, mut record: SnapshotRecord) -> Result<SnapshotId> {
         for parent in &record.parents {
             let parent = self.catalog.get_record(parent)?;
+            // Walks over the history go by time and counter, and have to meet a snapshot before its parents.
             record.time = record.time.max(parent.time);
             record.counter = record.counter.max(parent.counter.saturating_add(1));
         }
@@ -483,6 +491,7 @@ impl Volume {
             Err(error) if is_data_loss(&error) => {
                 self.refs.remove_damaged_ref(RefKind::Tag, name).map(|()| None)
             }
+            // A damaged tag tells no name: the user gives its object, which is not a name that a tag can have.
             Err(VolumeError::BadName { .. })
                 if self.list_readable_tags()?.1.iter().any(|damaged| damaged.key.as_str() == name) =>
             {

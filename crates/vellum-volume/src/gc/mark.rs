@@ -62,6 +62,7 @@ pub fn mark_live_blobs(
     let empty = volume.empty_root();
     let mut waiting: Vec<BlobId> = Vec::new();
     for MapRoot(id) in roots {
+        // The node of the empty tree need not be in the store.
         if id != empty.0 && live.insert_id(&id) {
             waiting.push(id);
         }
@@ -102,6 +103,7 @@ pub(crate) fn read_node_references(volume: &Volume, ids: &[BlobId]) -> Result<Ve
         let node = MapNode::decode(bytes).map_err(|source| MapError::Node { id: *id, source })?;
         collect_node_references(&node, id)
     };
+    // To open a blob is to decrypt and decompress it, which all processors share.
     ids.par_iter().enumerate().map(read).collect()
 }
 

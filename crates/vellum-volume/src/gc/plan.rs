@@ -111,6 +111,8 @@ pub(super) fn build_collection_plan(
     }
     let worth_copying = plan.dead_bytes * 100 > (plan.dead_bytes + plan.live_bytes) * SLACK_PERCENT;
     for pack in packs {
+        // A writer puts a pack before it tells the index of it. So the writer of this one was killed in between, or
+        // is at work: a run looks for its session before it deletes anything.
         let Some(used) = usage.get(&pack.id) else {
             plan.packs.push(PackPlan {
                 pack: pack.id.to_string(),
@@ -122,6 +124,7 @@ pub(super) fn build_collection_plan(
         };
         let action = match (used.live, used.dead) {
             (0, _) => PackAction::Delete,
+            // Only packs that are mostly dead: each gives back more than is copied.
             (live, dead) if live < dead && worth_copying => PackAction::Repack,
             _ => continue,
         };

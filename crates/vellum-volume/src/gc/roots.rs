@@ -40,6 +40,7 @@ pub(super) fn resolve_lost_ids(volume: &Volume, without: &[String]) -> Result<BT
     if without.is_empty() {
         return Ok(BTreeSet::new());
     }
+    // Only lost records can be named: to go on without one that can be read would delete what it needs.
     let lost = RecordWalk::walk_records(volume)?.lost;
     let mut resolved = BTreeSet::new();
     for text in without {
@@ -96,6 +97,8 @@ impl<'a> RecordWalk<'a> {
         let mut heads = Vec::new();
         for (name, head) in volume.list_worktrees()? {
             heads.extend(head.head.map(|id| (id, format!("the worktree '{name}' stands on it"))));
+            // No record names what a mount published since its last snapshot, what its readers still use, and what an
+            // owner that lost its lease stands on: only the ref does.
             walk.roots.extend(head.live.map(|live| live.root));
             walk.roots.extend(head.left.iter().map(|(_, root)| *root).chain(head.reading));
         }
@@ -143,6 +146,7 @@ impl<'a> RecordWalk<'a> {
                 continue;
             }
             let catalog = &self.volume.catalog;
+            // A forgotten snapshot keeps nothing alive: its record is read for its parents only.
             let found = if forgotten.contains(&id) { Ok(None) } else { catalog.try_fetch_record(&id) };
             let record = match found {
                 Ok(Some(record)) => {

@@ -181,6 +181,7 @@ impl WorktreeHead {
         let mut limit =
             || if decode_flag(reader, "quota")? { reader.read_varint().map(Some) } else { Ok(None) };
         let quota = WorktreeQuota { bytes: limit()?, inodes: limit()? };
+        // Refs that were written before there were marks end here.
         let mark = if rest.remaining() == 0 { None } else { Some(WorktreeMark(rest.read_array()?)) };
         rest.expect_end()?;
         Ok(Self { head, created, host, place, live, lease, left, reading, quota, mark })
@@ -189,6 +190,7 @@ impl WorktreeHead {
     /// Keeps a tree for a holder who is about to lose the lease, and may have changes over it.
     pub(crate) fn keep_root_for(&mut self, token: LeaseToken, root: MapRoot) {
         self.left.insert(0, (token, root));
+        // The newest are first: with too many, the machine that has been away longest loses its tree.
         self.left.truncate(LEFT_MAX);
     }
 }

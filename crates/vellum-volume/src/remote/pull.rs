@@ -68,6 +68,7 @@ pub fn pull_snapshots(
     let known = volume.catalog.list_ids()?;
     // Most often there is nothing new: then no session is needed.
     let heads: Vec<_> = heads.into_iter().filter(|id| known.binary_search(id).is_err()).collect();
+    // The refs are noted when the records are here: a name of the remote must lead to a snapshot that can be read.
     let (fetched, ()) =
         transfer_snapshots(&source, volume, &heads, meter, || volume.note_remote_refs(remote, &found))?;
     Ok(PullReport { refs, fetched })

@@ -111,6 +111,7 @@ pub fn push_snapshots(
     if !request.is_dry_run {
         let before = volume.read_remote_refs(&remote.name)?;
         let known = volume.catalog.last_listed_ids()?;
+        // Others may have pushed snapshots that were never fetched: what is noted here must be readable here.
         let found = RemoteRefs::read_from(&target)?.limit_to_known(&before, &known);
         volume.note_remote_refs(remote, &found)?;
     }
@@ -185,6 +186,7 @@ pub fn push_to_volume(
         let sent = TransferPlan::build(volume, target, &heads)?.preview();
         return Ok(PushReport { refs, sent });
     }
+    // Before any snapshot is sent: a device that was revoked here must not open there what comes next.
     keyring::copy_key_slots(volume, target)?;
     let (sent, refs) = transfer_snapshots(volume, target, &heads, meter, || {
         let mut moved = refs;
@@ -233,6 +235,7 @@ fn judge_worktree(
     if there.head == Some(snapshot) {
         return Ok(RefPushOutcome::Unchanged);
     }
+    // That directory would not follow a head that moves. Its next snapshot would undo what was pushed.
     if there.has_directory() {
         let WorktreeHead { host, place, .. } = there.clone();
         return Ok(RefPushOutcome::Attached { host, place });
@@ -259,6 +262,8 @@ fn move_ref(volume: &Volume, target: &Volume, pushed: &PushedRef) -> Result<RefP
         let (judged, value) = match kind {
             RefKind::Worktree => {
                 let there = old.map(decode_worktree_head).transpose()?;
+                // Judged again by the value that is about to be replaced: somebody may have pushed since the first
+                // look.
                 let judged = judge_worktree(volume, target, there.as_ref(), *snapshot)?;
                 // No directory has it: it is where others find what was pushed.
                 let new = there.unwrap_or_else(|| WorktreeHead::new(String::new(), String::new()));
@@ -274,6 +279,7 @@ fn move_ref(volume: &Volume, target: &Volume, pushed: &PushedRef) -> Result<RefP
         };
         let is_change = judged.is_change();
         outcome.replace(judged);
+        // A ref that must not move is written with the value that it has: `None` would remove it.
         Ok(if is_change { Some(value) } else { old.map(|old| old.value.clone()) })
     })?;
     Ok(outcome.into_inner())

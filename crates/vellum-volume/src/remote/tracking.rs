@@ -88,6 +88,7 @@ impl StateDir {
     /// What a remote's refs said last; nothing if that is not known.
     pub(super) fn read_remote_refs(&self) -> Result<RemoteRefs> {
         let text = self.read_file(REFS_FILE)?;
+        // A note of what was seen: one that cannot be read counts as none, and the next pull writes it anew.
         let file: RemoteRefsFile =
             text.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
         Ok(RemoteRefs { worktrees: parse_ids(file.worktrees), tags: parse_ids(file.tags), seen: file.seen })
@@ -118,6 +119,7 @@ impl Volume {
     /// named.
     pub(crate) fn find_remote_ref(&self, text: &str) -> Result<Option<SnapshotId>> {
         let Some((remote, name)) = text.split_once('/') else { return Ok(None) };
+        // No ref has a slash. What names no remote is left to the caller, who reports that nothing has this name.
         if check_ref_name(remote).is_err() || !self.list_remotes()?.iter().any(|known| known.name == remote) {
             return Ok(None);
         }

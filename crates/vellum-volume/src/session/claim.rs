@@ -194,6 +194,7 @@ impl ClaimRenewal {
     }
 
     fn set_renewed(&self, secs: i64) {
+        // Relaxed: the two only say when to ask, and the lock on `stored` orders the requests themselves.
         self.secs.store(secs, Ordering::Relaxed);
         self.after.store(self.begun.elapsed().as_secs(), Ordering::Relaxed);
     }

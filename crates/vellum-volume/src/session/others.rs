@@ -97,6 +97,7 @@ impl OtherSession {
             (Ok(session), _) if session.is_process_dead() => true,
             (_, Some(age)) => age.as_secs() > LEASE.unsigned_abs(),
             (Ok(session), None) => session.is_expired(),
+            // Neither its time nor its process is known: it counts until somebody ends it by name.
             (Err(_), None) => false,
         }
     }

@@ -57,6 +57,7 @@ impl<'a> TreeLevel<'a> {
         for batch in self.nodes.chunks(BATCH) {
             meter.check_stopped()?;
             for references in read_node_references(self.volume, batch)? {
+                // Levels go down by one, so that a damaged tree ends, too.
                 if references.level != self.level {
                     return Err(VolumeError::BadTree("a node is on another level than its siblings".into()));
                 }
@@ -116,6 +117,7 @@ impl MissingBlobs {
             let mut same = others.iter_mut().filter(|other| other.level == level).collect::<Vec<_>>();
             let there: HashSet<BlobId> = same.iter().flat_map(|other| &other.nodes).copied().collect();
             let here: HashSet<BlobId> = tree.nodes.iter().copied().collect();
+            // What an earlier snapshot of this transfer needs, too, is on the list already, with all below it.
             tree.nodes.retain(|id| !there.contains(id) && self.walked.insert(*id));
             for id in &tree.nodes {
                 self.add_blob(BlobKind::Node, *id, writer)?;

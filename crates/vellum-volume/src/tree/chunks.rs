@@ -189,6 +189,7 @@ impl Drop for PrefetchWorkers {
 impl ChunkCacheState {
     fn run_prefetch_worker(&self, jobs: &Mutex<Receiver<Vec<BlobId>>>) {
         loop {
+            // The other threads wait for the lock meanwhile. It is free again before the chunks are fetched.
             let job = jobs.lock().recv();
             let Ok(ids) = job else { return };
             // Whoever really needs the chunk learns what is the matter with it.

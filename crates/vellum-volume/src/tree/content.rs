@@ -108,6 +108,7 @@ impl FileContent {
         match rest.find(|piece| piece.chunk.is_some() == is_data) {
             Some(piece) => Some(piece.offset.max(offset)),
             None if is_data => None,
+            // The end of a file counts as a hole (lseek(2)).
             None => Some(size),
         }
     }

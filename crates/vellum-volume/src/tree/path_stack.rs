@@ -26,6 +26,7 @@ impl PathStack {
     pub fn push_entries(&mut self, entries: Vec<(Vec<u8>, Dentry)>) {
         let above = self.path.len();
         let pend = |(name, dentry)| PendingEntry { above, name, dentry };
+        // In reverse, because the last one is taken first.
         self.pending.extend(entries.into_iter().rev().map(pend));
     }
 
@@ -33,6 +34,7 @@ impl PathStack {
     pub fn next_entry(&mut self) -> Option<Dentry> {
         let PendingEntry { above, name, dentry } = self.pending.pop()?;
         self.path.truncate(above);
+        // A walk that begins at the root begins with an entry without a name.
         if !self.path.is_empty() && !name.is_empty() {
             self.path.push(b'/');
         }

@@ -33,6 +33,8 @@ pub fn check_all_objects(
     damage: &mut FoundDamage,
     meter: &ProgressMeter,
 ) -> Result<(Vec<(SnapshotId, MapRoot)>, CheckedAmount)> {
+    // First: with the newest keys at hand, what does not open below is damaged, and not merely sealed with a newer
+    // key.
     record_outcome(damage, key_epochs::EPOCH_PREFIX, volume.epochs.refresh_keys())?;
     check_config(volume, damage)?;
     record_outcome(damage, STORE_OBJECT, check_store_object(&*volume.objects, &volume.keys))?;
@@ -177,6 +179,7 @@ fn check_packs(
     damage: &mut FoundDamage,
     meter: &ProgressMeter,
 ) -> Result<CheckedAmount> {
+    // Not the index at hand, which may still have what the store has lost.
     let fresh = open_fresh_index(volume)?;
     for problem in fresh.index_problems() {
         damage.add_object(index_object_name(&problem), problem.to_string());
@@ -245,6 +248,8 @@ fn check_missing_packs(
     flawed: &mut HashSet<PackId>,
     damage: &mut FoundDamage,
 ) -> Result<()> {
+    // Read again after the packs: a collector lets the index forget a pack before it deletes it, so that what the
+    // index knows now and the store does not have is lost.
     fresh.refresh_index()?;
     let condemned = fresh.condemned_packs();
     for pack in list_indexed_packs(fresh).keys() {
@@ -279,6 +284,7 @@ fn check_flawed_blobs(fresh: &BlobStore, flawed: &HashSet<PackId>, damage: &mut 
     });
     let condemned = fresh.condemned_packs();
     for (kind, id, pack) in suspects {
+        // There may be a sound copy in another pack: then nothing is lost.
         match fresh.read_blob(kind, &id) {
             Ok(_) => {}
             Err(error) if !matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) => {

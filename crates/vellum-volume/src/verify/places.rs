@@ -78,6 +78,7 @@ fn find_damaged_paths(volume: &Volume, root: MapRoot, damage: &FoundDamage) -> R
         let mut paths: Vec<String> =
             inodes.iter().take(PATHS_SHOWN).map(|ino| damaged_path(&tree, *ino, &search.names)).collect();
         paths.sort();
+        // Nobody knows how many inodes were in a node that is lost.
         (*blob, paths, hit.range.is_none().then_some(inodes.len() as u64))
     });
     Ok(named.collect())

@@ -51,6 +51,7 @@ pub fn check_structure(
         match done {
             Ok(()) if check.problems.is_empty() => sound = Some(*root),
             Err(error) if !is_data_loss(&error) && error.kind() != ErrorKind::NotFound => return Err(error),
+            // A node of it cannot be read, which the walk over the trees has reported.
             _ if check.problems.is_empty() => {}
             _ => {
                 let problems: Vec<_> = check.problems.into_iter().take(PROBLEMS_MAX).collect();
@@ -95,6 +96,7 @@ struct InodeGroup {
 
 impl TreeCheck<'_> {
     fn add_problem(&mut self, problem: impl Into<String>) {
+        // A hostile tree may have millions.
         if self.problems.len() <= PROBLEMS_MAX {
             self.problems.insert(problem.into());
         }
@@ -197,6 +199,7 @@ impl TreeCheck<'_> {
                         format_path(name)
                     ));
                 }
+                // Whoever checks it out would write over the state directory of a worktree.
                 if name == STATE_DIR.as_bytes() && (ino == Ino::ROOT || dentry.kind == FileKind::Dir) {
                     self.add_problem(format!("directory {ino} has an entry '{STATE_DIR}'"));
                 }
@@ -229,6 +232,7 @@ impl TreeCheck<'_> {
         }
         match extent.source {
             ExtentSource::Chunk { id, .. } => {
+                // Whether the chunk is there is checked with the blobs. Here, it only must not be a node.
                 let place = self.volume.blobs.locate_blob(&id);
                 if place.is_some_and(|place| place.kind != BlobKind::Chunk) {
                     self.add_problem(format!("inode {ino} names {id} as its content, which is no chunk"));
@@ -286,6 +290,7 @@ impl TreeCheck<'_> {
                 self.add_problem(format!("directory {} is in no directory", dentry.ino));
             }
         }
+        // An entry that did not change is no difference, but may name an inode that is gone.
         for (ino, attr) in lost {
             if self
                 .tree

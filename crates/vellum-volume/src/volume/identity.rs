@@ -142,8 +142,11 @@ impl Volume {
 
     fn read_dir_standing(&self, file: &WorktreeFile, head: &WorktreeHead) -> Result<DirectoryStanding> {
         let (path, _) = locate_state_dir(&self.state)?;
+        // A worktree of an early version has no mark: the first directory that asks is given one.
         let Some(mark) = &head.mark else { return Ok(DirectoryStanding::Moved) };
         let Some(identity) = file.identity.as_ref().filter(|own| own.mark().as_ref() == Some(mark)) else {
+            // The ref has another mark and this very place: this directory took the worktree over, and was killed
+            // before it wrote its own file.
             let is_here = head.host == host_name() && Path::new(&head.place) == path;
             return Ok(if is_here { DirectoryStanding::Interrupted } else { DirectoryStanding::TakenOver });
         };
@@ -166,6 +169,7 @@ impl Volume {
         self.refs.update_ref(RefKind::Worktree, name, |old| {
             let missing = || VolumeError::NoSuchRef { kind: "worktree", name: name.clone() };
             let mut head = super::decode_worktree_head(old.ok_or_else(missing)?)?;
+            // Another directory has taken it over since this one looked.
             if head.mark != known.mark {
                 return Err(self.taken_over_error(&head));
             }
@@ -225,6 +229,8 @@ fn find_original(file: &WorktreeFile, identity: &DirectoryIdentity) -> Option<St
     let state = StateDir::for_root(Path::new(&identity.path));
     let there = state.read_worktree_file().ok()?;
     let (_, inode) = locate_state_dir(&state).ok()?;
+    // What is there now may be a copy, too, which was put back from a backup. It is the original only if it has the
+    // inode that it has recorded.
     let is_original = there.volume == file.volume
         && there.worktree == file.worktree
         && there.identity.is_some_and(|other| other.mark == identity.mark && other.inode == inode);

@@ -138,6 +138,7 @@ impl Volume {
         secret: impl FnOnce() -> Result<Zeroizing<Vec<u8>>>,
     ) -> Result<InitialisedVolume> {
         check_ref_name(&new.name)?;
+        // Before anything is made: without random bytes, no key and no seal is safe.
         check_randomness().map_err(VolumeError::wrap_local_error("/dev/urandom"))?;
         let mut found = read_volume_config(&*objects)?;
         if found.is_none() && objects.is_remote() && objects.holds_objects()? {
