@@ -133,8 +133,10 @@ fn what_is_absent_is_deleted_nowhere_else() {
     for args in [
         &["sync", "-a", "--delete", ".", "../copy"][..],
         &["sync", "-a", "--delete-before", "../tree/", "../copy"],
+        &["sync", "-a", "--delete", "../tree:/", "../copy"],
         &["sync", "--two-way", ".", "../copy"],
         &["sync", "--two-way", "../copy", "."],
+        &["sync", "--two-way", "../tree:/", "../copy"],
     ] {
         world.run(args).code(2).remarks("'docs' is absent");
     }

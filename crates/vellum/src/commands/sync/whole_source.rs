@@ -10,6 +10,7 @@ use vellum_volume::StateDir;
 
 use super::args::Args;
 use super::ends::EndpointArg;
+use super::worktree_file_path;
 use crate::context::CommandContext;
 use crate::error::Result;
 
@@ -26,7 +27,13 @@ pub fn check_whole_sources(args: &Args, context: &CommandContext) -> Result<()> 
 }
 
 fn check_whole_source(source: &OsString, context: &CommandContext) -> Result<()> {
-    let EndpointArg::Path(path) = EndpointArg::parse_endpoint(source, context) else { return Ok(()) };
+    let path = match EndpointArg::parse_endpoint(source, context) {
+        EndpointArg::Path(path) => path,
+        // The same files by another name: what is absent of them would count as deleted, too.
+        EndpointArg::Volume { directory, snapshot: None, path } => worktree_file_path(&directory, &path),
+        // A snapshot has all its files, and this host cannot look at those of another one.
+        EndpointArg::Volume { snapshot: Some(_), .. } | EndpointArg::Host { .. } => return Ok(()),
+    };
     // What is not there, or lies in no worktree, is not for this check to judge.
     let Ok(path) = context.resolve_local_path(Path::new(&path)).canonicalize() else { return Ok(()) };
     let Ok(state) = StateDir::find_enclosing(&path) else { return Ok(()) };
