@@ -77,7 +77,8 @@ pub fn format_count(how_many: u64, noun: &str) -> String {
         return format!("1 {noun}");
     }
     let plural = match noun.strip_suffix('y') {
-        Some(stem) if !noun.ends_with("ey") => format!("{stem}ies"),
+        // Behind a vowel the letter stays: "days", "keys".
+        Some(stem) if !stem.ends_with(['a', 'e', 'o', 'u']) => format!("{stem}ies"),
         _ => format!("{noun}s"),
     };
     format!("{} {plural}", format_number(how_many))
@@ -220,6 +221,18 @@ mod tests {
         assert_eq!(format_count(1, "directory"), "1 directory");
         assert_eq!(format_count(2, "directory"), "2 directories");
         assert_eq!(format_count(1000, "key"), "1,000 keys");
+        assert_eq!(format_count(3, "day"), "3 days");
+    }
+
+    #[test]
+    fn ages_read_as_people_say_them() {
+        let ago = |seconds: i64| {
+            format_age(UnixTime { secs: Zoned::now().timestamp().as_second() - seconds, nanos: 0 })
+        };
+        assert_eq!(ago(0), "just now");
+        assert_eq!(ago(-3600), "in the future");
+        assert_eq!(ago(3 * 86_400 + 60), "3 days ago");
+        assert_eq!(ago(370 * 86_400), "1 year ago");
     }
 
     #[test]
