@@ -71,6 +71,16 @@ fn a_dry_run_says_what_will_be_done_and_does_nothing() {
 }
 
 #[test]
+fn a_renamed_version_is_told_with_its_whole_side() {
+    let world = World::empty();
+    world.write("a to b/one", "1\n");
+    world.run_at_home(&["sync", "--two-way", "a to b", "c"]).ok();
+    write_aged(&world, "a to b/one", "older\n", 100);
+    write_aged(&world, "c/one", "newer\n", 10);
+    world.run_at_home(&["sync", "-n", "--two-way", "a to b", "c"]).ok().says("(in 'a to b')");
+}
+
+#[test]
 fn the_loser_of_a_rule_is_in_the_trash_of_its_side() {
     let world = agreed();
     write_aged(&world, "a/one", "older\n", 100);

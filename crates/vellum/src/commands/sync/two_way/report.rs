@@ -74,7 +74,7 @@ pub fn report_two_way_run(
     if context.ui.is_json() {
         context.ui.print_json(&to_two_way_json(ran, &runs, args, problems.clone()))?;
     } else {
-        print_two_way_lines(ran, &runs, args, context)?;
+        print_two_way_lines(ran, &runs, sides, args, context)?;
         context.ui.print_problems(&problems)?;
     }
     if ran.done.as_ref().is_some_and(|done| done.is_stopped()) {
@@ -105,6 +105,7 @@ fn collect_run_problems(ran: &TwoWayRun, runs: &[SyncRun<'_>; 2]) -> Vec<Problem
 fn print_two_way_lines(
     ran: &TwoWayRun,
     runs: &[SyncRun<'_>; 2],
+    sides: &TwoWayEndpoints,
     args: &Args,
     context: &CommandContext,
 ) -> Result<()> {
@@ -130,12 +131,11 @@ fn print_two_way_lines(
     }
     for which in TwoWaySide::BOTH {
         for one in which.select_from(&ran.plan.renamings).iter() {
-            let side = runs.get(which as usize).map(|run| run.words.as_str()).unwrap_or_default();
-            let from = side.split(" to ").next().unwrap_or_default().trim_start_matches("from ");
             ui.print_line(format!(
-                "  rename  {} -> {} (in {from})",
+                "  rename  {} -> {} (in '{}')",
                 format_path(&one.path),
-                format_path(&one.name)
+                format_path(&one.name),
+                which.select_from(&sides.typed)
             ))?;
         }
     }
