@@ -120,7 +120,11 @@ impl ItemizedStep<'_> {
         }
         let names: Vec<_> =
             attribute_names(self.step.what).into_iter().filter(|name| *name != "content").collect();
-        if names.is_empty() { String::new() } else { format!("; {} differ", names.join(", ")) }
+        match names.as_slice() {
+            [] => String::new(),
+            [one] => format!("; {one} differs"),
+            several => format!("; {} differ", several.join(", ")),
+        }
     }
 
     fn kind_name(&self) -> &'static str {
