@@ -125,19 +125,21 @@ fn snapshot_mount(args: &Args, context: &CommandContext, process: MountProcess) 
 
 fn read_note(args: &Args) -> Result<String> {
     let Some(typed) = &args.note else { return Ok(String::new()) };
-    let mut note = typed.clone();
+    let mut note = typed.clone().into_bytes();
     if typed == "-" {
         note.clear();
         // One byte more than is allowed shows that the note is too long.
-        let read = std::io::stdin().lock().take(NOTE_MAX as u64 + 1).read_to_string(&mut note);
+        let read = std::io::stdin().lock().take(NOTE_MAX as u64 + 1).read_to_end(&mut note);
         read.map_err(CliError::io_error("read", "the note from standard input"))?;
     }
+    // Checked before it is decoded: a note that is too long may have been cut within a character.
     if note.len() > NOTE_MAX {
         return Err(CliError::usage_error(
             format!("the note is longer than {}", format::format_size(NOTE_MAX as u64)),
             "",
         ));
     }
+    let note = String::from_utf8(note).map_err(|_| CliError::usage_error("the note is not UTF-8", ""))?;
     Ok(note.trim_end().into())
 }
 

@@ -186,3 +186,10 @@ fn sudo_once_in_a_users_directory_locks_the_user_out_of_nothing() {
     world.run(&["init", "--plain", "../disk/fresh"]).code(0);
     assert_eq!(std::fs::metadata(world.path("disk/fresh/.vellum")).unwrap().uid(), 0, "of root's directory");
 }
+
+#[test]
+fn a_note_that_is_too_long_is_refused_as_such_wherever_it_is_cut() {
+    let world = World::new();
+    let long = "é".repeat(40_000);
+    world.run_with_input(&["snapshot", "-m", "-"], &long).code(3).remarks("the note is longer than 64.0 KiB");
+}
