@@ -99,22 +99,19 @@ fn choose_conflicts(
     progress: &MergeProgress,
     scopes: &[Vec<u8>],
 ) -> Result<Vec<MergeConflict>> {
-    let mut chosen = Vec::new();
-    for scope in scopes {
-        let before = chosen.len();
-        let is_meant = |conflict: &MergeConflict| {
-            is_path_within(&conflict.path, scope)
-                || conflict.other.as_ref().is_some_and(|other| is_path_within(other, scope))
-        };
-        let conflicts = progress.conflicts.iter().map(|tracked| &tracked.conflict);
-        chosen.extend(conflicts.filter(|conflict| is_meant(conflict)).cloned());
-        if chosen.len() == before {
-            let shown = place.paths(context).format_path(scope);
-            let hint = "'vellum conflicts' lists those that have";
-            return Err(CliError::usage_error(format!("'{shown}' has no conflict"), hint));
-        }
+    let is_meant = |conflict: &MergeConflict, scope: &[u8]| {
+        is_path_within(&conflict.path, scope)
+            || conflict.other.as_ref().is_some_and(|other| is_path_within(other, scope))
+    };
+    let conflicts = || progress.conflicts.iter().map(|tracked| &tracked.conflict);
+    if let Some(scope) = scopes.iter().find(|scope| !conflicts().any(|conflict| is_meant(conflict, scope))) {
+        let shown = place.paths(context).format_path(scope);
+        let hint = "'vellum conflicts' lists those that have";
+        return Err(CliError::usage_error(format!("'{shown}' has no conflict"), hint));
     }
-    Ok(chosen)
+    // By conflict, not by path: several of the paths may contain one conflict, which is reported once.
+    let is_chosen = |conflict: &&MergeConflict| scopes.iter().any(|scope| is_meant(conflict, scope));
+    Ok(conflicts().filter(is_chosen).cloned().collect())
 }
 
 fn check_markers(place: &MergePlace, context: &CommandContext, chosen: &[MergeConflict]) -> Result<()> {

@@ -117,7 +117,8 @@ fn a_side_is_chosen_for_a_file_or_for_all() {
     assert_eq!(world.read("a.txt"), "one\ntwo\nTHREE\n");
     world.run(&["resolve", "--ours", "a.txt"]).ok();
     assert_eq!(world.read("a.txt"), "one\ntwo\n3\n");
-    world.run(&["resolve", "--both", "a.txt"]).ok();
+    let both = world.json(&["resolve", "--both", ".", "a.txt"]);
+    assert_eq!(both["resolved"].as_array().unwrap().len(), 1, "{both}");
     let copies: Vec<_> =
         files_in(&world.tree()).into_keys().filter(|name| name.starts_with("a.txt.~")).collect();
     assert_eq!(copies.len(), 1, "{copies:?}");
