@@ -33,6 +33,46 @@ pub fn check_all_objects(
     damage: &mut FoundDamage,
     meter: &ProgressMeter,
 ) -> Result<(Vec<(SnapshotId, MapRoot)>, CheckedAmount)> {
+    check_key_objects(volume, damage)?;
+    // Refs before records, as a writer puts its record first: what a ref names is there when records are listed.
+    let mut needed = check_refs(volume, damage)?;
+    for key in volume.objects.list_keys("sessions/")? {
+        record_outcome(
+            damage,
+            key.as_str(),
+            session::check_session_object(&*volume.objects, &volume.keys, &key),
+        )?;
+    }
+    let read = check_packs(volume, metadata_only, damage, meter)?;
+    for key in volume.catalog.list_foreign_objects()? {
+        damage.add_object(key.as_str(), "its name is not that of a snapshot's record");
+    }
+    let mut sound = Vec::new();
+    for id in volume.catalog.list_ids()? {
+        if let Some(record) = accept_record(&id, volume.catalog.fetch_record(&id), damage)? {
+            sound.push((id, record.root));
+            needed.extend(record.parents);
+        }
+    }
+    for id in volume.catalog.list_forgotten_ids()? {
+        let fetched = volume.catalog.fetch_forgotten_record(&id);
+        if let Some(record) = record_if_damage(damage, &format!("forgotten/{id}"), fetched)? {
+            needed.extend(record.parents);
+        }
+    }
+    // What something stands on, descends from, or was seen here before must be there.
+    needed.extend(volume.catalog.known_ids());
+    for id in needed {
+        // Whatever else may be wrong with it was reported above, with the records that are listed.
+        if let Err(VolumeError::MissingRecord(_)) = volume.catalog.fetch_record(&id) {
+            damage.add_object(format!("snapshots/{id}"), "it is missing");
+        }
+    }
+    Ok((sound, read))
+}
+
+/// Checks the config, and all objects that keys, slots and devices have.
+fn check_key_objects(volume: &Volume, damage: &mut FoundDamage) -> Result<()> {
     // First: with the newest keys at hand, what does not open below is damaged, and not merely sealed with a newer
     // key.
     record_outcome(damage, key_epochs::EPOCH_PREFIX, volume.epochs.refresh_keys())?;
@@ -63,40 +103,7 @@ pub fn check_all_objects(
     for key in keyring::find_lost_slots(volume)?.into_iter().chain(device::find_lost_records(volume)?) {
         damage.add_object(key.as_str(), "it is missing: it was seen here before, and nobody removed it");
     }
-    // Refs before records, as a writer puts its record first: what a ref names is there when records are listed.
-    let mut needed = check_refs(volume, damage)?;
-    for key in volume.objects.list_keys("sessions/")? {
-        record_outcome(
-            damage,
-            key.as_str(),
-            session::check_session_object(&*volume.objects, &volume.keys, &key),
-        )?;
-    }
-    let read = check_packs(volume, metadata_only, damage, meter)?;
-    for key in volume.catalog.list_foreign_objects()? {
-        damage.add_object(key.as_str(), "its name is not that of a snapshot's record");
-    }
-    let mut sound = Vec::new();
-    for id in volume.catalog.list_ids()? {
-        if let Some(record) = accept_record(&id, volume.catalog.fetch_record(&id), damage)? {
-            sound.push((id, record.root));
-            needed.extend(record.parents);
-        }
-    }
-    for id in volume.catalog.list_forgotten_ids()? {
-        let fetched = volume.catalog.fetch_forgotten_record(&id);
-        if let Some(record) = record_if_damage(damage, &format!("forgotten/{id}"), fetched)? {
-            needed.extend(record.parents);
-        }
-    }
-    // What something stands on, descends from, or was seen here before must be there.
-    needed.extend(volume.catalog.known_ids());
-    for id in needed {
-        if let Err(VolumeError::MissingRecord(_)) = volume.catalog.fetch_record(&id) {
-            damage.add_object(format!("snapshots/{id}"), "it is missing");
-        }
-    }
-    Ok((sound, read))
+    Ok(())
 }
 
 /// Checks the refs; gives the snapshots that they name.
@@ -189,6 +196,7 @@ fn check_packs(
     let known = list_indexed_packs(&fresh);
     let wanted = |pack: &PackId| match known.get(pack) {
         Some(kind) => !metadata_only || *kind == BlobKind::Node,
+        // A pack that the index does not know may hold anything.
         None => true,
     };
     let checked: Vec<_> = listed.iter().filter(|pack| wanted(&pack.id)).collect();

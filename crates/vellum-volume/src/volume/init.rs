@@ -140,27 +140,7 @@ impl Volume {
         check_ref_name(&new.name)?;
         // Before anything is made: without random bytes, no key and no seal is safe.
         check_randomness().map_err(VolumeError::wrap_local_error("/dev/urandom"))?;
-        let mut found = read_volume_config(&*objects)?;
-        if found.is_none() && objects.is_remote() && objects.holds_objects()? {
-            // Unless somebody else made a volume in this very moment.
-            found = read_volume_config(&*objects)?;
-            if found.is_none() {
-                return Err(VolumeError::OccupiedStore(objects.describe_location()));
-            }
-        }
-        let (opened, objects) = match found {
-            None => {
-                let identity = StoreIdentity::new_random(require_fit_store(state, &*objects)?, None);
-                let created = create_volume(state, &objects, new.encrypted)?;
-                let objects = set_up_store(state, objects, created.epochs.volume_keys(), identity)?;
-                (created, objects)
-            }
-            Some(stored) => {
-                let joined = join_volume(state, &objects, &stored, new.encrypted, secret)?;
-                let objects = join_store(state, objects, joined.epochs.volume_keys())?;
-                (joined, objects)
-            }
-        };
+        let (opened, objects) = open_or_create(state, objects, new, secret)?;
         let OpenedVolume { config, epochs, is_begun_here, unkept, device } = opened;
         let name = match &device {
             Some(device) if new.is_in_device_line => device::join_line_name(device, &new.name),
@@ -223,6 +203,37 @@ struct OpenedVolume {
 struct UnkeptKeys {
     master: MasterKey,
     held: HeldSlot,
+}
+
+/// Opens the volume that a store holds, or makes one; and the store in its mode.
+fn open_or_create(
+    state: &StateDir,
+    objects: Arc<dyn ObjectStore>,
+    new: &NewWorktree,
+    secret: impl FnOnce() -> Result<Zeroizing<Vec<u8>>>,
+) -> Result<(OpenedVolume, Arc<dyn ObjectStore>)> {
+    let mut found = read_volume_config(&*objects)?;
+    if found.is_none() && objects.is_remote() && objects.holds_objects()? {
+        // Unless somebody else made a volume in this very moment.
+        found = read_volume_config(&*objects)?;
+        if found.is_none() {
+            return Err(VolumeError::OccupiedStore(objects.describe_location()));
+        }
+    }
+    match found {
+        None => {
+            // Tried before anything is written: a store that is not fit is left as it was.
+            let identity = StoreIdentity::new_random(require_fit_store(state, &*objects)?, None);
+            let created = create_volume(state, &objects, new.encrypted)?;
+            let objects = set_up_store(state, objects, created.epochs.volume_keys(), identity)?;
+            Ok((created, objects))
+        }
+        Some(stored) => {
+            let joined = join_volume(state, &objects, &stored, new.encrypted, secret)?;
+            let objects = join_store(state, objects, joined.epochs.volume_keys())?;
+            Ok((joined, objects))
+        }
+    }
 }
 
 /// Makes a volume in an empty store. The key is kept before anything needs it, so that a crash loses nothing.
