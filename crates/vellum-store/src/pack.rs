@@ -74,6 +74,7 @@ pub fn pack_key(pack: &PackId) -> ObjectKey {
 #[must_use]
 pub fn parse_pack_key(key: &ObjectKey) -> Option<PackId> {
     let pack = key.name().parse().ok()?;
+    // Under its own key only: a copy in another folder would be a second pack of the same name.
     (pack_key(&pack) == *key).then_some(pack)
 }
 

@@ -156,6 +156,7 @@ pub(crate) fn decode_body(mut body: Vec<u8>) -> Result<DecodedBody, BlobBodyFaul
     let mut reader = FieldReader::new(&body);
     match reader.read_u8()? {
         RAW => {
+            // In place: the buffer has the content already, and another one would be as large.
             body.remove(0);
             if body.len() > BLOB_MAX {
                 return Err(DecodeError::Invalid("length").into());

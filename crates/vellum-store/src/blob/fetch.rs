@@ -128,6 +128,7 @@ impl FetchedBlobs {
         {
             return Ok(plaintext);
         }
+        // Its pack may have been deleted or repacked since the blob was located: this looks again.
         self.store.read_blob(kind, &id)
     }
 

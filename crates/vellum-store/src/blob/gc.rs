@@ -74,6 +74,7 @@ impl BlobStore {
     pub fn repack_blobs(&self, packs: &[(PackId, HashSet<BlobId>)]) -> Result<WriteStats, BlobError> {
         let writer = self.create_writer();
         for (pack, live) in packs {
+            // From the table of the pack: of a blob that is in two packs, the index may name the other one.
             let entries = self.read_pack_entries(pack)?;
             let live: Vec<_> = entries
                 .iter()

@@ -79,6 +79,7 @@ impl BlobStore {
         blobs: &[(BlobId, BlobLocation)],
     ) -> Result<u64, BlobError> {
         let mut located: Vec<_> = blobs.iter().map(|(_, place)| *place).enumerate().collect();
+        // In the order of the pack, so that neighbours come in one request.
         located.sort_by_key(|(_, place)| place.offset);
         let mut copied = 0;
         for span in coalesce_spans(&located) {

@@ -93,6 +93,7 @@ pub struct BlobWriter {
 impl BlobWriterShared {
     /// Remembers the first failure; returns the error for the caller of the failed call.
     fn record_failure(&self, error: BlobError) -> BlobError {
+        // Of failures that race, the first one stays: the others are mostly its consequences.
         let _ = self.failed.set(Arc::new(error));
         self.check_failure().err().unwrap_or(BlobError::Unsettled)
     }

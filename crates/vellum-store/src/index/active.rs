@@ -63,6 +63,7 @@ impl IndexView {
         // A superseded run stays in the store until it is deleted, which may have failed.
         let superseded: HashSet<_> = runs.iter().flat_map(|run| run.superseded_runs()).copied().collect();
         runs.retain(|run| !superseded.contains(&run.id()));
+        // The id decides between equal sizes, so that all processes look in the same order.
         runs.sort_by_key(|run| (std::cmp::Reverse(run.len()), run.id()));
         let condemned = runs.iter().flat_map(|run| run.condemned_packs());
         let condemned = condemned.map(|condemned| (condemned.pack, condemned.since)).collect();
@@ -251,6 +252,7 @@ impl BlobIndex {
 
     /// Removes the local form of a run that is gone.
     pub(super) fn remove_local_run(&self, id: &IndexRunId) {
+        // A file that stays is removed by the next refresh that finds it stale.
         let _ = std::fs::remove_file(self.run_path(id));
     }
 

@@ -40,6 +40,7 @@ impl BlobIndex {
         let mut record = IndexRecord::from_blobs(addition.blobs);
         record.condemned = addition.condemned;
         let mut objects = addition.before;
+        // Nothing for the index: what is to be put with it is put all the same.
         if record.is_empty() {
             objects.extend(addition.after);
             if !objects.is_empty() {

@@ -36,6 +36,7 @@ impl StoreGuarantees {
     /// Whether several writers can share the store in a mode.
     #[must_use]
     pub fn is_fit_for(&self, mode: StoreMode) -> bool {
+        // Deletions may ignore their conditions: then a marker takes the place of a deleted ref.
         let Self { creates, replaces, deletes: _, ranges, lists } = *self;
         let keeps_refs = match mode {
             StoreMode::Shared => replaces,

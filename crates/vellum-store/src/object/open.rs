@@ -131,6 +131,7 @@ pub fn open_store_with_limits(
 pub fn create_store(location: &StoreLocation) -> Result<Arc<dyn ObjectStore>, StoreError> {
     match StoreAddress::parse(&location.url)? {
         StoreAddress::Directory(path) => Ok(Arc::new(MeteredStore::new(Arc::new(LocalStore::create(path)?)))),
+        // Nothing has to be made: the folder in a service or on a server comes with the first object.
         StoreAddress::Memory(_) | StoreAddress::Service(_) | StoreAddress::Sftp(_) => open_store(location),
     }
 }

@@ -32,6 +32,7 @@ pub(super) fn probe_store(
 ) -> Result<StoreGuarantees, StoreError> {
     let folder = format!("{FOLDER}/{:016x}", getrandom::u64().unwrap_or_default());
     let probe = StoreProbe { store, open_handle, folder };
+    // The objects are removed before the outcome is looked at, whatever it is.
     let found = probe.try_promises();
     probe.remove_objects();
     found

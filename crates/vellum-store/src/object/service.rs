@@ -458,6 +458,7 @@ impl ObjectStore for ServiceStore {
             let path = key.to_string();
             async move { operator.delete(&path).await }
         })?;
+        // Also if the deletion failed: it may have been carried out, and the answer lost.
         self.known_refs.forget(key);
         self.output_or(subject, deleted, ())
     }

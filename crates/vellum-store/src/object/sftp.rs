@@ -279,6 +279,7 @@ impl ObjectStore for SftpStore {
             .repeat(|channel, _| self.list_on(channel, folder))
             .map_err(|failure| self.wrap_failure("list", folder, failure))?;
         found.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        // A server may list a file twice if others come and go meanwhile.
         found.dedup_by(|a, b| a.key == b.key);
         Ok(found)
     }

@@ -49,6 +49,7 @@ impl Difference {
             offset: reader.read_varint_u32()?,
             len: reader.read_varint_u32()?,
         };
+        // Its writer had the key, and may be hostile all the same: the length bounds what is read.
         if base.len as usize > crate::pack::SEALED_MAX {
             return Err(DecodeError::Invalid("length of the base"));
         }
@@ -117,6 +118,7 @@ fn compress_with_base(level: i32, plaintext: &[u8], base: &[u8], room: usize) ->
     if plaintext.len() > BLOB_MAX {
         return None;
     }
+    // From the end of the blob, the window must reach back to the beginning of its base.
     let window = (plaintext.len() + base.len()).next_power_of_two().trailing_zeros();
     let mut context = CCtx::try_create()?;
     context.set_parameter(CParameter::CompressionLevel(level)).ok()?;

@@ -45,6 +45,7 @@ impl PendingBlobs {
         match self.lock_shard(id).entry(*id) {
             Entry::Occupied(_) => false,
             Entry::Vacant(vacant) => {
+                // Claimed before it has a place: other threads must see the claim while this one seals.
                 vacant.insert(None);
                 true
             }

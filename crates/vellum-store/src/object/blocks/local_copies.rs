@@ -66,6 +66,7 @@ impl BlockStore {
         let place = || cache.folder().display().to_string();
         match cache.store_wanted_pieces(&run.pack, first, &bytes) {
             Ok(true) => Ok(()),
+            // An error, because the caller takes for present what this thread has fetched.
             Ok(false) => Err(StoreError::CacheFull { folder: place() }),
             Err(source) => {
                 Err(StoreError::Io { place: place(), key: key.to_string(), action: "keep", source })

@@ -31,6 +31,7 @@ pub(super) struct EvictionCandidate {
 /// All packs of which something is there.
 pub(super) fn list_packs(folder: &Path) -> Vec<EvictionCandidate> {
     let mut found = Vec::new();
+    // Other processes remove packs at the same time: what cannot be read is not there any more.
     for folder in fs::read_dir(folder).into_iter().flatten().flatten() {
         for entry in fs::read_dir(folder.path()).into_iter().flatten().flatten() {
             let map = entry.path();

@@ -84,6 +84,7 @@ impl PackCache {
     fn select_pieces(&self, wanted: &PieceSet, selects: impl Fn(&PackId, u64, bool) -> bool) -> PieceSet {
         let mut selected = PieceSet::default();
         for (pack, pieces) in wanted.iter_packs() {
+            // Opened once for all pieces of the pack: its map is one small file.
             let cached = self.pack_path(&pack_key(pack)).and_then(|path| CachedPack::open(&path).ok());
             for (number, bytes) in pieces {
                 let number = u64::from(*number);
@@ -208,6 +209,7 @@ impl PackCache {
         let mut usage = CacheUsage::lock(self.folder())?;
         let before = self.count_bytes();
         let left = evict()?;
+        // Counted anew under the lock: the number in use is never too low, but may have been too high.
         usage.set_used(left)?;
         Ok(EvictedBytes { before, left })
     }

@@ -187,6 +187,7 @@ impl CachedPack {
 
     /// Notes that it was read.
     pub fn count_use(&self) -> io::Result<()> {
+        // Two processes that count at once may lose a use. It only decides for how long the pack stays.
         match self.uses() {
             uses if uses < USES_MAX => self.map_file.write_all_at(&[uses + 1], USES_AT),
             _ => Ok(()),

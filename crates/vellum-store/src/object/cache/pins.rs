@@ -84,6 +84,7 @@ impl CachePin {
     fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let body = bytes.len().checked_sub(HASH_LEN).and_then(|end| bytes.split_at_checked(end));
         let (body, hash) = body.ok_or(DecodeError::Truncated)?;
+        // First of all: a file that was cut off or changed is not decoded as far as it goes.
         if blake3::hash(body).as_bytes() != hash {
             return Err(DecodeError::Invalid("checksum of a pin"));
         }

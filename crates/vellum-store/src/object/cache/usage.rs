@@ -87,6 +87,7 @@ impl CacheUsage {
         let mut bytes = [0; LEN];
         let fields = [*MAGIC, self.used.to_le_bytes(), self.limit.to_le_bytes()];
         bytes.iter_mut().zip(fields.iter().flatten()).for_each(|(to, from)| *to = *from);
+        // In one write, because `read_limit` reads without the lock.
         self.file.write_all_at(&bytes, 0)
     }
 }

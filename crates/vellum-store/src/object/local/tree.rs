@@ -45,6 +45,7 @@ impl StoreFolders {
         // The root itself may be reached through symlinks: the user named it.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(path, flags, Mode::empty())?;
+        // Without the bits above the permissions, which mean something else for files.
         let mode = Mode::from_raw_mode(rustix::fs::fstat(&root)?.st_mode) & Mode::from_raw_mode(0o777);
         Ok(Self { root, mode, folders: Mutex::default() })
     }

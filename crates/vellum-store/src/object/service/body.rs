@@ -45,6 +45,7 @@ pub(super) async fn read_version_range(
         Some(VersionMatch::Version(version)) => reading.if_version_match(&version).await?,
     };
     let mut stream = reader.into_stream(range).await?;
+    // Of the answer that the bytes come from: asked for by itself, it could be that of another version.
     let metadata = stream.metadata().await?;
     let mut bytes = Vec::new();
     match collect_pieces(stream, max, &mut bytes).await {
@@ -72,6 +73,7 @@ async fn collect_pieces(
     let mut pieces = pin!(pieces);
     while let Some(piece) = poll_fn(|context| pieces.as_mut().poll_next(context)).await {
         let piece = piece?;
+        // Before the piece is kept, whatever length was announced.
         if bytes.len() as u64 + piece.len() as u64 > max {
             return Ok(false);
         }

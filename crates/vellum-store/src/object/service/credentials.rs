@@ -109,6 +109,7 @@ fn credentials_dir() -> Option<PathBuf> {
 
 fn is_credentials_name(name: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    // Without slashes and a dot at its beginning, a name cannot lead out of the folder.
     !name.is_empty() && !name.starts_with('.') && name.len() <= 255 && name.bytes().all(allowed)
 }
 

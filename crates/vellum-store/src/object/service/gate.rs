@@ -32,6 +32,7 @@ impl RequestGate {
     /// Waits until there is room.
     pub fn enter(&self) -> RequestPermit<'_> {
         let mut state = self.state.lock();
+        // The limit grows by fractions, of which only whole requests count.
         while f64::from(state.active) >= state.limit.floor() {
             self.freed.wait(&mut state);
         }
@@ -51,6 +52,7 @@ impl RequestGate {
         let mut state = self.state.lock();
         // After as many answers as there may be requests at once, the limit has grown by about one.
         state.limit = (state.limit + 1.0 / state.limit).min(self.max);
+        // The limit may have grown by a whole request, for which somebody waits.
         drop(state);
         self.freed.notify_one();
     }

@@ -75,6 +75,7 @@ fn build_s3<'a>(
         }
         None => {}
     }
+    // Servers other than Amazon's seldom have a host name for each bucket.
     let style = options.style.unwrap_or(match options.endpoint {
         Some(_) => AddressingStyle::Path,
         None => AddressingStyle::Virtual,
@@ -109,6 +110,7 @@ fn build_gcs<'a>(
 
 fn build_azure<'a>(address: &ServiceAddress, root: &str, get: impl Fn(&str) -> Option<&'a str>) -> Azblob {
     let mut builder = Azblob::default().container(&address.bucket).root(root);
+    // The account is a part of the host name, so that it is needed before any request.
     let account = get("account").map(str::to_owned).or_else(|| std::env::var("AZURE_STORAGE_ACCOUNT").ok());
     let endpoint = address
         .options

@@ -234,6 +234,7 @@ impl PlainObjects {
 
     /// How a request names this version; None if the service did not return it.
     fn match_version(&self, tag: &ObjectTag) -> Option<VersionMatch> {
+        // Google Cloud Storage compares generations, the others compare tags.
         match self.service.address.kind {
             ServiceKind::S3 | ServiceKind::Azure | ServiceKind::WebDavs | ServiceKind::WebDav => {
                 tag.etag.as_deref().map(|etag| VersionMatch::Etag(etag.into()))

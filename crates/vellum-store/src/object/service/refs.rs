@@ -40,6 +40,7 @@ impl KnownRefs {
             return;
         }
         let mut refs = self.refs.lock();
+        // All of them go at once: each ref that is forgotten costs a read, when it is swapped the next time.
         if refs.len() >= KNOWN_MAX && !refs.contains_key(key) {
             refs.clear();
         }

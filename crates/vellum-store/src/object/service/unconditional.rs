@@ -125,6 +125,7 @@ impl ServiceStore {
             operator.list(&format!("{TEMP_FOLDER}/")).await
         });
         let Ok(Ok(entries)) = listed else { return };
+        // The newest file tells the server's time, from which this machine's clock may differ.
         let newest = entries.iter().filter_map(|entry| entry.metadata().last_modified()).max();
         for entry in entries.iter().filter(|entry| entry.metadata().is_file()) {
             let age = newest.zip(entry.metadata().last_modified()).map(|(newest, then)| {

@@ -161,6 +161,7 @@ impl SftpChannel {
             if let Some(failure) = &requests.failure {
                 return Err(failure.clone());
             }
+            // The numbers begin anew after four billion requests, of which the first were answered long before.
             requests.last_id = requests.last_id.wrapping_add(1);
             let id = requests.last_id;
             // Registered before it is sent, since the answer may come before the call below returns.
@@ -294,6 +295,7 @@ impl ChannelState {
         let reason = match read_message(&mut output) {
             Ok(greeting) => match wire::decode_version(&greeting) {
                 Ok(extensions) => {
+                    // Whoever connects may have given up meanwhile.
                     let _ = greet.send(extensions);
                     self.dispatch_replies(&mut output)
                 }
@@ -314,6 +316,7 @@ impl ChannelState {
             let Ok((id, reply)) = SftpReply::decode(&message) else { return "an answer is malformed" };
             // Nobody waits for the answers to `Close`, nor for those to the removal of temporary files.
             if let Some(answered) = self.requests.lock().waiting.remove(&id) {
+                // Whoever asked may have given up meanwhile.
                 let _ = answered.send(reply);
             }
         }

@@ -151,6 +151,7 @@ impl SftpStore {
         else {
             return;
         };
+        // The newest file tells the server's time, from which this machine's clock may differ.
         let newest = files.iter().filter_map(|file| file.attributes.modified).max();
         for file in files.iter().filter(|file| file.attributes.is_file()) {
             let age = newest.zip(file.attributes.modified);
@@ -182,6 +183,7 @@ fn write_file(channel: &SftpChannel, handle: &[u8], bytes: &[u8]) -> SftpResult<
     let mut under_way: VecDeque<SftpTicket<'_>> = VecDeque::new();
     let mut offset = 0;
     for piece in bytes.chunks(PIECE as usize) {
+        // The oldest is waited for: a bounded number is under way, and the connection is never idle.
         if under_way.len() >= PIECES_AT_ONCE
             && let Some(oldest) = under_way.pop_front()
         {

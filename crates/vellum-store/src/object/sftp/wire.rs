@@ -335,6 +335,7 @@ impl<'a> SftpFields<'a> {
             attributes.modified = Some(UNIX_EPOCH + Duration::from_secs(u64::from(self.read_u32()?)));
         }
         if flags & HAS_EXTENDED != 0 {
+            // Whatever the count says, this ends with the message.
             for _ in 0..self.read_u32()? {
                 self.read_string()?;
                 self.read_string()?;

@@ -147,7 +147,9 @@ impl PlainUpload<'_> {
         // The writer keeps the operator that it was opened with, so it would not use new credentials.
         let mut can_reload = false;
         loop {
+            // It is missing after a step that did not run to its end: nothing is known of the upload then.
             let Some(writer) = self.writer.take() else { return Err(objects.changed_error(&key)) };
+            // For one step, and not for the whole upload: other writes come between the parts.
             let _permit = service.writes.enter();
             let ended = run_future_to_end(record_exchange(step(writer)));
             let ((writer, outcome), exchange) =
