@@ -132,6 +132,7 @@ impl SnapshotCatalog {
         if let Some(record) = self.with_known_records(|known| self.find_record(known, id)) {
             return Ok(record);
         }
+        // Two threads may fetch one record at once: both get the same, and the file has it twice.
         let record = self.fetch_record(id)?;
         self.cache_records(&[(*id, record.clone())]);
         Ok(Arc::new(record))
@@ -140,6 +141,7 @@ impl SnapshotCatalog {
     /// Counts the wanted snapshots among those that the store listed last. Damaged records are left out.
     pub fn count_listed(&self, is_wanted: impl Fn(&SnapshotId, &RecordSummary<'_>) -> bool) -> Result<usize> {
         let ids = self.last_listed_ids()?;
+        // Those that this machine has not seen are fetched together, and not one by one below.
         let unknown: Vec<_> = self.with_known_records(|known| {
             ids.iter().filter(|id| !known.contains_record(id)).copied().collect()
         });
@@ -314,6 +316,7 @@ impl SnapshotCatalog {
         let missing: Vec<_> = self.with_known_records(|known| {
             ids.iter().filter(|id| self.find_record(known, id).is_none()).copied().collect()
         });
+        // Outside of the lock: other threads look records up meanwhile.
         let damaged = self.fetch_records(missing)?;
         let sound = self.with_known_records(|known| {
             ids.iter().filter_map(|id| known.records.get(id).map(|record| (*id, record.clone()))).collect()
@@ -356,6 +359,7 @@ impl SnapshotCatalog {
             Err(error) => return Err(error.into()),
         }
         self.objects.delete_object(&record_key(LIVE, id)?)?;
+        // The record itself stays known, because histories lead across it.
         self.with_known_records(|known| known.listed = None);
         Ok(())
     }

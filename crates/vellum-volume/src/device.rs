@@ -55,6 +55,7 @@ impl DeviceRecord {
             return Err(DecodeError::Version(u32::from(version)));
         }
         let name = reader.read_string(DEVICE_NAME_MAX)?.to_owned();
+        // A holder of the key may have written any name, and messages show it.
         check_device_name(&name).map_err(|_| DecodeError::Invalid("device name"))?;
         let added = UnixTime::decode(&mut reader)?;
         reader.expect_end()?;
@@ -199,6 +200,7 @@ pub fn add_device(volume: &Volume, name: &str, secret: SlotSecret<'_>) -> Result
     {
         return Err(VolumeError::Exists { kind: "worktree", name: taken });
     }
+    // Slots beyond the limit are never tried: the new device would be locked out.
     let slots = objects.list_keys(SLOT_PREFIX)?.len();
     if slots >= SLOTS_MAX {
         return Err(VolumeError::TooManySlots(slots));
@@ -236,6 +238,7 @@ pub fn revoke_device(volume: &Volume, name: &str, is_forced: bool) -> Result<Rev
     let device = found.into_iter().next().ok_or_else(missing)?;
     if device.state != DeviceState::Revoked && !is_forced {
         let needed = |reason| Err(VolumeError::DeviceNeeded { name: name.into(), reason });
+        // After the next rotation, this worktree would have no key.
         if volume.worktree.device.as_deref() == Some(name) {
             return needed("this worktree belongs to it");
         }

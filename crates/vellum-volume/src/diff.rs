@@ -376,6 +376,7 @@ impl<'a> ChangePairing<'a> {
         aspects: ChangeAspects,
     ) -> Result<()> {
         for side in old.iter().chain(&new) {
+            // Each change holds whole paths, which would fill the memory if the tree is very deep.
             self.budget.charge_path(&side.path)?;
         }
         self.changes.push(FileChange { kind, old, new, aspects });
@@ -409,6 +410,7 @@ impl<'a> ChangePairing<'a> {
         links: &mut Vec<DirectoryLink>,
         new: &DirectoryLink,
     ) -> Result<Option<DirectoryLink>> {
+        // Nearly all files have one name: no path is looked up for these.
         if links.len() < 2 {
             return Ok(links.pop());
         }

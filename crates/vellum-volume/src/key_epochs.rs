@@ -146,6 +146,8 @@ impl KeyEpochs {
     pub(crate) fn explain_unseal_error(&self, object: &ObjectKey, error: UnsealError) -> VolumeError {
         let damaged = VolumeError::Damaged { object: object.to_string(), reason: error.to_string() };
         match error {
+            // A newer key was looked for when the object was to be opened. To ask again tells why it is not to be
+            // had.
             UnsealError::NewerKey { .. } => self.refresh_keys().err().unwrap_or(damaged),
             UnsealError::Short { .. } | UnsealError::Forged => damaged,
         }

@@ -270,6 +270,7 @@ fn copy_slot(from: &Volume, to: &Volume, key: &ObjectKey, public: Option<Exchang
     if let Some(public) = public {
         put_slot_key(to, slot.id(), &public)?;
     }
+    // With the same key on both sides, the bytes are valid there as they are.
     let is_first = |volume: &Volume| volume.keys.newest_epoch() == KeyEpoch::FIRST;
     if is_first(from) && is_first(to) {
         return put_unless_there(&*to.objects, key, &bytes);
@@ -298,6 +299,7 @@ pub(crate) fn copy_key_slots(from: &Volume, to: &Volume) -> Result<()> {
             missing.push(key);
         }
     }
+    // Most often nothing is missing: then no slot is read.
     let active = if missing.is_empty() { Vec::new() } else { key_epochs::list_active_slots(from)? };
     for key in missing {
         let known = active.iter().find(|slot| parse_slot_id(&key) == Some(slot.slot));
@@ -375,6 +377,7 @@ pub fn unlock_master_key(objects: &dyn ObjectStore, typed: &[u8], volume: Volume
         let read = objects.get_object(&key, OBJECT_MAX).map_err(VolumeError::from);
         let slot = match read.and_then(|bytes| decode_slot_object(&key, &bytes)) {
             Ok(slot) => slot,
+            // One damaged slot must not lock out whoever has the secret of another.
             Err(error) if error.kind() == ErrorKind::Corrupt => {
                 damage = Some(error);
                 continue;

@@ -273,6 +273,7 @@ impl Volume {
     /// Notes that a snapshot was made of everything that could be read: what was lost of the state at `root` is stored again.
     pub fn record_renewed_tree(&self, root: MapRoot) {
         let note = self.read_lost_blobs();
+        // A store that does not answer now is asked again for the next snapshot.
         let missing: HashSet<PackId> = self.blobs.find_missing_packs().unwrap_or_default();
         if note.is_empty() && missing.is_empty() {
             return;

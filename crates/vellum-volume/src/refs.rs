@@ -434,6 +434,7 @@ impl RefStore {
             let stored = self.encode_ref(kind, key, &found.name, counter, &found.value);
             match self.objects.swap_ref(key, Some(&found.stored), Some(&stored)) {
                 Ok(()) => {
+                    // What is remembered has the old bytes, with which the next swap would fail.
                     self.last.lock().remove(key);
                     return self.record_seen_counter(key, counter).map(|()| true);
                 }

@@ -160,6 +160,7 @@ impl StateDir {
     /// Writes a `.gitignore`, which keeps `git add` from taking the key. (Mercurial reads only the one at its root.)
     pub fn hide_from_git(&self) -> Result<()> {
         let path = self.join(GITIGNORE_FILE);
+        // One that is there is the user's.
         if path.symlink_metadata().is_ok() { Ok(()) } else { self.write_file(GITIGNORE_FILE, b"*\n") }
     }
 

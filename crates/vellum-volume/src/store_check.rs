@@ -73,6 +73,7 @@ pub(crate) fn set_up_store(
     keys: &VolumeKeys,
     wanted: StoreIdentity,
 ) -> Result<Arc<dyn ObjectStore>> {
+    // A directory keeps all promises: the system's locks and renames see to it.
     if !objects.is_remote() {
         return Ok(objects);
     }

@@ -146,6 +146,8 @@ struct DirectoryComparison<'a> {
 impl<'a> DirectoryComparison<'a> {
     fn new(states: &'a StateComparison<'a>) -> Result<Self> {
         let (changed, has_other_names) = states.find_touched_inodes()?;
+        // A changed file may have a name in a directory that did not change. As nothing lists its names, no directory
+        // can be passed over.
         if has_other_names {
             return Ok(Self { states, touched: None });
         }

@@ -436,6 +436,7 @@ impl Volume {
     /// comes after its parents, whatever its time and counter say: clocks go back, and a history must not.
     pub fn commit_snapshot(&self, record: SnapshotRecord) -> Result<SnapshotId> {
         let worktree = record.worktree.clone();
+        // The record before the ref: a head must never name a snapshot that is not there.
         let id = self.store_snapshot(record)?;
         self.update_worktree_ref(&worktree, |old| (old.head, old.live) = (Some(id), None))?;
         tracing::info!(worktree, snapshot = %id, "snapshot committed");

@@ -159,6 +159,7 @@ impl<'a> RecordWalk<'a> {
             };
             match record {
                 Ok(record) => self.enqueue_parents(id, &record.parents),
+                // Only what is certainly lost counts as lost. A store that does not answer ends the collection.
                 Err(error) if is_data_loss(&error) => self.record_lost_snapshot(id, &error, named_by),
                 Err(error) => return Err(error),
             }

@@ -139,6 +139,7 @@ fn push_key(text: &mut String, key: &[u8; 32]) {
 }
 
 fn parse_key(hex: &str) -> Option<Zeroizing<[u8; 32]>> {
+    // The id of a blob has as many bytes, and is written in the same digits.
     let bytes: vellum_types::BlobId = hex.trim_end().parse().ok()?;
     Some(Zeroizing::new(bytes.0))
 }

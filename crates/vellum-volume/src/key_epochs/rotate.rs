@@ -141,6 +141,7 @@ fn begin_epoch(volume: &Volume) -> Result<()> {
     let newest = volume.keys.newest_epoch();
     let next = next_epoch(newest)?;
     let slots = require_public_keys(list_active_slots(volume)?)?;
+    // In the first epoch, no master key is kept but that of the worktree.
     let previous = match volume.epochs.read_newest_master()? {
         Some(kept) => kept.master,
         None => source.home.worktree.read_master_key()?.ok_or(VolumeError::Locked)?,
@@ -261,6 +262,7 @@ fn spread_keys(volume: &Volume) {
     for (name, head) in worktrees {
         let Ok(Some(state)) = volume.find_worktree_state(&name, &head) else { continue };
         let has_slot = state.read_held_slot().is_ok_and(|held| held.is_some());
+        // Whoever has a slot is given the key by that, and another store has epochs of its own.
         if has_slot || state.path() == volume.state.path() || !volume.has_same_store(&state) {
             continue;
         }

@@ -37,6 +37,7 @@ pub(crate) fn put_slot_key(volume: &Volume, slot: KeySlotId, public: &ExchangePu
     volume.keys.seal_record(RecordDomain::Config, &data, &encode_slot_public(public), &mut seal);
     let record = SlotKeyRecord { grant, seal }.encode();
     match volume.objects.put_object(&key, &record) {
+        // It may be the same key, put by an attempt that was killed before it put the slot.
         Err(StoreError::Exists { .. }) => {}
         other => return Ok(other?),
     }
@@ -132,6 +133,7 @@ pub(crate) fn list_active_slots(volume: &Volume) -> Result<Vec<ActiveSlot>> {
             None => format!("{} {id} ({})", slot.kind(), slot.label()),
         };
         let public = match recipients.iter().find(|recipient| recipient.slot == id) {
+            // It was sealed with the newest key when the epoch began: it counts, whatever the object says now.
             Some(recipient) => Some(recipient.public),
             None => read_slot_public(volume, id)?,
         };

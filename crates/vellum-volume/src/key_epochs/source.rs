@@ -96,6 +96,7 @@ impl EpochSource {
             Err(error) => return Err(error.into()),
         };
         let record = EpochRecord::decode(&bytes).map_err(VolumeError::wrap_decode_error(key.to_string()))?;
+        // Before its seal is looked at: an object that was copied to this name is refused, whatever key it gives.
         if record.epoch == epoch && record.volume == self.volume {
             Ok(Some(record))
         } else {
@@ -188,6 +189,7 @@ impl EpochSource {
 
     /// Calls `act` with the slot with which the worktree was opened, if that is known.
     fn with_held_slot<T>(&self, act: impl FnOnce(&HeldSlot) -> Result<T>) -> Result<Option<T>> {
+        // While a volume is being opened, nothing is kept yet.
         if let Some(given) = &self.given {
             return act(given).map(Some);
         }

@@ -116,6 +116,7 @@ impl<'a> AncestrySearch<'a> {
             }
             let entry = self.find_entry(at)?;
             let merge = entry.filter(|entry| entry.record.parents.len() > 1);
+            // Only merges have twins: whatever else there is was made once.
             let Some(merge) = merge else {
                 self.identities.insert(at, MergeIdentity(at.0));
                 continue;
@@ -145,6 +146,7 @@ impl<'a> AncestrySearch<'a> {
 
     /// Returns whether `descendant` is `ancestor`, or has it or a twin of it in its history.
     pub fn has_ancestor(&mut self, descendant: SnapshotId, ancestor: SnapshotId) -> Result<bool> {
+        // Without its record, nothing tells whether it is a merge and which are its twins.
         if self.find_entry(ancestor)?.is_none() {
             return Ok(false);
         }

@@ -125,6 +125,7 @@ impl Volume {
         session: &mut WriteSession,
         depth: usize,
     ) -> Result<MergeBase> {
+        // Conflicts between bases are not reported: what the sides made of them since is what is merged.
         let policies = ConflictPolicies::default();
         let mut shared = FIRST_NUMBER;
         let mut merged: Option<MergeSide> = None;

@@ -197,6 +197,7 @@ impl FileTable {
     pub fn find_side_file(&mut self, side: SideName, ino: Ino, kind: FileKind) -> FileId {
         match self.by_side.get(side).get(&ino) {
             Some(id) => *id,
+            // A number that the side did not touch means what it means in the base.
             None => self.find_base_file(ino, kind),
         }
     }

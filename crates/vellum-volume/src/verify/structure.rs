@@ -325,6 +325,7 @@ impl TreeCheck<'_> {
             }
             return Ok(());
         }
+        // Taken out, because the way up reports problems to `self`.
         let mut ways = std::mem::take(&mut self.ways);
         let end = ways.follow(ino, |at| self.placed_parent(at));
         self.ways = ways;

@@ -70,6 +70,7 @@ impl Volume {
     pub fn confirm_own_dir(&self) -> Result<()> {
         let file = self.state.read_worktree_file()?;
         let head = self.read_own_head()?;
+        // A copy of this directory has a copy of the store: both are worktrees, each of a volume of its own.
         if has_own_store(&file) {
             return self.update_recorded_place(&head);
         }
@@ -125,6 +126,7 @@ impl Volume {
 
     /// Fails unless this directory has the mark of its worktree: somebody may have taken that over a moment ago.
     pub(super) fn check_worktree_mark(&self, name: &str, head: &WorktreeHead) -> Result<()> {
+        // Only its own worktree is in this directory, and one of an early version has no mark.
         if name != self.worktree.worktree || head.mark.is_none() {
             return Ok(());
         }
