@@ -214,11 +214,13 @@ impl From<OpenError> for CliError {
 /// What to do about a failure of a bench. Nothing of a volume is concerned.
 fn bench_hint(error: &BenchError) -> Option<String> {
     let hint = match (error, error.kind()) {
-        (BenchError::NotEmpty(_), _) => "somebody else put files there meanwhile: they were left alone",
-        (BenchError::Content(_), _) => "measure nothing with it before that is found out",
-        (BenchError::Space { .. }, _) => "choose less: fewer threads, smaller or fewer files",
+        (BenchError::NotEmpty(_), _) => {
+            "another program created files there meanwhile, which were not removed"
+        }
+        (BenchError::Content(_), _) => "find the cause before you measure again",
+        (BenchError::Space { .. }, _) => "use fewer threads, or smaller or fewer files",
         (_, ErrorKind::NoSpace) => {
-            "choose less: fewer threads, smaller or fewer files; what the bench had made was removed"
+            "use fewer threads, or smaller or fewer files; what the bench had created was removed"
         }
         (_, ErrorKind::Denied) => "name a directory that you can write to",
         (BenchError::Format { .. }, ErrorKind::Unsupported) => {
@@ -300,7 +302,7 @@ pub fn volume_hint(error: &VolumeError) -> Option<String> {
         }
         VolumeError::SeenUnreadable { note, .. } => {
             return Some(format!(
-                "delete {} to begin anew: that the store was set back before can then not be noticed any more",
+                "delete {} to start over; an earlier rollback of the store can then no longer be detected",
                 note.display()
             ));
         }
@@ -319,7 +321,7 @@ pub fn volume_hint(error: &VolumeError) -> Option<String> {
             "name a folder that is empty, or one to which this volume was pushed"
         }
         VolumeError::MergeUnderWay { .. } => {
-            "'vellum merge --continue' finishes it, 'vellum merge --abort' takes it back"
+            "'vellum merge --continue' finishes it, 'vellum merge --abort' aborts it"
         }
         VolumeError::NoMerge => "'vellum merge SNAP' begins one",
         VolumeError::NotCommon { .. } => "leave out --base: the best common snapshot is found",
@@ -404,7 +406,7 @@ fn kind_hint(kind: ErrorKind) -> Option<String> {
     let hint = match kind {
         ErrorKind::Corrupt => "'vellum verify --all' lists everything that is damaged",
         ErrorKind::NoSpace => {
-            "make room and run the command again: nothing that was acknowledged is lost, and 'vellum gc run' frees \
+            "free space and run the command again: nothing that was acknowledged is lost, and 'vellum gc run' frees \
              what forgotten snapshots held"
         }
         ErrorKind::Unsupported => {

@@ -146,10 +146,10 @@ fn prompt_new_passphrase(ui: &UserInterface) -> Result<SecretBytes> {
             ui.print_warning("the passphrase is empty: type one")?;
             continue;
         }
-        if prompt_passphrase(ui, "The same again: ")? == first {
+        if prompt_passphrase(ui, "Repeat the passphrase: ")? == first {
             return Ok(first);
         }
-        ui.print_warning("they differ")?;
+        ui.print_warning("the passphrases differ: type both again")?;
     }
     Err(CliError::usage_error("no passphrase was set", "'vellum key add --passphrase' sets one later"))
 }

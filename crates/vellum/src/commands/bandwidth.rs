@@ -12,14 +12,14 @@ const RATE_MIN: u64 = 1024;
 
 /// Show or limit the bandwidth of a remote store
 ///
-/// The limits count for all worktrees and mounts of this user with the same store, also for those that are running; each
-/// command and each mount keeps to them by itself. They stay until they are changed.
+/// The limits apply to all worktrees and mounts of this user with the same store, including running ones; each
+/// command and each mount applies them separately. They stay until they are changed.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// How much is sent to the store, in bytes a second or with K, M, G; 0 removes the limit
+    /// Limit what is sent to the store, in bytes per second or with K, M, G; 0 removes the limit
     #[arg(long, value_name = "RATE", value_parser = parse_rate)]
     upload: Option<u64>,
-    /// How much is received from the store, in bytes a second or with K, M, G; 0 removes the limit
+    /// Limit what is received from the store, in bytes per second or with K, M, G; 0 removes the limit
     #[arg(long, value_name = "RATE", value_parser = parse_rate)]
     download: Option<u64>,
 }

@@ -17,9 +17,9 @@ use crate::ui::{UserInterface, figures};
 
 /// Measure a directory: big files, small files, names
 ///
-/// Works in a directory of its own in PATH, which it removes however it ends. Grades say how the figures compare with
-/// those of a local filesystem, scaled to how fast this machine is. Cold reads are of files whose pages were just
-/// dropped from the kernel's cache.
+/// Works in a directory of its own in PATH, which it removes in any case. Grades compare the figures with those of a
+/// local filesystem, scaled to the speed of this machine. Cold reads are reads of files whose pages were just dropped
+/// from the kernel's cache.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct Args {

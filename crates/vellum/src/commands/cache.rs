@@ -11,9 +11,9 @@ use crate::ui::{format, json};
 
 /// Show, limit, check or clear the local cache of a remote store
 ///
-/// What is read from a store in a service, and what is written to it, is kept on this machine, encrypted as it is in the
-/// store. All worktrees and mounts of this user share the cache of a store. It may be removed at any moment; what is
-/// needed is then fetched again.
+/// What is read from a store in a service, and what is written to it, is kept on this machine, encrypted as it is in
+/// the store. All worktrees and mounts of this user share the cache of a store. It can be deleted at any time; what
+/// is needed is then fetched again.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// How much disk space the cache may take, in bytes or with K, M, G; 0 switches it off. By default a tenth of the disk,

@@ -30,9 +30,10 @@ const MAIN_WORKTREE: &str = "main";
 
 /// Create a directory with the files of a volume
 ///
-/// DIR becomes a new worktree of the volume in the store at URL, and is filled from a snapshot. Its snapshots go into that
-/// store. With --mount, the worktree is mounted on DIR: its names are there at once, and content is fetched when it is read.
-/// With --only, DIR is a partial checkout: the other paths are absent, and snapshots take them from the last snapshot.
+/// DIR becomes a new worktree of the volume in the store at URL, and is filled from a snapshot. Its snapshots go into
+/// that store. With --mount, the worktree is mounted on DIR: it can be used at once, and content is fetched when it
+/// is read. With --only, DIR is a partial checkout: the other paths are absent, and snapshots take them from the last
+/// snapshot.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The store: a path or a URL
@@ -43,7 +44,7 @@ pub struct Args {
     /// The snapshot to take the files from [default: that of the worktree 'main', or else the newest]
     #[arg(long, value_name = "SNAP")]
     from: Option<String>,
-    /// Have these paths alone in DIR, from its root; 'vellum hydrate' brings others later
+    /// Write only these paths, relative to the root; 'vellum hydrate' writes others later
     #[arg(long, value_name = "PATH", num_args = 1.., conflicts_with = "mount")]
     only: Vec<OsString>,
     #[command(flatten)]
@@ -51,7 +52,7 @@ pub struct Args {
     /// Mount the worktree on DIR; what it keeps on this machine is in the directory DIR.vellum beside it
     #[arg(long)]
     mount: bool,
-    /// With --mount, do not fetch all names in the background, but when they are looked at
+    /// With --mount, fetch names when they are first used, and not all in the background
     #[arg(long, requires = "mount")]
     no_metadata: bool,
     /// Name of the worktree [default: the directory's name; DEVICE.DIR if a device's secret opens the volume]

@@ -9,9 +9,9 @@ use crate::error::{CommandOutcome, Result};
 use crate::ui::format;
 use crate::ui::json::NameJson;
 
-/// List the conflicts of a merge that is under way
+/// List the conflicts of the merge in progress
 ///
-/// Exits with 1 if there are any that nobody has decided on.
+/// Exits with 1 if any of them is unresolved.
 #[derive(Debug, clap::Args)]
 pub struct Args {}
 

@@ -32,8 +32,8 @@ pub enum Command {
 
 /// Add a device, and print the code that opens the volume there
 ///
-/// On the device, 'vellum clone URL' asks for the code. With one of the options, a passphrase or a key file of yours
-/// takes its place.
+/// On the device, 'vellum clone URL' asks for the code. With one of the options, your own passphrase or key file
+/// replaces it.
 #[derive(Debug, clap::Args)]
 pub struct AddDeviceArgs {
     /// The device's name; the names of its worktrees begin with it
@@ -45,7 +45,7 @@ pub struct AddDeviceArgs {
 /// Revoke a device: its secret no longer opens the volume
 ///
 /// Its worktrees and snapshots stay. A device that has opened the volume has the volume's key, and may have kept it:
-/// 'vellum device rotate' changes the key, and its access to the store must be taken away there.
+/// 'vellum device rotate' changes the key. Its access to the store must be revoked separately.
 #[derive(Debug, clap::Args)]
 pub struct RevokeDeviceArgs {
     /// The device's name

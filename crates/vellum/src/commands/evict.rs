@@ -15,30 +15,30 @@ use crate::ui::format;
 use crate::ui::json::ProblemJson;
 use crate::ui::progress::ProgressTask;
 
-/// Remove files, or their content, from this machine that the store has
+/// Remove files, or their content, from this machine; the store keeps them
 ///
-/// In a mount, content is fetched again when it is read. Files that are open, pinned, or not in the store yet stay, and are
-/// named; the others go. Content is kept in pieces of 256 KiB: small files that lie in the same piece go together.
+/// In a mount, the content is fetched again when it is read. Files that are open, pinned, or not in the store yet are
+/// kept and listed. Content is cached in pieces of 256 KiB: small files in the same piece are removed together.
 ///
-/// In a plain directory, it removes the files at and below PATH, which makes it a partial checkout: snapshots take what is
-/// absent from the last snapshot, and 'vellum hydrate' brings it back. Files that are open, or whose content is not what the
-/// last snapshot has, stay, and are named.
+/// In a plain directory, it removes the files at and below PATH, which makes the directory a partial checkout:
+/// snapshots take what is absent from the last snapshot, and 'vellum hydrate' writes it again. Files that are open,
+/// or whose content differs from the last snapshot, are kept and listed.
 #[derive(Debug, clap::Args)]
 #[command(group(clap::ArgGroup::new("what").required(true).multiple(true)))]
 pub struct Args {
     /// Files and directories
     #[arg(value_name = "PATH", group = "what")]
     paths: Vec<OsString>,
-    /// The content that this snapshot has at PATH
+    /// Use the content that this snapshot has at PATH
     #[arg(long, value_name = "SNAP", requires = "paths")]
     from: Option<String>,
-    /// Everything that is not pinned, of all worktrees
+    /// Remove everything that is not pinned, of all worktrees
     #[arg(long, group = "what", conflicts_with_all = ["paths", "older", "to"])]
     all: bool,
-    /// What was fetched longer ago, such as 30d; with s, m, h, d or w
+    /// Remove what was fetched more than AGE ago, such as 30d; the units are s, m, h, d and w
     #[arg(long, value_name = "AGE", group = "what", value_parser = format::parse_duration, conflicts_with_all = ["paths", "to"])]
     older: Option<Duration>,
-    /// The oldest content, until the rest has this size; in bytes or with K, M, G
+    /// Remove the oldest content until SIZE is left, in bytes or with K, M, G
     #[arg(long, value_name = "SIZE", group = "what", value_parser = format::parse_size, conflicts_with = "paths")]
     to: Option<u64>,
 }

@@ -138,7 +138,6 @@ fn export_to_stream(
             TarWriter::new(volume, &place.tree, meter, out, blame).write_tree(place.ino, name)
         })
         .map_err(|error| error.with_resume_hint("run the command again"))?;
-    let left_out =
-        |path: &Vec<u8>| ProblemJson::new(path, "a socket has no place in a tar archive: left out");
+    let left_out = |path: &Vec<u8>| ProblemJson::new(path, "left out: a tar archive cannot contain sockets");
     Ok(sockets.iter().map(left_out).collect())
 }

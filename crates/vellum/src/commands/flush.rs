@@ -8,8 +8,8 @@ use crate::mounting::control::ControlRequest;
 
 /// Wait until everything is in the store
 ///
-/// For mounted worktrees: what is written there is safe at once, and goes into the store in the background. This
-/// waits for it.
+/// For mounted worktrees: what is written there is kept on this machine at once, and goes into the store in the
+/// background. This command waits until all of it is there.
 #[derive(Debug, clap::Args)]
 pub struct Args {}
 

@@ -28,7 +28,7 @@ pub struct Args {
     /// Check it out in this directory, which must be empty or not exist
     #[arg(long, value_name = "DIR", required_unless_present = "mount")]
     to: Option<PathBuf>,
-    /// Mount it on this directory, which must be empty; this takes the same short time for any number of files
+    /// Mount it on this directory, which must be empty; the time does not depend on the number of files
     #[arg(long, value_name = "DIR", conflicts_with_all = ["to", "engine"])]
     mount: Option<PathBuf>,
     /// The snapshot to start from [default: this worktree's current snapshot; of a mounted worktree its present

@@ -27,17 +27,18 @@ pub enum Command {
         #[command(flatten)]
         lost: LostRecordArgs,
     },
-    /// Do it
+    /// Delete the data that 'gc plan' lists
     Run {
-        /// Only what is in the plan that 'vellum gc plan --json' wrote to FILE
+        /// Delete only what is in the plan that 'vellum gc plan --json' wrote to FILE
         #[arg(long, value_name = "FILE")]
         plan: Option<PathBuf>,
         #[command(flatten)]
         lost: LostRecordArgs,
-        /// End the session NAME, of which you know that its writer is gone
+        /// End the session NAME; use it only if its writer is gone for certain
         ///
-        /// A writer that was killed on another machine keeps a session for up to 24 hours, and 'gc run' deletes nothing
-        /// meanwhile. If the writer is at work after all, its command fails, and makes no snapshot. May be repeated.
+        /// The session of a writer that was killed on another machine stays for up to 24 hours, in which 'gc run'
+        /// deletes nothing. If the writer is still running, its command fails, and creates no snapshot. Can be
+        /// repeated.
         #[arg(long, value_name = "NAME")]
         end_session: Vec<String>,
     },
@@ -48,8 +49,8 @@ pub enum Command {
 pub struct LostRecordArgs {
     /// Go on although the record of snapshot ID is missing or damaged, and delete what only it needs
     ///
-    /// Without it, a missing or damaged record stops the command, since nobody can tell what its snapshot needs. ID is
-    /// the id or its beginning. May be repeated.
+    /// Without it, a missing or damaged record stops the command, because it is unknown what the snapshot needs. ID
+    /// is the id or its beginning. Can be repeated.
     #[arg(long, value_name = "ID")]
     without: Vec<String>,
 }
@@ -252,6 +253,6 @@ fn describe_writer(writer: &WaitingSession) -> String {
             format::format_local_time(session.renewed),
             writer.object
         ),
-        Err(problem) => format!("somebody whose session cannot be read: {}", format_path(problem.as_bytes())),
+        Err(problem) => format!("a writer whose session cannot be read: {}", format_path(problem.as_bytes())),
     }
 }

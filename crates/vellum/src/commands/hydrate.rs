@@ -15,10 +15,11 @@ use crate::ui::progress::ProgressTask;
 
 /// Bring files, or their content, to this machine
 ///
-/// In a mount whose store is in a service, content is fetched when it is read. This fetches all of it at and below PATH, so
-/// that it can be read without the service, until the cache needs the room ('vellum pin' keeps it).
+/// In a mount whose store is in a service, content is fetched when it is read. This command fetches all content at
+/// and below PATH, which can then be read without the service, until it is evicted because the cache is full ('vellum
+/// pin' prevents that).
 ///
-/// In a partial checkout, it writes the files at and below PATH that are absent, as they are in the last snapshot.
+/// In a partial checkout, it writes the absent files at and below PATH, as they are in the last snapshot.
 ///
 /// If it is interrupted, run it again: what was fetched is not fetched twice.
 #[derive(Debug, clap::Args)]
@@ -26,10 +27,10 @@ pub struct Args {
     /// Files and directories
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<OsString>,
-    /// Only names and attributes
+    /// Fetch only names and attributes
     #[arg(long)]
     metadata_only: bool,
-    /// The content that this snapshot has at PATH
+    /// Use the content that this snapshot has at PATH
     #[arg(long, value_name = "SNAP")]
     from: Option<String>,
 }

@@ -24,7 +24,7 @@ pub enum Command {
     Open(OpenKeyArgs),
     /// Remove a key slot: its secret no longer opens the volume
     ///
-    /// Whoever opened the volume with it before has the volume's key, and keeps it.
+    /// Anyone who opened the volume with it before can have kept the volume's key.
     Remove {
         /// Its id, or the beginning of it
         id: String,
@@ -33,7 +33,7 @@ pub enum Command {
 
 /// Add a passphrase, a key file or a recovery code
 ///
-/// Without options, a passphrase is asked for. 'vellum init --store' takes what was added by the option of the same
+/// Without options, asks for a passphrase. 'vellum init --store' accepts what was added with the option of the same
 /// name.
 #[derive(Debug, clap::Args)]
 pub struct AddKeyArgs {
@@ -42,7 +42,7 @@ pub struct AddKeyArgs {
     /// Print a new recovery code
     #[arg(long, conflicts_with_all = ["passphrase", "passphrase_file", "key_file"])]
     recovery: bool,
-    /// Its label in the list; everyone who can read the store can read it
+    /// A label for the list; everyone who can read the store can read it
     #[arg(long)]
     label: Option<String>,
 }

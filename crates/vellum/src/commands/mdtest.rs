@@ -11,7 +11,7 @@ use crate::ui::progress::ProgressTask;
 
 /// Measure metadata operations: create, stat, open, list and remove a tree of files
 ///
-/// Works in a directory of its own in PATH, which it removes however it ends. Each thread has a tree of its own.
+/// Works in a directory of its own in PATH, which it removes in any case. Each thread has a tree of its own.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The directory

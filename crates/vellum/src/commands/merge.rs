@@ -18,16 +18,16 @@ use crate::error::{CliError, CommandOutcome, Result};
 
 /// Merge another snapshot into this worktree
 ///
-/// Takes over what SNAP has and this worktree lacks: the changes since the last snapshot that both have in common.
-/// Files are followed when they are renamed, text is merged line by line, and modes, owners and attributes by
-/// themselves. Changes that no snapshot holds are snapshotted first. The result is a snapshot with two parents; if this
-/// worktree has nothing that SNAP lacks, it moves to SNAP.
+/// Applies to this worktree what SNAP has changed since the last snapshot that both have in common. Renamed files are
+/// followed, text is merged line by line, and modes, owners and attributes are merged separately. Changes that no
+/// snapshot holds are recorded in a snapshot first. The result is a snapshot with two parents; if this worktree has
+/// nothing that SNAP lacks, it moves to SNAP.
 ///
 /// What both sides changed differently is a conflict: the merge waits, with both versions in the worktree, until
-/// 'vellum merge --continue' finishes it or 'vellum merge --abort' takes it back. Exits with 1 if conflicts remain. If
+/// 'vellum merge --continue' finishes it or 'vellum merge --abort' aborts it. Exits with 1 if conflicts remain. If
 /// the command is interrupted, run it again.
 ///
-/// With --all, the worktrees that other machines have under the name of this one are merged one after another, until one
+/// With --all, the worktrees of other machines that have the name of this one are merged one after another, until one
 /// has conflicts: NAME, DEVICE.NAME, and both of a remote as the last 'vellum pull' saw them.
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("policy"))]
@@ -41,10 +41,10 @@ pub struct Args {
     /// Start from this common snapshot instead of the best one
     #[arg(long, value_name = "SNAP")]
     base: Option<String>,
-    /// Resolve conflicts with what this worktree has
+    /// Resolve conflicts with the version of this worktree
     #[arg(long, group = "policy")]
     ours: bool,
-    /// Resolve conflicts with what SNAP has
+    /// Resolve conflicts with the version of SNAP
     #[arg(long, group = "policy")]
     theirs: bool,
     /// Resolve conflicts by keeping both versions, the second one as NAME.~ID
@@ -59,7 +59,7 @@ pub struct Args {
     /// Finish a merge that had conflicts or was interrupted
     #[arg(long = "continue", conflicts_with_all = ["snapshot", "all", "base", "policy", "dry_run", "is_aborted"])]
     is_continued: bool,
-    /// Take a merge back: the worktree is as it was before
+    /// Abort a merge: the worktree returns to its state before it
     #[arg(long = "abort", conflicts_with_all = ["snapshot", "all", "base", "policy", "dry_run", "note"])]
     is_aborted: bool,
 }

@@ -79,8 +79,8 @@ pub struct Args {
     /// Serve Prometheus metrics over HTTP at ADDRESS: a port of this machine only, or ADDRESS:PORT
     #[arg(long, value_name = "ADDRESS", value_parser = metrics::parse_listen_address)]
     metrics: Option<SocketAddr>,
-    /// While nobody works on the mount, take over what other machines did in their worktrees of this name: 'vellum
-    /// pull' and 'vellum merge --all', as far as there are no conflicts
+    /// While the mount is idle, merge what other machines did in their worktrees of this name, as 'vellum pull' and
+    /// 'vellum merge --all' do, unless there are conflicts
     #[arg(long, conflicts_with_all = ["snapshot", "read_only", "temporary"])]
     follow: bool,
     /// Seconds between two looks at what others did

@@ -19,8 +19,8 @@ use crate::ui::{UserInterface, figures};
 
 /// Test an object store: which guarantees it keeps, and how fast it is
 ///
-/// Works in a folder of its own, which it removes however it ends; so is a store that was not there before. Exits with
-/// 1 if a promise does not hold, and says whether Vellum can live with that.
+/// Works in a folder of its own, which it removes in any case, as it does a store that did not exist before. Exits
+/// with 1 if a guarantee does not hold, and reports whether Vellum works without it.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The store: a directory, or an address as 'vellum init --store' takes it
@@ -46,7 +46,7 @@ pub struct Args {
     /// Number of runs
     #[arg(long, value_name = "N", default_value_t = 3)]
     runs: usize,
-    /// Promises that take longer to keep are told of, seconds
+    /// Report guarantees that take longer than S seconds to hold
     #[arg(long, value_name = "S", default_value_t = 5)]
     patience: u64,
 }
@@ -76,7 +76,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         ui.print_json(&found)?;
     } else {
         if container.is_new() {
-            ui.print_line("made the store, which goes again")?;
+            ui.print_line("created the store, which is removed at the end")?;
         }
         print_findings(ui, &found)?;
     }
@@ -92,7 +92,7 @@ fn print_findings(ui: &UserInterface, found: &ObjectBenchFindings) -> Result<()>
     ui.print_line(match found.verdict {
         StoreVerdict::Fit => ui.style.paint_green("Vellum can use this store"),
         StoreVerdict::Limited => {
-            ui.style.paint_yellow("Vellum can use this store, and live with what is missing")
+            ui.style.paint_yellow("Vellum can use this store, and works without what is missing")
         }
         StoreVerdict::Unfit => ui.style.paint_red("Vellum cannot use this store"),
     })?;
@@ -113,13 +113,13 @@ fn describe_promise(ui: &UserInterface, promise: &CheckedPromise) -> Vec<String>
     let mut lines = vec![format!("{state}  {}", promise.promise)];
     if promise.slow {
         let took = format::format_duration(Duration::from_secs_f64(promise.seconds));
-        lines.push(format!("         slow: {took}; Vellum lives with it, and everything waits"));
+        lines.push(format!("         slow: {took}; Vellum works, and each operation waits for it"));
     }
     lines.extend(
         promise.problem.as_ref().map(|problem| format!("         {}", format_path(problem.as_bytes()))),
     );
     if let Some(consequence) = promise.consequence {
-        let weight = if promise.livable { "Vellum can live with it" } else { "Vellum cannot live with it" };
+        let weight = if promise.livable { "Vellum works without it" } else { "Vellum requires it" };
         lines.push(format!("         {weight}: {consequence}"));
     }
     lines

@@ -5,14 +5,14 @@ use serde::Serialize;
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
 
-/// Work without the remote store, or with it again
+/// Stop sending requests to the remote store, or resume
 ///
-/// While a machine is offline, content that is here is read as always, and everything else fails at once, without waiting
-/// for the service. What is written to mounts is kept here, and goes into the store later. This counts for all worktrees and
-/// mounts of this user with the same store, until 'vellum offline off'.
+/// While a machine is offline, content that is here can be read as usual, and everything else fails at once, without
+/// waiting for the service. What is written to mounts is kept here, and goes into the store later. This applies to
+/// all worktrees and mounts of this user with the same store, until 'vellum offline off'.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Without it, the present state is shown
+    /// Without it, the current state is printed
     #[arg(value_enum)]
     switch: Option<OfflineSwitch>,
 }

@@ -13,18 +13,19 @@ use crate::ui::json::ProblemJson;
 
 /// Bring the content of files from a remote store to this machine, and keep it there
 ///
-/// Fetches as 'vellum hydrate' does. What is pinned stays in the cache, whatever else is read, until 'vellum unpin'. A pin
-/// that does not fit into the cache beside the others is refused. It keeps the content that PATH has now: pin again after
+/// Fetches as 'vellum hydrate' does. Pinned content is not evicted from the cache before 'vellum unpin'. A pin that
+/// does not fit into the cache beside the others is refused. It keeps the content that PATH has now: pin again after
 /// changes.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Files and directories
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<OsString>,
-    /// One pin with this name, in the place of one that has it [default: one for each PATH, named after the worktree and it]
+    /// Create one pin with this name, or replace the one that has it [default: one for each PATH, named after the
+    /// worktree and PATH]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// The content that this snapshot has at PATH
+    /// Use the content that this snapshot has at PATH
     #[arg(long, value_name = "SNAP")]
     from: Option<String>,
 }

@@ -24,21 +24,22 @@ use crate::ui::{UserInterface, format};
 
 /// Show where a mount spends its time: by operation, and the slowest files
 ///
-/// Follows a mount until Ctrl-C, or reads a log that was kept ('cat MOUNT/.vellum/accesslog > LOGFILE'). The log costs
-/// nothing while nobody reads it; one process can at a time. Files of a mount are shown by their paths from the
-/// mountpoint, those of a log that was kept by their inode numbers. Exits with 1 if lines of the log are damaged.
+/// Follows a mount until Ctrl-C, or reads a saved log ('cat MOUNT/.vellum/accesslog > LOGFILE'). The log costs
+/// nothing while no process reads it; only one process can read it at a time. Files of a mount are shown by their
+/// paths from the mountpoint, those of a saved log by their inode numbers. Exits with 1 if lines of the log are
+/// damaged.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// A mount, or a file with lines of its access log
     #[arg(value_name = "MOUNTPOINT|LOGFILE")]
     from: PathBuf,
-    /// Seconds of each table; 0: one of all [default: 2 of a mount, 0 of a file]
+    /// Seconds that each table covers; 0: one table for everything [default: 2 for a mount, 0 for a file]
     #[arg(long, value_name = "S", value_parser = parse_interval)]
     interval: Option<f64>,
-    /// Requests of this user only
+    /// Count only requests of this user
     #[arg(long, value_name = "UID")]
     uid: Option<u32>,
-    /// Requests of this process only
+    /// Count only requests of this process
     #[arg(long, value_name = "PID")]
     pid: Option<u32>,
     /// Number of slowest files to list

@@ -12,9 +12,10 @@ use crate::ui::progress::ProgressTask;
 
 /// Fetch snapshots from a remote
 ///
-/// Fetches what the remote's worktrees and tags name, and all before it, as far as it is not here. No file, worktree or
-/// tag here is changed: 'REMOTE/NAME' names what was fetched, as in 'vellum diff HEAD origin/main' or 'vellum restore
-/// origin/main'. If the command is interrupted, run it again: what arrived is not fetched twice.
+/// Fetches the snapshots that the remote's worktrees and tags name, and all snapshots before them, unless they are
+/// here already. No file, worktree or tag here is changed: 'REMOTE/NAME' names what was fetched, as in 'vellum diff
+/// HEAD origin/main' or 'vellum restore origin/main'. If the command is interrupted, run it again: what arrived is
+/// not fetched twice.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The remote [default: origin, or the only one]

@@ -20,20 +20,20 @@ use crate::error::{CliError, CommandOutcome, Result};
 use crate::ui::format;
 use crate::ui::json::NameJson;
 
-/// Decide on conflicts of a merge
+/// Resolve conflicts of the merge in progress
 ///
-/// Without an option, the files stay as they are now. With one, they become what the option says, whatever was edited
-/// in them since. 'vellum conflicts' lists the conflicts; 'vellum merge --continue' finishes the merge.
+/// Without an option, the files stay as they are now. With one, the version that it names replaces them, even if they
+/// were edited since. 'vellum conflicts' lists the conflicts; 'vellum merge --continue' finishes the merge.
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("side"))]
 pub struct Args {
     /// Files or directories with conflicts
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<OsString>,
-    /// Take what this worktree had
+    /// Use the version of this worktree
     #[arg(long, group = "side")]
     ours: bool,
-    /// Take what the other snapshot has
+    /// Use the version of the other snapshot
     #[arg(long, group = "side")]
     theirs: bool,
     /// Keep both versions

@@ -29,8 +29,8 @@ use crate::ui::progress::ProgressTask;
 /// If the command is interrupted, run it again to finish. Without PATHs, SNAP becomes the worktree's current
 /// snapshot; with PATHs, the current snapshot stays the same.
 ///
-/// With --only, the directory becomes a partial checkout: all other paths are absent, and snapshots take them from the last
-/// snapshot. 'vellum hydrate' brings them back. Without --only, what is absent stays absent.
+/// With --only, the directory becomes a partial checkout: all other paths are absent, and snapshots take them from
+/// the last snapshot. 'vellum hydrate' writes them again. Without --only, what is absent stays absent.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The snapshot
@@ -39,7 +39,7 @@ pub struct Args {
     /// Only these paths
     #[arg(value_name = "PATH")]
     paths: Vec<OsString>,
-    /// Have these paths alone in the directory, and the others absent
+    /// Keep only these paths in the directory; all others become absent
     #[arg(long, value_name = "PATH", num_args = 1.., conflicts_with = "paths")]
     only: Vec<OsString>,
     /// Print what would be done, and change nothing

@@ -19,7 +19,7 @@ use crate::ui::{format, json};
 /// Describe a snapshot, or a file in it
 ///
 /// Without PATH, describes the snapshot: its record, its statistics and its top directory. With PATH, describes
-/// everything that is recorded of that file, or lists that directory.
+/// everything that is recorded about that file, or lists that directory.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The snapshot

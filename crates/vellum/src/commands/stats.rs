@@ -19,8 +19,7 @@ use screen::StatsScreen;
 
 /// Show what a mount does: processor and memory, requests, metadata, caches, objects
 ///
-/// A line each interval with what happened in it, until Ctrl-C or until the mount ends. Times are averages of one
-/// request.
+/// Prints a line for each interval until Ctrl-C, or until the mount ends. Times are averages per request.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The mount
@@ -28,10 +27,10 @@ pub struct Args {
     /// Seconds between two lines
     #[arg(long, value_name = "S", default_value = "1", value_parser = super::profile::parse_interval)]
     interval: f64,
-    /// Stop after so many lines; 0: never
+    /// Stop after N lines; 0: never
     #[arg(long, value_name = "N", default_value_t = 0)]
     count: u64,
-    /// The whole screen, with every kind of request; 'q' leaves it
+    /// Use the whole screen, and show every kind of request; 'q' quits
     #[arg(long, conflicts_with = "json")]
     tui: bool,
 }

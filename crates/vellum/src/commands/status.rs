@@ -163,7 +163,7 @@ fn print_merge(context: &CommandContext, merge: &MergeStatusJson) -> Result<()> 
         MergeStage::Aborting => "is being taken back".into(),
     };
     context.ui.print_warning(format!(
-        "a merge of {name} {state}: 'vellum merge --continue' finishes it, 'vellum merge --abort' takes it back"
+        "a merge of {name} {state}: 'vellum merge --continue' finishes it, 'vellum merge --abort' aborts it"
     ))
 }
 

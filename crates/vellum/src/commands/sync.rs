@@ -120,7 +120,10 @@ fn run_once(args: &Args, context: &CommandContext, hides_idle: bool) -> Result<C
         return two_way::run(args, &options, &filters, context, hides_idle);
     }
     if options.delete.when != DeletePhase::Never && !(options.preserve.recursive) {
-        return Err(CliError::usage_error("--delete looks into directories", "give -r or -a too"));
+        return Err(CliError::usage_error(
+            "--delete requires recursion into directories",
+            "give -r or -a too",
+        ));
     }
     if options.moves {
         check_move_options(&options)?;

@@ -30,8 +30,8 @@ const SOON: Duration = Duration::from_millis(500);
 /// End a mount
 ///
 /// Everything that was written is put into the store first. A mount that is in use is not ended, unless --lazy is
-/// given. Exits with 1 if something could not be put into the store: it is kept, and is put there when the worktree
-/// is mounted again.
+/// given. Exits with 1 if something could not be put into the store: it is kept on this machine, and goes into the
+/// store when the worktree is mounted again.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The mountpoint
@@ -189,7 +189,7 @@ impl EndingMount {
                 (Some(server), false) => {
                     let by = holders::format_process_list(&holding);
                     context.ui.print_warning(format!(
-                        "it remains visible, but dead, in another mount namespace, that of {by}"
+                        "it stays visible in another mount namespace, that of {by}, and fails there from now on"
                     ))?;
                     // A process that is gone has ended.
                     let _ = pidfd_send_signal(server, Signal::TERM);

@@ -10,7 +10,7 @@ use crate::context::CommandContext;
 use crate::context::content::default_pin_name;
 use crate::error::{CliError, CommandOutcome, Result};
 
-/// Remove pins: what they kept on this machine may go when the cache needs the room
+/// Remove pins: their content can be evicted when the cache is full
 #[derive(Debug, clap::Args)]
 #[command(group(clap::ArgGroup::new("which").required(true)))]
 pub struct Args {

@@ -16,11 +16,11 @@ use crate::ui::progress::ProgressTask;
 /// How many lines of damage are listed in full: more are summed up.
 const LINES_MAX: usize = 30;
 
-/// Prove that snapshots are intact, or name what is damaged
+/// Verify that snapshots are intact, or list what is damaged
 ///
-/// Reads everything from the store, opens and hashes it again: of one snapshot [default: the one this worktree stands
-/// on], or of the whole store with --all. Exits with 1 if anything is damaged or missing, and says which files of
-/// which snapshots it concerns.
+/// Reads everything from the store, decrypts it and compares its hashes: for one snapshot [default: this worktree's
+/// current snapshot], or for the whole store with --all. Exits with 1 if anything is damaged or missing, and lists
+/// the affected files of each snapshot.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The snapshot
@@ -29,7 +29,7 @@ pub struct Args {
     /// Check every object of the store, and every snapshot
     #[arg(short, long, conflicts_with = "snapshot")]
     all: bool,
-    /// Leave out the content of files: names, attributes and structure only
+    /// Check only names, attributes and structure, not the content of files
     #[arg(long)]
     metadata_only: bool,
 }

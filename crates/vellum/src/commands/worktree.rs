@@ -22,7 +22,7 @@ use crate::ui::{format, json};
 
 /// List, rename, limit, keep, adopt, relocate and remove worktrees
 ///
-/// 'vellum fork' and 'vellum init --store' make new ones.
+/// 'vellum fork' and 'vellum init --store' create new ones.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
     /// List all worktrees of the volume; '*' marks the one you stand in
@@ -36,17 +36,17 @@ pub enum Command {
     },
     /// Create a worktree from unpublished changes that were left here
     ///
-    /// When another machine takes a mounted worktree over, what had not been published stays where it was written.
-    /// This makes a worktree of its own of it, to be mounted.
+    /// When another machine takes over a mounted worktree, what had not been published stays where it was written.
+    /// This command turns it into a separate worktree, which can be mounted.
     Keep {
         /// The worktree that was taken over
         old: String,
-        /// The name of the one that is made
+        /// The name of the new worktree
         new: String,
     },
     /// Show or set how much a mounted worktree may hold
     ///
-    /// What it holds already stays when the limit is set lower; it may not grow.
+    /// If a limit is lower than what the worktree holds, nothing is deleted, but the worktree cannot grow.
     Quota(quota::Args),
     /// Turn a copy of a worktree's directory into a separate worktree
     ///

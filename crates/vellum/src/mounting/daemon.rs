@@ -245,6 +245,7 @@ fn read_daemon_report(mut child: Child) -> Result<Value> {
 
 fn daemon_death_error(mut child: Child, text: &str) -> CliError {
     let _ = child.wait();
-    let message = format!("the process that was to serve the mount died: {}", text.trim().escape_debug());
+    let message =
+        format!("the process of the mount died before it was ready: {}", text.trim().escape_debug());
     MountingError::Daemon { kind: ErrorKind::Io, message, hint: None }.into()
 }

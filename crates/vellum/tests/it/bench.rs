@@ -103,7 +103,7 @@ fn missing_full_and_read_only_directories_are_named() {
     let disk = Disk::in_memory(20);
     let path = disk.path();
     let full = ["bench", "--big-file-size", "30M", path.to_str().unwrap()];
-    world.run(&full).code(2).remarks("MiB free").remarks("choose less");
+    world.run(&full).code(2).remarks("MiB free").remarks("use fewer threads");
     assert!(is_empty(&path));
     world.run(&args(&["/sys"])).code(2).remarks("/sys");
 }

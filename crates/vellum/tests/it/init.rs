@@ -204,7 +204,7 @@ fn ctrl_c_at_the_passphrase_leaves_nothing_and_a_terminal_that_echoes() {
         terminal.wait("New passphrase: ", 1);
         for answer in answers {
             terminal.press(answer);
-            terminal.wait("The same again: ", 1);
+            terminal.wait("Repeat the passphrase: ", 1);
         }
         terminal.press("\x03");
         let (code, text, echoes) = terminal.end_with_echo();
@@ -215,7 +215,7 @@ fn ctrl_c_at_the_passphrase_leaves_nothing_and_a_terminal_that_echoes() {
     let mut terminal = Terminal::start(&world, &["init", "new", "--passphrase"]);
     terminal.wait("New passphrase: ", 1);
     terminal.press("secret\n");
-    terminal.wait("The same again: ", 1);
+    terminal.wait("Repeat the passphrase: ", 1);
     terminal.press("secret\n");
     let (code, text) = terminal.end();
     assert_eq!(code, Some(0), "{text}");

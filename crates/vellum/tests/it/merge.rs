@@ -91,7 +91,7 @@ fn a_conflict_waits_until_it_is_resolved() {
     world.run(&["conflicts"]).code(1).says("a.txt").remarks("merge of fork: 1 conflict to resolve");
     for command in [&["snapshot"][..], &["restore", "first"], &["merge", "first"], &["push"]] {
         let refused = world.run(command).code(2).remarks("a merge of fork is under way");
-        refused.remarks("'vellum merge --continue' finishes it, 'vellum merge --abort' takes it back");
+        refused.remarks("'vellum merge --continue' finishes it, 'vellum merge --abort' aborts it");
     }
     world.run(&["merge", "--continue"]).code(1).says("a.txt").remarks("1 file with conflict markers");
     world.run(&["resolve", "a.txt"]).code(3).remarks("still has conflict markers");
@@ -147,7 +147,7 @@ fn an_abort_brings_back_what_was_there() {
     let changes = world.json(&["status"])["changes"].clone();
     world.run(&["merge", "fork"]).code(1);
     assert!(!world.has("dir/b.txt"));
-    world.run(&["merge", "--abort"]).ok().says("was taken back");
+    world.run(&["merge", "--abort"]).ok().says("Aborted the merge of");
     assert_eq!(files_in(&world.tree()), before);
     assert_eq!(world.json(&["info"])["head"], head, "the changes are changes again");
     assert_eq!(world.json(&["status"])["changes"], changes);
@@ -215,7 +215,7 @@ fn a_mount_is_merged_like_a_directory() {
     assert_eq!(fs::read_to_string(mount.at("moved/b.txt")).unwrap(), "edited\n");
     at(&["status"]).remarks("a merge of fork is under way");
     at(&["snapshot"]).code(2).remarks("a merge of fork is under way");
-    at(&["merge", "--abort"]).ok().says("was taken back");
+    at(&["merge", "--abort"]).ok().says("Aborted the merge of");
     assert_eq!(files_in(&mount.path), before);
     at(&["merge", "fork"]).code(1);
     at(&["resolve", "--theirs", "a.txt"]).ok();

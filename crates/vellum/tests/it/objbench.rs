@@ -38,7 +38,7 @@ fn a_store_that_is_full_is_not_told_to_break_its_promises() {
     let store = disk.path().join("store");
     let store = store.to_str().unwrap();
     let ran = world.run(&["objbench", store, "--block-size", "30M"]).code(2);
-    let ran = ran.remarks("No space left").remarks("choose less");
+    let ran = ran.remarks("No space left").remarks("use fewer threads");
     assert_eq!(ran.out, "", "there is nothing to say of its promises");
     assert_eq!(fs::read_dir(disk.path()).unwrap().count(), 0);
 }

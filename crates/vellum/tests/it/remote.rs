@@ -183,8 +183,8 @@ fn a_service_that_deletes_unconditionally_can_be_lived_with() {
     server.add_lie(every("DELETE"), S3Lie::IgnoreConditions);
     let url = server.store_url("bench");
     let bench = ["objbench", &url, "--credentials", "test", "--small-objects", "0", "--big-object-size", "0"];
-    let ran = world.run_at_home(&bench).code(1).says("live with what is missing");
-    ran.says("missing  a ref is deleted by compare-and-swap").says("Vellum can live with it");
+    let ran = world.run_at_home(&bench).code(1).says("works without what is missing");
+    ran.says("missing  a ref is deleted by compare-and-swap").says("Vellum works without it");
     init(&world, &server.store_url("store")).ok();
     world.write("a.txt", "one\n");
     world.run_at_home(&["snapshot", "--tag", "t"]).ok();

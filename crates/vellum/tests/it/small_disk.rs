@@ -167,7 +167,7 @@ fn a_store_on_a_full_disk_is_told_and_takes_what_there_is_when_it_has_room() {
     mount.again(&["--log-limit", "30M"]).ok();
     let done = fill(&mount, 0, LARGE);
     check(&mount, 0..done, LARGE);
-    inside(&mount, &["flush"]).code(2).remarks("make room");
+    inside(&mount, &["flush"]).code(2).remarks("free space");
     full.grow(200);
     inside(&mount, &["flush"]).ok();
     write(&mount, done, LARGE).unwrap();

@@ -136,7 +136,7 @@ fn a_symlink_where_the_directory_itself_goes_is_not_followed() {
     fs::create_dir_all(world.tree().join("dst")).unwrap();
     fs::create_dir(world.path("elsewhere")).unwrap();
     std::os::unix::fs::symlink(world.path("elsewhere"), world.tree().join("dst/src")).unwrap();
-    world.run(&["sync", "src", "dst"]).code(2).remarks("something else than a directory");
+    world.run(&["sync", "src", "dst"]).code(2).remarks("something other than a directory");
     assert_eq!(fs::read_dir(world.path("elsewhere")).unwrap().count(), 0);
 }
 

@@ -102,7 +102,7 @@ fn what_cannot_be_meant_is_refused() {
     refused(&["--in-place", "a", "b"], "no meaning with --two-way");
     refused(&["--chmod", "go-w", "a", "b"], "no meaning with --two-way");
     refused(&["a", "b", "c"], "two sides");
-    refused(&["a", "a/inner"], "not two directories apart");
+    refused(&["a", "a/inner"], "overlap");
     fs::create_dir(world.tree().join("volume")).unwrap();
     world.run_in("volume", &["init", "--plain"]).ok();
     world.write("volume/f", "1");

@@ -16,8 +16,8 @@ const REPORT_MAX: u64 = 64 << 20;
 
 /// Compare two results of one bench: OK or REGRESSION, row by row
 ///
-/// A row is a regression if its median is worse by more than the tolerance and by more than its runs are apart on both
-/// sides. Exits with 1 if there is one.
+/// A row is a regression if its median is worse by more than the tolerance and by more than the spread of its runs in
+/// both reports. Exits with 1 if there is one.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// What 'vellum bench --json' (or 'mdtest', or 'objbench') wrote before
@@ -26,7 +26,7 @@ pub struct Args {
     /// What it wrote now
     #[arg(value_name = "NEW.json")]
     new: PathBuf,
-    /// The least change that matters, per cent; of rows with fewer than three runs it is at least 25
+    /// Tolerated change in per cent; for rows with fewer than three runs it is at least 25
     #[arg(long, value_name = "PERCENT", default_value_t = 10.0)]
     tolerance: f64,
 }

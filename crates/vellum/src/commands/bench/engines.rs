@@ -11,8 +11,8 @@ use crate::ui::progress::ProgressTask;
 
 /// Measure snapshots, restores and forks: mounted, by sharing blocks, by copying, from the store
 ///
-/// Makes worktrees of every size with every number of files in a directory of its own in PATH, which it removes however
-/// it ends. What does not work on that filesystem is left out.
+/// Creates worktrees of every size with every number of files in a directory of its own in PATH, which it removes in
+/// any case. What does not work on that filesystem is left out.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The directory [default: this one]
@@ -21,7 +21,7 @@ pub struct Args {
     /// Bytes of each worktree
     #[arg(long, value_name = "SIZE,…", value_delimiter = ',', default_value = "16M,64M,256M", value_parser = parse_size)]
     sizes: Vec<u64>,
-    /// How many files these bytes are
+    /// Number of files of each worktree
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "100,1000")]
     counts: Vec<u64>,
     /// Number of runs

@@ -15,7 +15,7 @@ use crate::ui::table::{ColumnAlignment, TableCell, TextTable};
 /// Nothing is stored, so that the figures are the processor's. 'whole' is what a first snapshot does with content.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Files and directories whose kinds are told apart by the endings of their names
+    /// Files and directories; kinds of files are distinguished by the extensions of their names
     #[arg(value_name = "PATHS")]
     paths: Vec<PathBuf>,
     /// Bytes that go through at once

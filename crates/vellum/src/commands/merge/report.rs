@@ -181,10 +181,10 @@ impl MergeReport {
             }
             MergeOutcomeKind::FastForward => ui.print_line(format!("Moved to {snapshot}")),
             MergeOutcomeKind::Merged => ui.print_line(format!("Merged {name}: {snapshot}")),
-            MergeOutcomeKind::Aborted => ui.print_line(format!("The merge of {name} was taken back")),
+            MergeOutcomeKind::Aborted => ui.print_line(format!("Aborted the merge of {name}")),
             MergeOutcomeKind::Conflicts => ui.print_note(format!(
                 "{conflicts}: edit the files or use 'vellum resolve', then 'vellum merge --continue' finishes the \
-                 merge; 'vellum merge --abort' takes it back"
+                 merge; 'vellum merge --abort' aborts it"
             )),
             MergeOutcomeKind::Marked => ui.print_note(format!(
                 "{} with conflict markers: edit them, or choose versions with 'vellum resolve'",

@@ -24,7 +24,7 @@ use super::watch::WatchArgs;
 // given several times the last one counts, as scripts that append options rely on.
 #[command(disable_help_flag = true, args_override_self = true)]
 pub struct Args {
-    /// The sources, and last the destination
+    /// The sources, followed by the destination
     #[arg(value_name = "SRC... DST", num_args = 1..)]
     pub ends: Vec<OsString>,
     /// Print this help
@@ -62,13 +62,13 @@ pub struct DisplayArgs {
     /// Print what would be done, and do nothing
     #[arg(short = 'n', long)]
     pub dry_run: bool,
-    /// A line for each change, in rsync's letters
+    /// Print a line for each change, in rsync's letters
     #[arg(short = 'i', long, visible_alias = "itemize-changes")]
     pub itemize: bool,
     /// List the entries of SRC instead of copying them; DST can be omitted
     #[arg(long)]
     pub list_only: bool,
-    /// A line for each change, as rsync's FORMAT says: %i %n %L %l %f %o %t %M %U %G %B %p
+    /// Print a line for each change in rsync's FORMAT: %i %n %L %l %f %o %t %M %U %G %B %p
     #[arg(long, value_name = "FORMAT", alias = "log-format")]
     pub out_format: Option<String>,
     /// Append a line with the time to FILE for each change
@@ -146,49 +146,49 @@ pub struct PreserveArgs {
     /// Leave out symlinks that lead out of SRC
     #[arg(long)]
     pub safe_links: bool,
-    /// Modes
+    /// Copy modes
     #[arg(short = 'p', long, overrides_with = "no_perms")]
     pub perms: bool,
-    /// Modification times
+    /// Copy modification times
     #[arg(short = 't', long, overrides_with = "no_times")]
     pub times: bool,
-    /// Groups
+    /// Copy groups
     #[arg(short = 'g', long, overrides_with = "no_group")]
     pub group: bool,
-    /// Owners (needs root)
+    /// Copy owners (needs root)
     #[arg(short = 'o', long, overrides_with = "no_owner")]
     pub owner: bool,
-    /// Devices, fifos and sockets: --devices --specials
+    /// Copy devices, fifos and sockets: --devices --specials
     #[arg(short = 'D')]
     pub devices_specials: bool,
-    /// Device nodes (needs root)
+    /// Copy device nodes (needs root)
     #[arg(long, overrides_with = "no_devices")]
     pub devices: bool,
-    /// Fifos and sockets
+    /// Copy fifos and sockets
     #[arg(long, overrides_with = "no_specials")]
     pub specials: bool,
-    /// Hard links
+    /// Copy hard links
     #[arg(short = 'H', long)]
     pub hard_links: bool,
-    /// Extended attributes
+    /// Copy extended attributes
     #[arg(short = 'X', long)]
     pub xattrs: bool,
-    /// ACLs (and modes)
+    /// Copy ACLs (and modes)
     #[arg(short = 'A', long)]
     pub acls: bool,
     /// Keep owners, modes and special files in extended attributes, not in the files
     #[arg(long)]
     pub fake_super: bool,
-    /// An option for the other host alone: --fake-super
+    /// Pass an option to the other host only: --fake-super
     #[arg(short = 'M', long, value_name = "OPTION", allow_hyphen_values = true)]
     pub remote_option: Vec<String>,
     /// Turn runs of zeros into holes (holes of SRC are always kept)
     #[arg(short = 'S', long)]
     pub sparse: bool,
-    /// Access times
+    /// Copy access times
     #[arg(short = 'U', long)]
     pub atimes: bool,
-    /// Whether files can be executed, where modes are not copied
+    /// Copy whether files can be executed, if modes are not copied
     #[arg(short = 'E', long)]
     pub executability: bool,
     /// Do not enter other filesystems
@@ -200,7 +200,7 @@ pub struct PreserveArgs {
     /// Leave out the times of symlinks
     #[arg(short = 'J', long)]
     pub omit_link_times: bool,
-    /// Owners and groups by number, not by name
+    /// Copy owners and groups by number, not by name
     #[arg(long)]
     pub numeric_ids: bool,
     /// Change modes: 'D755,F644', 'go-w', 'Dg+s,u=rwX'
@@ -360,7 +360,7 @@ pub struct WriteArgs {
     /// The same as --delta always
     #[arg(long, alias = "no-W", hide = true, overrides_with = "whole_file")]
     pub no_whole_file: bool,
-    /// Write into the old file: whoever reads it meanwhile, or after a crash, sees a mixture
+    /// Write into the old file: readers during the run, or after a crash, see old and new data mixed
     #[arg(long, visible_alias = "inplace")]
     pub in_place: bool,
     /// Append to files that are shorter at DST, in place; their beginning is not compared
@@ -372,10 +372,10 @@ pub struct WriteArgs {
     /// Write files in DIR, relative to DST, before they get their names
     #[arg(short = 'T', long, value_name = "DIR")]
     pub temp_dir: Option<OsString>,
-    /// Give all new content its names at the end, at once
+    /// Rename all new files to their final names together, at the end
     #[arg(long)]
     pub delay_updates: bool,
-    /// Keep partially transferred files there: NAME beside the file, or an absolute path
+    /// Keep partially transferred files in DIR: a name beside each file, or an absolute path
     #[arg(long, value_name = "DIR")]
     pub partial_dir: Option<OsString>,
     /// Keep partially transferred large files, and resume them
@@ -408,10 +408,10 @@ pub struct EffortArgs {
     /// Compress the transfer
     #[arg(short = 'z', long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "zstd")]
     pub compress: Option<CompressArg>,
-    /// Threads
+    /// Number of threads
     #[arg(short = 'j', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     pub jobs: Option<u32>,
-    /// Retries of a file
+    /// Number of retries of a file, and of a lost connection
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=1000))]
     pub retries: Option<u32>,
     /// Give up a connection after SECONDS without data (300; 0: never)

@@ -18,7 +18,7 @@ pub fn parse_mode_changes(typed: &str, umask: u32) -> Result<Vec<ModeChange>> {
 }
 
 fn invalid_mode_error(typed: &str) -> CliError {
-    let message = format!("'{typed}' is no change of modes");
+    let message = format!("'{typed}' is not a valid change of modes");
     CliError::usage_error(message, "for example 'D755,F644', 'go-w', 'Dg+s,u=rwX'")
 }
 
@@ -96,7 +96,7 @@ pub fn parse_owner_and_group(typed: &str) -> Result<(Option<u32>, Option<u32>)> 
 /// for numbers without a name.
 pub fn parse_owner_rules(typed: &str) -> Result<Vec<OwnerRule>> {
     let wrong = || {
-        let message = format!("'{typed}' does not say whom owners become");
+        let message = format!("'{typed}' is not a valid map of owners");
         CliError::usage_error(message, "for example 'ann:bob,1000-1999:nobody,*:root'")
     };
     let rule = |text: &str| {

@@ -195,7 +195,7 @@ pub fn open_local_source(
         return Err(endpoint_error(
             WHAT,
             Path::new(typed),
-            "it is not a directory, though a slash is at its end",
+            "it is not a directory, although its path ends with a slash",
         )
         .into());
     }
@@ -236,7 +236,7 @@ pub fn find_local_destination(
             return Err(endpoint_error(
                 WHAT,
                 Path::new(typed),
-                "it is not a directory, and more than a file goes there",
+                "it is not a directory, and the source is one",
             )
             .into());
         }
@@ -261,8 +261,7 @@ pub fn find_local_destination(
         check_trusted_path(&path)?;
         // What stands where the directory itself goes must not lead elsewhere.
         if from.name.is_some() && standing.as_ref().is_some_and(|standing| !standing.is_dir()) {
-            let why =
-                "something else than a directory stands there: remove it, or end the source with a slash";
+            let why = "something other than a directory is there: remove it, or end the source with a slash";
             return Err(endpoint_error(WHAT, &path, why).into());
         }
         let is_new = from.name.is_some() && standing.is_none() || !there;
@@ -280,7 +279,8 @@ pub fn find_local_destination(
         });
     }
     let name = base.file_name().map(|name| name.as_bytes().to_vec());
-    let name = name.ok_or_else(|| endpoint_error(WHAT, Path::new(typed), "it names nothing"))?;
+    let name =
+        name.ok_or_else(|| endpoint_error(WHAT, Path::new(typed), "its path has no name at the end"))?;
     let path = base.parent().unwrap_or(Path::new("/")).to_path_buf();
     Ok(DestinationEndpoint {
         is_new: !path.is_dir(),

@@ -61,7 +61,9 @@ pub fn check_fake_super(args: &Args) -> Result<()> {
     if let Some(other) =
         preserve.remote_option.iter().find(|option| ![FAKE_SUPER, SUPER].contains(&option.as_str()))
     {
-        let message = format!("the other side is told all options: --remote-option is not for '{other}'");
+        let message = format!(
+            "--remote-option does not take '{other}': the other side is given all other options anyway"
+        );
         return Err(CliError::usage_error(message, "it takes only --fake-super and --super"));
     }
     if !(preserve.fake_super || has_remote_option(args, FAKE_SUPER)) {

@@ -178,7 +178,8 @@ fn parse_write_options(args: &Args) -> Result<WriteOptions> {
     };
     let bad = |bytes: &[u8]| bytes.split(|byte| *byte == b'/').any(|name| name == b"..");
     if suffix.contains(&b'/') || dir.is_none() && suffix.is_empty() || dir.as_deref().is_some_and(bad) {
-        return Err(CliError::usage_error("backups would be moved again", "--backup-dir DIR, --suffix .old"));
+        let message = "a backup needs a place of its own: a suffix without '/', or a directory without '..'";
+        return Err(CliError::usage_error(message, "for example --suffix .old, or --backup-dir DIR"));
     }
     if typed.delay_updates && (typed.in_place || typed.append || typed.append_verify) {
         let message = "--delay-updates has no meaning where files are written over in place";

@@ -59,7 +59,10 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     }
     let options = meaning::parse_sync_options(args)?;
     if options.delete.when != DeletePhase::Never && !options.preserve.recursive {
-        return Err(CliError::usage_error("--delete looks into directories", "give -r or -a too"));
+        return Err(CliError::usage_error(
+            "--delete requires recursion into directories",
+            "give -r or -a too",
+        ));
     }
     let filters = args.rules.load_filters(context, options.preserve.recursive, options.delete.excluded)?;
     let parts = RunParts { args, context, options: adapt_options(options, direction) };

@@ -52,8 +52,10 @@ fn address_error(error: &AddressError) -> CliError {
 pub fn connect_remote(host: &OsStr, path: &OsStr, role: ServerRole, args: &Args) -> Result<RemoteEnd> {
     let typed = [host.as_bytes(), b":", path.as_bytes()].concat();
     if typed.starts_with(b"rsync://") {
-        let message =
-            format!("'{}' is a place at an rsync daemon, and these are not spoken to", format_path(&typed));
+        let message = format!(
+            "'{}' is the address of an rsync daemon, and these are not supported",
+            format_path(&typed)
+        );
         return Err(CliError::usage_error(message, "HOST:PATH, over ssh"));
     }
     let scheme = typed.windows(3).position(|bytes| bytes == b"://").and_then(|at| typed.get(..at));

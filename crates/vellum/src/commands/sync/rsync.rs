@@ -41,7 +41,7 @@ const fn with_short_letter(letter: char, row: RsyncOption) -> RsyncOption {
     RsyncOption { letter: Some(letter), ..row }
 }
 
-const DAEMON: RsyncOptionSupport = No("rsync daemons are not spoken to: hosts are reached over ssh");
+const DAEMON: RsyncOptionSupport = No("rsync daemons are not supported: hosts are reached over ssh");
 const BATCH: RsyncOptionSupport = No("'vellum snapshot' keeps a state, and a snapshot can be a source");
 const ORDER: RsyncOptionSupport = Anyway("both sides are listed at once");
 const STDERR: RsyncOptionSupport = No("results go to standard output, problems to standard error");
@@ -183,7 +183,7 @@ impl RsyncArgs {
             No(why) => Some((row.name, format!("there is none here: {why}"))),
         });
         refused.map_or(Ok(()), |(name, hint)| {
-            Err(CliError::usage_error(format!("--{name} is an option of rsync's"), hint))
+            Err(CliError::usage_error(format!("--{name} is an option of rsync, and not of vellum"), hint))
         })
     }
 }

@@ -51,7 +51,7 @@ const ORDERED: [(&str, Option<char>, &str, &str, MakeRule); 5] = [
 
 impl clap::Args for RuleArgs {
     fn augment_args(command: Command) -> Command {
-        let heading = "What takes part";
+        let heading = "Which paths take part";
         let mut command = command;
         for (name, short, value, help, _) in ORDERED {
             let mut arg = Arg::new(name).long(name).value_name(value).help(help).help_heading(heading);
@@ -78,7 +78,7 @@ impl clap::Args for RuleArgs {
             .arg(
                 Arg::new("per-dir-filters")
                     .short('F')
-                    .help("Rules in .rsync-filter files, here and above; -FF: and leave these out")
+                    .help("Use the rules in .rsync-filter files; -FF also leaves out these files")
                     .help_heading(heading)
                     .action(ArgAction::Count),
             )

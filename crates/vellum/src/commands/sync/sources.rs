@@ -56,7 +56,7 @@ impl SourceArg {
         let with_root = path.as_bytes().starts_with(b"./") && !args.places.no_implied_dirs;
         let (base, named) = split_relative_path(path.as_bytes());
         if named.split(|byte| *byte == b'/').any(|name| name == b"..") {
-            let message = format!("'{}' goes up and down again", format_path(path.as_bytes()));
+            let message = format!("'{}' contains '..'", format_path(path.as_bytes()));
             return Err(CliError::usage_error(
                 message,
                 "a path without '..', or one that begins behind '/./'",

@@ -34,7 +34,7 @@ use crate::error::{CliError, CommandOutcome, Result};
 
 /// Both directions.
 #[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Both ways, and again")]
+#[command(next_help_heading = "Two-way and continuous runs")]
 pub struct TwoWayArgs {
     /// Copy changes of each side to the other, including deletions
     #[arg(long)]
@@ -100,10 +100,7 @@ pub fn run(
     hides_idle: bool,
 ) -> Result<CommandOutcome> {
     let [first, second] = args.ends.as_slice() else {
-        return Err(CliError::usage_error(
-            "--two-way brings two sides together",
-            "vellum sync --two-way A B",
-        ));
+        return Err(CliError::usage_error("--two-way takes two sides", "vellum sync --two-way A B"));
     };
     let mut options = validate_options(options, filters)?;
     // Checked before anything is listed, which may take long.
@@ -315,7 +312,7 @@ impl TwoWayEndpoints {
             // Otherwise each run would copy a directory into itself.
             && (a.starts_with(b) || b.starts_with(a))
         {
-            let message = format!("'{}' and '{}' are not two directories apart", a.display(), b.display());
+            let message = format!("the directories '{}' and '{}' overlap", a.display(), b.display());
             return Err(CliError::usage_error(message, "neither side may lie in the other"));
         }
         Ok(Self { typed: typed.map(|typed| format_path(typed.as_bytes())), places })

@@ -18,13 +18,13 @@ use crate::ui::format;
 pub struct Args {
     /// The worktree; by default the current one
     name: Option<String>,
-    /// The most bytes of content, holes included, in bytes or with K, M, G
+    /// Limit the size of all content, holes included, in bytes or with K, M, G
     #[arg(long, value_name = "SIZE", value_parser = format::parse_size)]
     bytes: Option<u64>,
-    /// The most files, directories and others
+    /// Limit the number of files, directories and other entries
     #[arg(long, value_name = "NUMBER")]
     inodes: Option<u64>,
-    /// No limit
+    /// Remove both limits
     #[arg(long, conflicts_with_all = ["bytes", "inodes"])]
     none: bool,
 }
