@@ -9,8 +9,8 @@ mod copy;
 mod durable;
 pub(crate) mod extents;
 pub(crate) mod memory;
-mod open;
 pub(crate) mod opened;
+mod orphans;
 mod read;
 mod released;
 pub mod residence;
@@ -39,7 +39,7 @@ use released::ReleasedOrphans;
 use stored::StoredByteCounts;
 
 pub(crate) use copy::EXTENTS_MAX;
-pub(crate) use open::remove_inode;
+pub(crate) use orphans::remove_inode;
 pub use resize::AllocateMode;
 pub(crate) use seek::seek_in_state;
 pub(crate) use source::ContentSource;

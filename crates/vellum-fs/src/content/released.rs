@@ -9,8 +9,8 @@ use vellum_types::limits::INLINE_MAX;
 use vellum_types::{Ino, MapKey};
 
 use super::LiveContent;
-use super::open::remove_inode;
 use super::opened::UnusedInode;
+use super::orphans::remove_inode;
 use crate::error::Result;
 use crate::tree::{LiveTransaction, MapReader};
 
