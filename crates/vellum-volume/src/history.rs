@@ -1,15 +1,14 @@
 //! Walking the history: newest first, along the parents or over all snapshots of the store.
 
 use std::cmp::Ordering;
-use std::collections::{BinaryHeap, HashMap, HashSet};
+use std::collections::{BinaryHeap, HashSet};
 use std::sync::Arc;
 
-use vellum_types::{Ino, SnapshotId};
+use vellum_types::SnapshotId;
 
 use crate::catalog::SnapshotCatalog;
 use crate::error::{Result, VolumeError};
 use crate::record::SnapshotRecord;
-use crate::volume::Volume;
 
 /// A snapshot with its record.
 #[derive(Debug, Clone)]
@@ -99,49 +98,6 @@ impl Iterator for AncestorWalk<'_> {
                 return Some(Ok(entry));
             }
         }
-    }
-}
-
-impl Volume {
-    /// Returns the inode number from which on two snapshots' numbers were given out by different lines of history: below it,
-    /// a number means the same file in both. None if that cannot be known.
-    pub fn find_shared_bound(&self, a: SnapshotId, b: SnapshotId) -> Result<Option<Ino>> {
-        // Without common history, both lines began to count after the root.
-        let Some(base) = self.find_common_ancestor(a, b)? else { return Ok(Some(Ino(Ino::ROOT.0 + 1))) };
-        // The tree of a forgotten snapshot may be gone.
-        Ok(self.open_tree(base.record.root).read_super_block().ok().map(|record| record.next_ino))
-    }
-
-    /// Returns the newest snapshot that two descend from, which is one of them if the other descends from it. None if they
-    /// have no common history, or what joined it is gone.
-    pub fn find_common_ancestor(&self, a: SnapshotId, b: SnapshotId) -> Result<Option<HistoryEntry>> {
-        let mut sides: HashMap<SnapshotId, u8> = HashMap::new();
-        let mut queue = BinaryHeap::new();
-        let mut reach = |queue: &mut BinaryHeap<HistoryEntry>, id: SnapshotId, side: u8| {
-            let reached = sides.entry(id).or_default();
-            if *reached == 0 {
-                match self.catalog.get_record(&id) {
-                    Ok(record) => queue.push(HistoryEntry { id, record }),
-                    Err(VolumeError::MissingRecord(_)) => {}
-                    Err(error) => return Err(error),
-                }
-            }
-            *reached |= side;
-            Ok(*reached)
-        };
-        reach(&mut queue, a, 1)?;
-        reach(&mut queue, b, 2)?;
-        // A snapshot comes after its parents, so that all that descend from an entry were met before it.
-        while let Some(entry) = queue.pop() {
-            let side = reach(&mut queue, entry.id, 0)?;
-            if side == 3 {
-                return Ok(Some(entry));
-            }
-            for parent in &entry.record.parents {
-                reach(&mut queue, *parent, side)?;
-            }
-        }
-        Ok(None)
     }
 }
 

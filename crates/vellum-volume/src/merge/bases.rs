@@ -82,6 +82,17 @@ impl Volume {
         AncestrySearch::new(&self.catalog).find_merge_bases(ours, theirs)
     }
 
+    /// Returns the inode number from which on two snapshots' numbers were given out by different lines of history: below it,
+    /// a number means the same file in both. None if that cannot be known.
+    pub fn find_shared_bound(&self, a: SnapshotId, b: SnapshotId) -> Result<Option<Ino>> {
+        let bases = self.find_merge_bases(a, b)?;
+        // Without common history, both lines began to count after the root. Of several bases the newest counts: a merge
+        // numbers what its sides made above the numbers of both, so that no number of one base is another file's.
+        let Some(base) = select_newest_base(&bases) else { return Ok(Some(FIRST_NUMBER)) };
+        // The tree of a forgotten snapshot may be gone.
+        Ok(self.open_tree(base.record.root).read_super_block().ok().map(|record| record.next_ino))
+    }
+
     /// Returns what a merge of two snapshots starts from. Several bases are merged into a tree that is stored by `session`.
     pub fn find_merge_base(
         &self,
@@ -100,14 +111,14 @@ impl Volume {
         depth: usize,
     ) -> Result<MergeBase> {
         let bases = self.find_merge_bases(ours, theirs)?;
-        let Some(newest) = bases.iter().max_by_key(|entry| (entry.record.counter, entry.id)).cloned() else {
+        let Some(newest) = select_newest_base(&bases) else {
             let origin = MergeBaseOrigin::Nothing;
             return Ok(MergeBase { root: self.empty_root(), shared: FIRST_NUMBER, origin });
         };
         // Several common ancestors: histories crossed before. To start from only one of them would show each change that
         // only the others have as made on both sides.
         if bases.len() == 1 || depth >= DEPTH_MAX {
-            return self.open_merge_base(&newest);
+            return self.open_merge_base(newest);
         }
         self.merge_bases(&bases, session, depth)
     }
@@ -147,4 +158,8 @@ impl Volume {
         let root = merged.map_or(self.empty_root(), |side| side.root);
         Ok(MergeBase { root, shared, origin: MergeBaseOrigin::Merged })
     }
+}
+
+fn select_newest_base(bases: &[HistoryEntry]) -> Option<&HistoryEntry> {
+    bases.iter().max_by_key(|entry| (entry.record.counter, entry.id))
 }

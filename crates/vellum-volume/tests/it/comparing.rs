@@ -510,7 +510,7 @@ fn told_of_lines(base: &Tree, a: &Tree, b: &Tree) -> Vec<String> {
                 .next_ino
         )
     );
-    assert_eq!(volume.find_common_ancestor(first, b).unwrap().unwrap().id, first);
+    assert_eq!(volume.find_shared_bound(first, b).unwrap(), shared);
     let root = |id| volume.catalog.get_record(&id).unwrap().root;
     let states = StateComparison { from: &volume.open_tree(root(a)), to: &volume.open_tree(root(b)) };
     let path = |side: &Option<vellum_volume::diff::ChangeSide>| {

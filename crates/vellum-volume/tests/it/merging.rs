@@ -534,6 +534,8 @@ fn histories_are_followed_by_the_graph() {
         volume.find_merge_bases(x, y).unwrap().into_iter().map(|entry| entry.id).collect()
     };
     assert_eq!(bases(onward, other), [here.min(there)], "twins are one base");
+    let next = volume.open_tree(both).read_super_block().unwrap().next_ino;
+    assert_eq!(volume.find_shared_bound(onward, other).unwrap(), Some(next), "and gave out the same numbers");
     assert_eq!(bases(a, b), [base]);
     let resolved = commit(&[a, b], root(&["base", "a", "b", "r"]), "resolved in another way");
     assert_eq!(relate(here, resolved), SnapshotRelation::Diverged);
