@@ -26,4 +26,4 @@ pub use history::past::{EPOCHS_MAX, Epoch, EpochGuard};
 pub use history::view::LiveView;
 pub use log::WriteLog;
 pub use names::RenameFlags;
-pub use vellum_volume::tree::{DirEntry, SeekTarget, StateReader};
+pub use vellum_volume::tree::{DirectoryEntry, SeekTarget, StateReader};

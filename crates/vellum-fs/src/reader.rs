@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use vellum_types::{Dentry, FileKind, Ino, InodeAttr, MapKey};
-use vellum_volume::tree::{DirEntry, SeekTarget, StateReader};
+use vellum_volume::tree::{DirectoryEntry, SeekTarget, StateReader};
 
 use crate::attributes::xattr::list_xattr_names;
 use crate::content::extents::count_stored_bytes;
@@ -24,7 +24,7 @@ impl StateReader<FsError> for LiveFilesystem {
         self.names().find_dentry(dir, name)
     }
 
-    fn list_entries(&self, dir: Ino) -> Result<Vec<DirEntry>> {
+    fn list_entries(&self, dir: Ino) -> Result<Vec<DirectoryEntry>> {
         self.names().list_entries(dir)
     }
 
@@ -72,7 +72,7 @@ impl StateReader<FsError> for LiveView {
         })
     }
 
-    fn list_entries(&self, dir: Ino) -> Result<Vec<DirEntry>> {
+    fn list_entries(&self, dir: Ino) -> Result<Vec<DirectoryEntry>> {
         self.read_state(|view| {
             check_is_dir(&view.expect_inode_attr(dir)?)?;
             read_dir_entries(view, dir)

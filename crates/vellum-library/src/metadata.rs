@@ -131,8 +131,8 @@ impl Metadata {
     }
 }
 
-impl From<vellum_fs::DirEntry> for DirEntry {
-    fn from(entry: vellum_fs::DirEntry) -> Self {
+impl From<vellum_fs::DirectoryEntry> for DirEntry {
+    fn from(entry: vellum_fs::DirectoryEntry) -> Self {
         Self { name: OsString::from_vec(entry.name), kind: entry.kind, ino: entry.ino.0 }
     }
 }

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use rustix::io::Errno;
-use vellum_fs::{DirEntry, Epoch, FsError};
+use vellum_fs::{DirectoryEntry, Epoch, FsError};
 use vellum_types::{Dentry, FileKind, Ino};
 
 use crate::error::{Error, Result};
@@ -29,7 +29,7 @@ pub struct TreeWalk {
 struct WalkLevel {
     ino: Ino,
     path: PathBuf,
-    entries: std::vec::IntoIter<DirEntry>,
+    entries: std::vec::IntoIter<DirectoryEntry>,
 }
 
 impl TreeWalk {

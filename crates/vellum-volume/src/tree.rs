@@ -33,7 +33,7 @@ pub use self::file_reader::{ContentPart, FileReader};
 pub use self::path_budget::PathBudget;
 pub use self::path_stack::PathStack;
 pub use self::read_streams::{PrefetchLimits, ReadStreams};
-pub use self::reader::{DirEntry, SeekTarget, StateReader};
+pub use self::reader::{DirectoryEntry, SeekTarget, StateReader};
 use crate::error::{Result, VolumeError};
 use crate::volume::Volume;
 

@@ -11,7 +11,7 @@ use vellum_volume::residence::{
     ContentScope, ContentSelector, ContentState, ContentTree, HydratedContent, NewPin, RefusedContent,
     SelectedContent, find_content_state,
 };
-use vellum_volume::tree::{DirEntry, StateReader};
+use vellum_volume::tree::{DirectoryEntry, StateReader};
 
 use super::extents::visit_extents;
 use crate::error::{FsError, Result};
@@ -100,7 +100,7 @@ impl ContentTree for LiveView {
 
     fn list_entries(&self, dir: Ino) -> Result<Vec<(Vec<u8>, Dentry)>> {
         let entries = StateReader::list_entries(self, dir)?.into_iter();
-        Ok(entries.map(|DirEntry { name, ino, kind }| (name, Dentry { ino, kind })).collect())
+        Ok(entries.map(|DirectoryEntry { name, ino, kind }| (name, Dentry { ino, kind })).collect())
     }
 
     fn file_extents(&self, ino: Ino) -> Result<Option<Vec<Extent>>> {

@@ -12,7 +12,7 @@ use vellum_host::clock::current_time;
 use vellum_types::{Dentry, FileKind, Ino, InodeAttr, MapKey};
 use vellum_volume::VolumeError;
 use vellum_volume::tree::compute_generation;
-use vellum_volume::tree::{DirEntry, StateReader};
+use vellum_volume::tree::{DirectoryEntry, StateReader};
 
 use crate::attributes::{AttributeChanges, TimeChange};
 use crate::content::EXTENTS_MAX;
@@ -216,7 +216,7 @@ impl<'c> TreeCopy<'c> {
     /// Copies what a directory holds; directories among it wait for their entries.
     fn copy_entries(&mut self, source: Ino, waiting: &mut Vec<Ino>) -> Result<()> {
         let Some(target) = self.dirs.get(&source).copied() else { return Ok(()) };
-        for DirEntry { name, ino, kind } in self.view.list_entries(source)? {
+        for DirectoryEntry { name, ino, kind } in self.view.list_entries(source)? {
             let place = NameInDir { dir: target, name: &name };
             if kind == FileKind::Dir {
                 self.copy_dir(ino, &place)?;

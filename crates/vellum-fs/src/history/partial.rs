@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use vellum_types::{FileKind, Ino, InodeAttr, SnapshotId};
 use vellum_volume::SnapshotOrigin;
 use vellum_volume::tree::path_components;
-use vellum_volume::tree::{DirEntry, StateReader};
+use vellum_volume::tree::{DirectoryEntry, StateReader};
 
 use crate::attributes::AttributeChanges;
 use crate::error::{FsError, Result};
@@ -84,7 +84,7 @@ struct PathRestore<'r> {
 impl PathRestore<'_> {
     /// The root itself stays.
     fn restore_root_entries(&mut self) -> Result<()> {
-        let names = |entries: Vec<DirEntry>| entries.into_iter().map(|entry| entry.name);
+        let names = |entries: Vec<DirectoryEntry>| entries.into_iter().map(|entry| entry.name);
         let now = names(self.fs.list_entries(Ino::ROOT)?);
         let all: BTreeSet<Vec<u8>> = now.chain(names(self.view.list_entries(Ino::ROOT)?)).collect();
         all.iter().try_for_each(|name| self.restore_path(name))

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use vellum_types::{BareInodeAttr, Dentry, Ino};
-use vellum_volume::tree::{DirEntry, path_components};
+use vellum_volume::tree::{DirectoryEntry, path_components};
 
 use super::{LiveNames, NameInDir, check_is_dir};
 use crate::error::{FsError, Result};
@@ -19,7 +19,7 @@ impl LiveNames {
     }
 
     /// All entries of a directory by name, without `.` and `..`.
-    pub fn list_entries(&self, dir: Ino) -> Result<Vec<DirEntry>> {
+    pub fn list_entries(&self, dir: Ino) -> Result<Vec<DirectoryEntry>> {
         check_is_dir(&*self.map.inode_attr(dir)?)?;
         let entries = self.map.read_head_state(|view| read_dir_entries(view, dir))?;
         self.map.record_access(dir)?;
@@ -80,10 +80,10 @@ impl LiveNames {
 }
 
 /// All entries of a directory by name.
-pub(crate) fn read_dir_entries(view: &dyn MapReader, dir: Ino) -> Result<Vec<DirEntry>> {
+pub(crate) fn read_dir_entries(view: &dyn MapReader, dir: Ino) -> Result<Vec<DirectoryEntry>> {
     let mut entries = Vec::new();
     view.visit_dentries(dir, None, &mut |name, dentry| {
-        entries.push(DirEntry { name: name.to_vec(), ino: dentry.ino, kind: dentry.kind });
+        entries.push(DirectoryEntry { name: name.to_vec(), ino: dentry.ino, kind: dentry.kind });
         ControlFlow::Continue(())
     })?;
     Ok(entries)

@@ -2,7 +2,7 @@
 
 use rustix::io::Errno;
 use vellum_types::{FileKind, Ino};
-use vellum_volume::tree::DirEntry;
+use vellum_volume::tree::DirectoryEntry;
 
 use super::LiveNames;
 use crate::error::{FsError, Result};
@@ -13,7 +13,7 @@ struct RemovedDirectory {
     name: Vec<u8>,
     ino: Ino,
     /// What is in it and has to go before; None: to be found out.
-    below: Option<Vec<DirEntry>>,
+    below: Option<Vec<DirectoryEntry>>,
 }
 
 impl LiveNames {
@@ -34,7 +34,7 @@ impl LiveNames {
             };
             let parent = going.ino;
             let mut below = below;
-            if let Some(DirEntry { name, ino, .. }) = below.pop() {
+            if let Some(DirectoryEntry { name, ino, .. }) = below.pop() {
                 going.below = Some(below);
                 path.push(RemovedDirectory { parent, name, ino, below: None });
                 continue;
@@ -52,7 +52,7 @@ impl LiveNames {
     }
 
     /// Removes what a directory holds, but for directories, which it gives.
-    fn remove_dir_files(&self, dir: Ino) -> Result<Vec<DirEntry>> {
+    fn remove_dir_files(&self, dir: Ino) -> Result<Vec<DirectoryEntry>> {
         let mut dirs = Vec::new();
         for entry in self.list_entries(dir)? {
             if entry.kind == FileKind::Dir {

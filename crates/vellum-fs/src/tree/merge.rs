@@ -143,7 +143,7 @@ pub fn get_merged_bare_attr<N: NodeSource>(
 }
 
 /// A key that a layer has changed; None: it is gone.
-pub type LayerChange = (Vec<u8>, Option<MapValue>);
+pub type LiveLayerChange = (Vec<u8>, Option<MapValue>);
 
 /// The changes of one layer within a span, taken in portions.
 pub struct LayerCursor<'a> {
@@ -151,7 +151,7 @@ pub struct LayerCursor<'a> {
     layer: LayerId,
     /// What is still to be taken; None at the end.
     rest: Option<KeySpan>,
-    ready: VecDeque<LayerChange>,
+    ready: VecDeque<LiveLayerChange>,
 }
 
 impl<'a> LayerCursor<'a> {
@@ -166,7 +166,7 @@ impl<'a> LayerCursor<'a> {
     }
 
     /// The next change, which stays the next.
-    pub fn peek_change(&mut self) -> Result<Option<&LayerChange>> {
+    pub fn peek_change(&mut self) -> Result<Option<&LiveLayerChange>> {
         while self.ready.is_empty() && self.rest.is_some() {
             self.refill_buffer()?;
         }
@@ -226,7 +226,7 @@ impl<'a> LayerChanges<'a> {
     }
 
     /// The next change.
-    pub fn next_change(&mut self) -> Result<Option<LayerChange>> {
+    pub fn next_change(&mut self) -> Result<Option<LiveLayerChange>> {
         Ok(self.find_next()?.and_then(|cursor| self.take_change(cursor)))
     }
 
@@ -248,7 +248,7 @@ impl<'a> LayerChanges<'a> {
     }
 
     /// Takes the change that [`Self::find_next`] found.
-    fn take_change(&mut self, cursor: usize) -> Option<LayerChange> {
+    fn take_change(&mut self, cursor: usize) -> Option<LiveLayerChange> {
         let (newer, older) = self.cursors.split_at_mut_checked(cursor + 1)?;
         let newest = newer.last_mut()?.ready.pop_front()?;
         // What older layers say of the same key is hidden by it. A key has one change in a layer, and all cursors are

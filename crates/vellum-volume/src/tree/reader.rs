@@ -12,7 +12,7 @@ use crate::error::VolumeError;
 
 /// An entry of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DirEntry {
+pub struct DirectoryEntry {
     /// Its name.
     pub name: Vec<u8>,
     /// What it names.
@@ -39,7 +39,7 @@ pub trait StateReader<E> {
     fn find_dentry(&self, dir: Ino, name: &[u8]) -> Result<Dentry, E>;
 
     /// Returns all entries of a directory by name, without `.` and `..`.
-    fn list_entries(&self, dir: Ino) -> Result<Vec<DirEntry>, E>;
+    fn list_entries(&self, dir: Ino) -> Result<Vec<DirectoryEntry>, E>;
 
     /// Returns the target of a symlink. Fails with `EINVAL` for anything else.
     fn readlink(&self, ino: Ino) -> Result<Vec<u8>, E>;
@@ -69,9 +69,11 @@ impl<E: From<VolumeError> + From<Errno>> StateReader<E> for FsTree {
         Ok(self.lookup_dentry(dir, name)?.ok_or(Errno::NOENT)?)
     }
 
-    fn list_entries(&self, dir: Ino) -> Result<Vec<DirEntry>, E> {
+    fn list_entries(&self, dir: Ino) -> Result<Vec<DirectoryEntry>, E> {
         let entries = FsTree::list_entries(self, dir)?.into_iter();
-        Ok(entries.map(|(name, dentry)| DirEntry { name, ino: dentry.ino, kind: dentry.kind }).collect())
+        Ok(entries
+            .map(|(name, dentry)| DirectoryEntry { name, ino: dentry.ino, kind: dentry.kind })
+            .collect())
     }
 
     fn readlink(&self, ino: Ino) -> Result<Vec<u8>, E> {
