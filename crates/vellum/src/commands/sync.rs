@@ -120,10 +120,7 @@ fn run_once(args: &Args, context: &CommandContext, hides_idle: bool) -> Result<C
         return two_way::run(args, &options, &filters, context, hides_idle);
     }
     if options.delete.when != DeletePhase::Never && !(options.preserve.recursive) {
-        return Err(CliError::usage_error(
-            "--delete requires recursion into directories",
-            "give -r or -a too",
-        ));
+        return Err(CliError::usage_error("--delete requires recursion", "give -r or -a too"));
     }
     if options.moves {
         check_move_options(&options)?;
@@ -151,6 +148,7 @@ fn run_once(args: &Args, context: &CommandContext, hides_idle: bool) -> Result<C
     let base = sources::SourceSettings { options: &options, filters: &filters };
     let opened = sources::open_sources(&source_args, destination, base, args, context)?;
     let pair = SyncPair { opened, log, hides_idle };
+    // No source exists, which an option allows: the destination is not even created.
     if pair.opened.is_nothing && !options.delete.missing {
         return Ok(CommandOutcome::Done);
     }

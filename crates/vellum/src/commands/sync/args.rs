@@ -25,6 +25,7 @@ use super::watch::WatchArgs;
 #[command(disable_help_flag = true, args_override_self = true)]
 pub struct Args {
     /// The sources, followed by the destination
+    // One is enough for --list-only. All other runs need two, which is checked when the ends are split.
     #[arg(value_name = "SRC... DST", num_args = 1..)]
     pub ends: Vec<OsString>,
     /// Print this help
@@ -123,6 +124,7 @@ pub struct PreserveArgs {
     #[arg(short = 'a', long)]
     pub archive: bool,
     /// Copy the contents of directories
+    // Each option of this kind overrides its opposite and the other way round: as with rsync, the last one counts.
     #[arg(short = 'r', long, overrides_with = "no_recursive")]
     pub recursive: bool,
     /// Copy symlinks as symlinks
@@ -180,6 +182,7 @@ pub struct PreserveArgs {
     #[arg(long)]
     pub fake_super: bool,
     /// Pass an option to the other host only: --fake-super
+    // The value is an option, and begins with a hyphen.
     #[arg(short = 'M', long, value_name = "OPTION", allow_hyphen_values = true)]
     pub remote_option: Vec<String>,
     /// Turn runs of zeros into holes (holes of SRC are always kept)
@@ -406,6 +409,7 @@ pub struct EffortArgs {
     #[arg(long, value_name = "RATE")]
     pub bwlimit: Option<String>,
     /// Compress the transfer
+    // Only with an equals sign: in '-z SRC DST', SRC is not the value.
     #[arg(short = 'z', long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "zstd")]
     pub compress: Option<CompressArg>,
     /// Number of threads

@@ -59,6 +59,8 @@ impl EndpointArg {
         }
         let before = bytes.get(..colon).unwrap_or_default();
         let after = bytes.get(colon + 1..).unwrap_or_default();
+        // A directory of a volume before the colon counts before a host of the same name: whoever means the host
+        // can write USER@HOST.
         if let Some(volume) = Self::parse_volume_endpoint(before, after, context) {
             return volume;
         }
@@ -357,6 +359,7 @@ pub fn check_same_trusted_dir(path: &Path, real: &Path) -> Result<()> {
         let stat = HeldDir::open_trusted_root(path)?.stat_self()?;
         Ok((stat.dev, stat.ino))
     };
+    // By device and inode number: between the two look-ups, another user may have exchanged a directory on the way.
     if locate(path)? != locate(real)? {
         let why = "it was replaced while the command began: run it again";
         return Err(endpoint_error("cannot use the directory", path, why).into());

@@ -37,6 +37,7 @@ pub fn set_stored_stat_sides(
     if preserve.acls {
         return Err(CliError::usage_error("--fake-super does not keep ACLs", "leave out --acls"));
     }
+    // The attribute has fields for all three: one that was not copied would be recorded wrongly.
     if destination && !(preserve.owners && preserve.groups && preserve.modes) {
         let message = "--fake-super keeps owners, groups and modes, and some of them are not copied";
         return Err(CliError::usage_error(message, "give -a, or -o, -g and -p"));

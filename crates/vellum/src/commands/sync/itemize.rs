@@ -59,6 +59,7 @@ impl ItemizedStep<'_> {
         let path = self.path();
         let is_dir = self.source_entry().or_else(|| self.old_entry()).is_some_and(|entry| entry.is_dir());
         match (path.is_empty(), is_dir) {
+            // As rsync shows the top of the tree.
             (true, _) => "./".into(),
             (false, true) => format!("{}/", format_path(&path)),
             (false, false) => format_path(&path),
@@ -156,6 +157,7 @@ impl ItemizedStep<'_> {
             StepAction::Write(_) => '>',
             StepAction::Link | StepAction::LinkBasis(_) => 'h',
             StepAction::Attributes => '.',
+            // rsync's letter for a change that is made at the destination without content from the source.
             _ => 'c',
         };
         if what.contains(Differences::NEW) && self.step.action != StepAction::Link {

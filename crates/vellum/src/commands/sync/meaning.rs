@@ -171,11 +171,14 @@ fn parse_write_options(args: &Args) -> Result<WriteOptions> {
         Some(args::DeltaArg::Auto) | None => DeltaMode::Auto,
     };
     let dir = kept.backup_dir.clone().map(OsStringExt::into_vec);
+    // As with rsync: beside the files, backups need a suffix to have a name of their own; in another directory they
+    // need none.
     let suffix = match (&kept.suffix, &dir) {
         (Some(suffix), _) => suffix.clone().into_vec(),
         (None, Some(_)) => Vec::new(),
         (None, None) => b"~".to_vec(),
     };
+    // With '..', a backup could be written to a place that a later run copies, and so be backed up again.
     let bad = |bytes: &[u8]| bytes.split(|byte| *byte == b'/').any(|name| name == b"..");
     if suffix.contains(&b'/') || dir.is_none() && suffix.is_empty() || dir.as_deref().is_some_and(bad) {
         let message = "a backup needs a place of its own: a suffix without '/', or a directory without '..'";

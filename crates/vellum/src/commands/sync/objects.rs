@@ -48,6 +48,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         true => TransferDirection::Send,
         false => TransferDirection::Receive,
     };
+    // Before the service is asked for anything: what was typed decides alone.
     refused::refuse_options(args, direction)?;
     let TypedEnds { sources, destination } = split_typed_ends(args)?;
     let ([source], Some(destination)) = (sources, destination) else {
@@ -59,10 +60,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     }
     let options = meaning::parse_sync_options(args)?;
     if options.delete.when != DeletePhase::Never && !options.preserve.recursive {
-        return Err(CliError::usage_error(
-            "--delete requires recursion into directories",
-            "give -r or -a too",
-        ));
+        return Err(CliError::usage_error("--delete requires recursion", "give -r or -a too"));
     }
     let filters = args.rules.load_filters(context, options.preserve.recursive, options.delete.excluded)?;
     let parts = RunParts { args, context, options: adapt_options(options, direction) };
@@ -78,6 +76,7 @@ fn adapt_options(mut options: SyncOptions, direction: TransferDirection) -> Sync
     /// Threads that receive: they wait for the service, not for the machine.
     const JOBS: u32 = 8;
     let preserve = &mut options.preserve;
+    // An object has no kind: a symlink that was stored as one would come back as a file.
     preserve.symlinks = SymlinkHandling::Skip;
     preserve.devices = false;
     preserve.specials = false;

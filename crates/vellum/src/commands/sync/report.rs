@@ -128,6 +128,7 @@ impl SyncRun<'_> {
     /// The report for people.
     pub fn print_lines(&self, args: &Args, context: &CommandContext) -> Result<()> {
         let ui = &context.ui;
+        // With --watch, runs that found nothing to do would fill the terminal.
         if ui.voice.quiet || self.hides_idle && self.is_idle() && self.plan.moved.is_empty() {
             return Ok(());
         }
@@ -153,6 +154,7 @@ impl SyncRun<'_> {
             }
         }
         for remark in self.plan.remarks.iter().filter(|remark| !remark.is_problem()) {
+            // Without --verbose, only what the user would not expect is printed.
             let is_told = match remark {
                 PlanRemark::Kept { .. } | PlanRemark::BasisMissing { .. } => true,
                 // What was to be taken away stays.
@@ -293,6 +295,8 @@ impl SyncRun<'_> {
     /// The report for programs.
     pub fn to_json(&self, args: &Args, problems: Vec<ProblemJson>) -> SyncRunJson {
         let counts = self.plan.counts;
+        // A run can have millions of steps, so they are listed only if they are asked for, or are all that there is
+        // to report.
         let steps = (args.show.dry_run || args.show.itemize || self.done.is_none())
             .then(|| self.collect_json_steps());
         let named = |wanted: fn(&PlanRemark) -> bool| {

@@ -192,6 +192,8 @@ impl RuleArgs {
                 let shown = path.display().to_string();
                 let text =
                     read_rule_file(&path, file.as_bytes()).map_err(CliError::io_error("read", shown))?;
+                // In a list, rsync would cut the path at the mark, and the entries of one list would go to several
+                // places.
                 if let Some(line) = ListedPaths::find_marked_line(&text, self.from0) {
                     let message = format!("'/./' has no meaning in a list: '{}'", format_path(line));
                     return Err(CliError::usage_error(

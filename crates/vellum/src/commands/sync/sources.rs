@@ -323,6 +323,8 @@ pub fn open_sources(
         raise_open_files_limit();
     }
     let mut present = PresentSources::open(source_args, options.ignore_missing, args, context)?;
+    // With --delete-missing-args, sources that are missing are deleted at the destination: a union, which knows
+    // them all, is needed even if one source is left.
     let is_alone = present.opened.len() == 1 && (present.missing.is_empty() || !options.delete.missing);
     if let Some((source_arg, from)) = present.opened.pop_if(|_| is_alone) {
         let mut into = open_destination(destination, &from, args, context)?;

@@ -31,6 +31,7 @@ pub fn parse_staging_dirs(typed: &WriteArgs) -> Result<StagingArgs> {
     if temp.as_ref().is_some_and(Vec::is_empty) {
         return Err(CliError::usage_error("--temp-dir needs a directory", "for example --temp-dir /var/tmp"));
     }
+    // A relative directory is created beside each file, so that it cannot be a path of several names.
     let is_name = |dir: &[u8]| !dir.is_empty() && !dir.contains(&b'/') && dir != b"." && dir != b"..";
     if partial.as_ref().is_some_and(|dir| !dir.starts_with(b"/") && !is_name(dir)) {
         return Err(CliError::usage_error(

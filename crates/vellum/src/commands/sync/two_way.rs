@@ -246,6 +246,8 @@ impl TwoWayExecution<'_, '_> {
 fn validate_options(options: &SyncOptions, filters: &SyncFilters) -> Result<SyncOptions> {
     let compare = &options.compare;
     let writing = &options.writing;
+    // Refused and not ignored, because the user would rely on them. Most of these let the sides differ on purpose,
+    // which the next run would take for a change of one side.
     let senseless = [
         (
             matches!(compare.by, CompareMethod::Size | CompareMethod::Nothing),
@@ -339,6 +341,7 @@ impl TwoWayEndpoints {
             EndpointLocation::Here(_) => local_host_name(),
             EndpointLocation::There { host, .. } => {
                 let host = host.to_string_lossy();
+                // The account has no place in the name of a file that both sides will have.
                 host.rsplit('@').next().unwrap_or_default().to_owned()
             }
         })

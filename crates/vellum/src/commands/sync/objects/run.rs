@@ -70,6 +70,7 @@ pub struct ObjectRun {
 impl ObjectRun {
     /// Runs, and reports.
     pub fn run(&self, args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
+        // Parsed once before anything is done, because it is used only at the end.
         if let Some(typed) = &args.show.out_format {
             LineFormat::parse_format("--out-format", typed)?;
         }

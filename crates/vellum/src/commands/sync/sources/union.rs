@@ -46,6 +46,7 @@ pub(super) fn open_union(
         named: Vec::new(),
         is_single: present.missing.is_empty(),
     };
+    // All sources are missing: the destination is opened nevertheless, because --delete-missing-args deletes in it.
     if present.opened.is_empty() {
         union.select_listed_paths()?;
     }

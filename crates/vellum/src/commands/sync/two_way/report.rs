@@ -49,6 +49,7 @@ pub fn report_two_way_run(
     args: &Args,
     context: &CommandContext,
 ) -> Result<CommandOutcome> {
+    // Renamed versions have their new names in the plan, so that the listings must have them, too.
     let listings = ran.plan.renamed_listings(ran.sight.both_listings());
     let listing = |which: TwoWaySide| -> &TreeListing {
         match which {
