@@ -123,6 +123,7 @@ fn report_cache(
     ui.print_line(format!("{} of {} in {packs}", size(summary.bytes), size(summary.limit)))?;
     ui.print_line(format!("In {}", format_path(folder.as_bytes())))?;
     if summary.pinned > 0 {
+        // The pieces of a pin that were not fetched yet count as well.
         ui.print_line(format!("Up to {} are pinned", size(summary.pinned)))?;
     }
     if let Some(oldest) = oldest {

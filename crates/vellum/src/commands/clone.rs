@@ -217,6 +217,7 @@ fn choose_snapshot(args: &Args, volume: &Volume) -> Result<Option<HistoryEntry>>
     if let Some(head) = volume.read_worktree_head(MAIN_WORKTREE)?.and_then(|head| head.head) {
         return Ok(Some(volume.resolve_snapshot(&head.to_string())?));
     }
+    // The worktree 'main' may have been renamed or removed, or have no snapshot.
     Ok(list_history(&volume.catalog)?.into_iter().next())
 }
 

@@ -157,6 +157,7 @@ impl AddDeviceArgs {
         if !ui.voice.quiet {
             ui.print_line(format!("Added the device {}", self.name))?;
         }
+        // Also with --quiet, because the code is stored nowhere and cannot be shown again.
         if let Some(code) = code {
             ui.print_line(format!("\nCode: {}\n", ui.style.paint_bold(&code)))?;
             ui.print_line("It opens the volume on that device, and is not shown again.")?;
@@ -199,13 +200,16 @@ fn list_devices(context: &CommandContext, volume: &Volume) -> Result<CommandOutc
     }
     if listing.devices.is_empty() {
         ui.print_note("no devices yet: 'vellum device add NAME' adds one")?;
+    // A user who reads the list on a device would otherwise look for a row that is marked as this one.
     } else if volume.worktree.device.is_none() {
         ui.print_note("this worktree belongs to none of them: it was not opened with a device's secret")?;
     }
+    // The first epoch began with the volume itself, and is no news.
     if let Some(begun) = epoch.begun {
         let begun = format::format_local_minute(begun);
         ui.print_note(format!("key epoch {}: the key was changed {begun}", epoch.number))?;
     }
+    // Until it is finished, some refs may still be sealed with the old key, which the revoked device may have.
     if !epoch.is_finished {
         ui.print_warning("the last change of the key was interrupted: 'vellum device rotate' finishes it")?;
     }
@@ -242,6 +246,7 @@ fn add_device_rows(
             Some(id) => {
                 let age = match volume.catalog.get_record(&id) {
                     Ok(record) => format::format_age(record.time),
+                    // A record that cannot be read must not hide the other rows.
                     Err(error) => format!("({error})"),
                 };
                 format!("{} {age}", names.short_id(&id))
@@ -270,6 +275,7 @@ fn list_own_worktrees<'a>(
 
 fn describe_device(volume: &Volume, device: &Device, worktrees: &[(String, WorktreeHead)]) -> DeviceJson {
     let describe = |(name, head): &(String, WorktreeHead)| {
+        // Without the record, the list still names the snapshot. Damage is reported by 'vellum verify'.
         let record = head.head.and_then(|id| volume.catalog.get_record(&id).ok());
         DeviceWorktreeJson {
             name: name.clone(),
@@ -317,6 +323,7 @@ impl RevokeDeviceArgs {
                 ui.print_line(format!("Its worktree {worktree} stays"))?;
             }
         }
+        // Also with --quiet: without this, users would believe that the device has no access any more.
         ui.print_warning(format!(
             "if {name} has opened the volume, it may have kept the volume's key: with access to a store it still reads \
              what is there, and what is added later, and can write to it. 'vellum device rotate' changes the key, so \

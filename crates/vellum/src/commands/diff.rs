@@ -158,6 +158,7 @@ fn resolve_snapshot_word(
     volume: &Volume,
     word: &OsStr,
 ) -> Result<Option<HistoryEntry>> {
+    // Names of snapshots are UTF-8, so that this can only be a path.
     let Some(text) = word.to_str() else { return Ok(None) };
     let is_file = context.cwd.join(word).symlink_metadata().is_ok();
     match volume.resolve_snapshot(text) {

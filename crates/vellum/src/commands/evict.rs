@@ -75,6 +75,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         }
         return Ok(CommandOutcome::Done);
     }
+    // Of a snapshot only the cache has content, wherever the user stands. In a checkout, PATH means its files.
     if args.from.is_none() && context.find_mount_process()?.is_none() {
         return evict_from_checkout(args, context);
     }

@@ -131,6 +131,7 @@ fn plan_collection(lost: &LostRecordArgs, context: &CommandContext) -> Result<Co
     ui.print_line(format!("Needed by {snapshots}: {} in {blobs}", format::format_size(plan.live_bytes)))?;
     let dead = match (plan.dead_bytes, plan.freed_bytes()) {
         (0, 0) => "nothing".into(),
+        // A pack in which little is dead stays as it is: writing it anew would cost more than it frees.
         (dead, freed) if freed < dead => {
             format!(
                 "{}, of which {} are worth freeing",
@@ -151,6 +152,7 @@ fn plan_collection(lost: &LostRecordArgs, context: &CommandContext) -> Result<Co
         for pack in &plan.packs {
             let live = format::format_size(pack.live);
             let dead = format::format_size(pack.dead);
+            // Enough to find the object in the store, in a line that fits on a terminal.
             let short = pack.pack.get(..16).unwrap_or(&pack.pack);
             table.add_row([
                 format_action(pack.action).into(),
@@ -217,6 +219,8 @@ fn report_collection(context: &CommandContext, done: &CollectionReport) -> Resul
         })?;
         return Ok(CommandOutcome::Done);
     }
+    // This is not a finding for the exit code: to wait for writers is how the collector works, and a later run
+    // continues.
     if !done.writers.is_empty() {
         let writers = format::format_count(done.writers.len() as u64, "other command");
         ui.print_line(format!("Freed nothing: {writers} at work on this volume"))?;
@@ -224,6 +228,7 @@ fn report_collection(context: &CommandContext, done: &CollectionReport) -> Resul
             ui.print_line(format!("    {}", describe_writer(writer)))?;
         }
         ui.print_note("run 'vellum gc run' again when they are done")?;
+        // The command is shown with a name that can be copied.
         let session = done.writers.first().map_or("NAME", WaitingSession::session_name);
         ui.print_note(format!(
             "one that was killed on another machine, or cannot be read, counts until it was not renewed for 24 \

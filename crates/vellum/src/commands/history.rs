@@ -229,6 +229,7 @@ fn format_description(context: &CommandContext, names: &SnapshotNames, entry: &H
     let mut parts = Vec::with_capacity(2);
     match (note.is_empty(), entry.record.origin) {
         (false, _) => parts.push(note),
+        // Nobody wrote a note for it: without this, a row that the user did not ask for would explain nothing.
         (true, SnapshotOrigin::Safety) => parts.push(style.paint_dim("(before a restore)")),
         (true, SnapshotOrigin::User) => {}
     }

@@ -55,6 +55,7 @@ struct HydratedFilesJson {
 
 /// Fetches.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
+    // As in 'vellum evict': a named snapshot means the cache, and PATH alone, in a checkout, means its files.
     if args.from.is_none() && context.find_mount_process()?.is_none() {
         return hydrate_checkout(args, context);
     }

@@ -101,6 +101,7 @@ struct KeyRemovedJson {
 
 /// Adds, lists, opens or removes.
 pub fn run(command: &Command, context: &CommandContext) -> Result<CommandOutcome> {
+    // Not for 'open', which is there for volumes that cannot be read before their newest key is known.
     let open_volume = || {
         let volume = context.open_volume()?;
         require_encryption(&volume, "keys").map(|()| volume)

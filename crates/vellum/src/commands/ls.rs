@@ -284,6 +284,7 @@ pub fn format_long_listing(context: &CommandContext, listing: &[ListedFile]) -> 
             FileKind::CharDevice | FileKind::BlockDevice => {
                 format!("{}, {}", rustix::fs::major(attr.rdev), rustix::fs::minor(attr.rdev))
             }
+            // What a filesystem shows as the size of a directory depends on its format: a tree has no such size.
             FileKind::Dir => "-".into(),
             _ => format::format_size(attr.size),
         };

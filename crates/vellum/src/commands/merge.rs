@@ -131,6 +131,7 @@ impl MergeCommand<'_> {
         let report = MergeReport::new(name, &theirs);
         let relation = match &head {
             Some(head) => volume.relate_snapshots(head.id, theirs.id)?,
+            // Without a snapshot of its own, the worktree has nothing in common with any.
             None => SnapshotRelation::Diverged,
         };
         match (relation, &head) {

@@ -58,6 +58,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     for (name, paths) in pins {
         let done = paths.hydrate(context, false, Some(&name))?;
         let refused = list_refused(&done.refused);
+        // What one pin left out counts for the exit code, whatever became of those after it.
         outcome = outcome.max(report_refused(context, &refused)?);
         let ContentReply { files, bytes, moved, is_local, .. } = done;
         if ui.is_json() {

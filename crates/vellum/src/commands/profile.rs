@@ -99,6 +99,7 @@ fn open_access_log(path: &Path) -> Result<(File, bool)> {
         return Ok((File::open(path).map_err(CliError::io_error("open", shown))?, live));
     }
     let log = path.join(".vellum/accesslog");
+    // Only the virtual directory of a mount has a FIFO of this name.
     if !log.metadata().is_ok_and(|metadata| metadata.file_type().is_fifo()) {
         return Err(CliError::usage_error(format!("{shown} is not a mount"), HINT));
     }
@@ -147,6 +148,7 @@ impl ProfileTables<'_> {
                 break;
             }
             let whole = line.pop_if(|last| *last == b'\n').is_some();
+            // A damaged line has no time. It is counted, and reported with its table.
             let Some(time) = self.profile.read_line(&line, whole) else { continue };
             let until = *end.get_or_insert(time + interval);
             if interval > 0.0 && time >= until {
@@ -176,11 +178,14 @@ impl ProfileTables<'_> {
                     // The writer has closed its end: the mount is gone.
                     Ok(0) => break,
                     Ok(read) => self.read_complete_lines(&mut rest, buffer.get(..read).unwrap_or_default()),
+                    // A signal: the loop checks whether it asks to stop.
                     Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                     Err(error) => return Err(CliError::io_error("read", "the access log")(error)),
                 }
             }
             if Instant::now() >= next {
+                // Counted from now: after the process was suspended, one table follows, and not one for each
+                // interval that was missed.
                 next = Instant::now() + Duration::from_secs_f64(every);
                 self.print_interval()?;
                 self.ui.flush_output()?;
@@ -207,6 +212,7 @@ impl ProfileTables<'_> {
     fn print_interval(&mut self) -> Result<()> {
         let summary = self.profile.take_summary(self.files);
         self.damaged |= summary.damaged_lines > 0;
+        // Looked up right after the interval, before many of these files are renamed or removed.
         let paths: Vec<_> = summary.slowest.iter().map(|file| self.find_requested_path(file)).collect();
         if self.ui.is_json() {
             let named = summary.slowest.iter().zip(&paths);

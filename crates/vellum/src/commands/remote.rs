@@ -191,6 +191,7 @@ fn list_remotes(context: &CommandContext, volume: &Volume) -> Result<CommandOutc
 
 fn show_remote(context: &CommandContext, volume: &Volume, name: Option<&str>) -> Result<CommandOutcome> {
     let remote = volume.find_remote(name)?;
+    // No request is sent: this was noted by the last push or pull.
     let RemoteRefs { worktrees, tags, seen } = volume.read_remote_refs(&remote.name)?;
     let seen = seen.map(|secs| UnixTime { secs, nanos: 0 });
     let ui = &context.ui;

@@ -164,6 +164,7 @@ fn resolve_target(args: &Args, context: &CommandContext, volume: &Volume) -> Res
     match volume.resolve_snapshot(&args.snapshot) {
         Ok(entry) => Ok(entry),
         Err(VolumeError::UnknownSnapshot(_) | VolumeError::NoSnapshotThere { .. })
+            // A usual slip, since other programs restore a file without naming a version.
             if context.cwd.join(&args.snapshot).symlink_metadata().is_ok() =>
         {
             let typed = &args.snapshot;
@@ -301,6 +302,7 @@ fn print_restore_plan(
     if steps.is_empty() {
         ui.print_note("nothing to do: the directory already matches the snapshot")?;
     }
+    // With --discard nothing is kept, which the user has asked for.
     if !plan.unsaved.is_empty() && !plan.request.discard {
         let count = format::format_count(plan.unsaved.len() as u64, "path");
         ui.print_note(format!("{count} that no snapshot holds would be snapshotted first"))?;

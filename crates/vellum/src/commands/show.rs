@@ -119,6 +119,7 @@ fn count_hole_bytes(inode: &InodeRecord) -> u64 {
     let is_data = |extent: &vellum_types::Extent| extent.source != vellum_types::ExtentSource::Hole;
     let data: u64 =
         inode.extents.iter().filter(|(_, extent)| is_data(extent)).map(|(_, extent)| extent.len).sum();
+    // Inline content is stored as a whole, zeros included.
     match &inode.attr.inline {
         None if inode.attr.kind == FileKind::File => inode.attr.size.saturating_sub(data),
         _ => 0,

@@ -225,6 +225,7 @@ fn report_snapshot(
         )
     };
     ui.print_line(format!("Snapshot {id}: {holds}; {news}"))?;
+    // A store that lost some data may have lost more: this is the moment to find out.
     if made.renewed > 0 {
         let pieces = format::format_count(made.renewed, "blob");
         ui.print_note(format!(

@@ -90,6 +90,7 @@ impl From<AbsentSummary> for AbsentJson {
 }
 
 fn describe_absent(absent: &AbsentSummary) -> String {
+    // The files are counted only if the whole worktree was compared.
     let content = absent.content.map_or_else(String::new, |content| {
         format!(
             " with {}, {},",
@@ -244,6 +245,7 @@ fn report_mount_status(
 ) -> Result<CommandOutcome> {
     // Otherwise, what programs have written within the last seconds would not count as a change.
     process.sync_filesystem()?;
+    // Any of these steps may need the store, and fail without it.
     let found =
         process.clone().open_volume().and_then(|mounted| Ok((mounted.publish_current_tree()?, mounted)));
     let (now, mounted) = match found {
@@ -253,6 +255,7 @@ fn report_mount_status(
     };
     let paths = context.paths_at_root(&mounted.mountpoint).parse_paths(&args.paths)?;
     let head = mounted.published_head()?;
+    // After everything was published, so that the figures do not count what is in the store by now.
     let mount = query_mount_status(context, process)?;
     let volume = &mounted.volume;
     let from = head.as_ref().map_or(volume.empty_root(), |entry| entry.record.root);
@@ -363,6 +366,8 @@ fn print_lease(context: &CommandContext, lease: &json::LeaseJson) -> Result<()> 
         None => "is open in".into(),
     };
     let host = format_path(host.as_bytes());
+    // The holder of a lease that ran out may be alive, without a connection to the store. Only whoever takes the
+    // worktree over decides that it is gone.
     let until = if lease.ends.secs < current_time().secs { "did not renew it after" } else { "has it until" };
     context.ui.print_note(format!("{name} {what} process {process} on {host}, which {until} {ends}"))
 }
@@ -375,6 +380,7 @@ fn print_status_json(
 ) -> Result<()> {
     let names = SnapshotNames::load_all(standing.volume)?;
     names.warn_about_damaged(&context.ui)?;
+    // Remotes are asked before printing, so that a failure is an error and not half an object.
     let remotes = args.remote.then(|| compare_with_remotes(standing.volume)).transpose()?;
     context.ui.print_json(&StatusJson {
         worktree: &standing.volume.worktree.worktree,
@@ -442,6 +448,7 @@ fn print_write_log(context: &CommandContext, mount: &MountStatusJson) -> Result<
         follow_problem,
         cache,
     } = mount;
+    // A time and not an amount: what matters is how old the changes are that a lost disk would take along.
     let age = unpublished_since.map_or_else(String::new, |since| {
         format!("; the oldest change that is not in the store was made {}", format::format_age(since))
     });
@@ -457,6 +464,7 @@ fn print_write_log(context: &CommandContext, mount: &MountStatusJson) -> Result<
             format::format_size(*limit),
             format::format_size(*pinned)
         ))?;
+        // Shown with each status, because a user who forgot about it would wait for uploads that never begin.
         if *offline {
             ui.print_note("offline: no requests are sent to the store; 'vellum offline off' ends that")?;
         }
@@ -502,11 +510,13 @@ fn print_status(
     let paths = context.paths_at_root(standing.directory);
     ui.print_change_list(compared, collapsed, ChangeDetail::Aspects, |path| paths.format_path(path))?;
     match (compared.changes.is_empty(), head) {
+        // What could not be read may have changed.
         (true, _) if !compared.problems.is_empty() => {}
         (true, Some(_)) => ui.print_note("nothing changed since")?,
         (true, None) => ui.print_note("and nothing to record")?,
         (false, _) => ui.print_note(ChangeCounts::from_changes(&compared.changes))?,
     }
+    // At the end, because a remote may take long to answer, or fail: everything else has been printed by then.
     if args.remote {
         for (remote, found) in compare_with_remotes(standing.volume)? {
             ui.print_note(describe_standing(&remote, &found))?;

@@ -113,6 +113,7 @@ fn list_tags(context: &CommandContext) -> Result<CommandOutcome> {
     for (name, id) in &tags {
         let (time, note) = match volume.catalog.get_record(id) {
             Ok(record) => (format::format_local_time(record.time), first_note_line(&record.note)),
+            // The tag itself can be read, so that it is listed with what is wrong with its snapshot.
             Err(error) => (String::new(), format!("({error})")),
         };
         let cells: [TableCell; 4] = [

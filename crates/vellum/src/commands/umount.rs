@@ -307,6 +307,7 @@ fn warn_about_unpublished(
     if *bytes > 0 {
         parts.push(format!("{} of file data", format::format_size(*bytes)));
     }
+    // Metadata alone can be unpublished, such as a renamed file: neither a snapshot nor file data is missing then.
     if parts.is_empty() {
         parts.push("the last changes".into());
     }

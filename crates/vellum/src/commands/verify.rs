@@ -121,6 +121,7 @@ fn summarize_findings(volume: &Volume, findings: &[VerifyFinding]) -> Result<Vec
     for finding in findings {
         // A finding about a blob is called "BLOB in PACK", any other by its object alone.
         match finding.object.split_once(" in ") {
+            // The blobs of a damaged pack mostly have one problem in common, so that the first is shown for all.
             Some((_, place)) => blobs.entry(place).or_insert((0, &finding.problem)).0 += 1,
             None => lines.push(format!(
                 "{}: {}",

@@ -129,6 +129,7 @@ pub fn run(command: &Command, context: &CommandContext) -> Result<CommandOutcome
         Command::Rename { old, new } => rename_worktree(context, &context.open_volume()?, old, new),
         Command::Keep { old, new } => keep_unpublished(context, &context.open_volume()?, old, new),
         Command::Quota(args) => quota::run(args, context, &context.open_volume()?),
+        // The next two open the volume themselves: in a copy, or without its store, the usual way warns or fails.
         Command::Adopt { name } => adopt_worktree(context, name),
         Command::Relocate { store, credentials } => {
             let locate = |store: &String| credentials.locate_store(store, &context.cwd);
@@ -184,6 +185,7 @@ fn list_worktrees(context: &CommandContext, volume: &Volume) -> Result<CommandOu
     for line in table.format_lines() {
         ui.print_line(line)?;
     }
+    // Each mount of a new name creates a worktree: those that were meant for once would collect here unnoticed.
     if worktrees.iter().any(|(name, head)| is_unused_live(name, head)) {
         ui.print_note(
             "'vellum worktree remove NAME' removes one that is not needed any more; its snapshots stay",
@@ -210,6 +212,7 @@ fn worktree_row(
     };
     let place = match (is_unused_live(name, head), json::LeaseJson::from_worktree_head(name, head)) {
         (true, _) => {
+            // A worktree that was never mounted has no lease, and counts from its creation.
             let since = head.lease.as_ref().map_or(head.created, |lease| lease.session.renewed);
             format!(
                 "{place} {}",
@@ -310,6 +313,7 @@ fn relocate_worktree(context: &CommandContext, store: Option<&StoreLocation>) ->
 }
 
 fn remove_worktree(context: &CommandContext, volume: &Volume, name: &str) -> Result<CommandOutcome> {
+    // Afterwards, no command could be run in this directory any more.
     if name == volume.worktree.worktree {
         let message = format!("'{name}' is the worktree that you stand in");
         let hint = "remove it from another worktree; to give up the whole volume, delete its directories";

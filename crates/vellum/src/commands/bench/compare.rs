@@ -82,6 +82,7 @@ fn print_comparison(context: &CommandContext, comparison: &ReportComparison) -> 
             ui.print_warning(format!("only the {side} has: {}", names.join(", ")))?;
         }
     }
+    // Not refused: the same bench on two machines is compared on purpose at times.
     if comparison.elsewhere {
         ui.print_warning("the reports are of different machines or directories: a comparison says little")?;
     }

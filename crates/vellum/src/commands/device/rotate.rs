@@ -59,6 +59,7 @@ impl RotateArgs {
         volume: &Volume,
         remote: &Remote,
     ) -> Result<RotationReport> {
+        // A remote to which nothing was pushed has no volume yet, and no key that could be changed.
         let Some(target) = volume.open_remote(remote)? else {
             return Err(vellum_volume::VolumeError::EmptyRemote(remote.name.clone()).into());
         };
@@ -117,6 +118,7 @@ impl RotateArgs {
         for object in &report.damaged {
             ui.print_warning(format!("{object} cannot be read, and is not sealed with the new key"))?;
         }
+        // Each store has keys of its own. Whoever wants to shut a device out has to change them all.
         if self.remote.is_none() && !self.dry_run {
             for remote in volume.list_remotes()? {
                 let name = remote.name;
