@@ -40,6 +40,7 @@ impl CommandOutcome {
     /// The exit code that says so.
     pub fn exit_code(self) -> u8 {
         match self {
+            // As with diff and grep, 1 means that something was found, so that a failure has a higher code.
             Self::Done => 0,
             Self::Findings => 1,
             Self::Vanished => 4,
@@ -167,6 +168,7 @@ impl CliError {
             Self::Usage { hint, .. } => (!hint.is_empty()).then(|| hint.clone()),
             Self::Stopped { resume } => Some(resume.clone()),
             Self::Volume(error) => volume_hint(error),
+            // The worktree only passes on an error of its volume, and the volume's own hint is more precise.
             Self::Checkout(CheckoutError::Volume(error)) => volume_hint(error),
             Self::Checkout(error) => checkout_hint(error),
             Self::Sync(error) => sync_hint(error),
@@ -306,6 +308,8 @@ pub fn volume_hint(error: &VolumeError) -> Option<String> {
                 note.display()
             ));
         }
+        // If a disk is not mounted, its mountpoint is an empty directory: the store seems to be gone, or to be
+        // another one.
         VolumeError::Foreign { .. }
         | VolumeError::Store(StoreError::Address { kind: ErrorKind::NotFound, .. }) => {
             "check that its disk is mounted; if the store was moved, 'vellum worktree relocate --store URL' says where it \
@@ -364,6 +368,7 @@ pub fn volume_hint(error: &VolumeError) -> Option<String> {
         }
         VolumeError::NoSuchRef { kind: "remote", .. } => "'vellum remote list' shows all remotes",
         VolumeError::NoSuchRef { kind: "device", .. } => "'vellum device list' shows all devices",
+        // All other kinds are matched above: what is left are key slots.
         VolumeError::NoSuchRef { .. } => "'vellum key list' shows all key slots",
         VolumeError::DeepPaths { .. } => {
             "'vellum ls', 'vellum verify' and 'vellum export --to' work with it; if it was made by mistake, remove the \
@@ -413,6 +418,7 @@ fn kind_hint(kind: ErrorKind) -> Option<String> {
             "it was written by a newer Vellum, or needs a feature that this build lacks"
         }
         ErrorKind::Denied => "check the permissions, and who runs the command",
+        // No single advice fits all errors of these kinds.
         ErrorKind::NotFound
         | ErrorKind::Conflict
         | ErrorKind::Usage

@@ -117,6 +117,8 @@ impl WorktreeFollower {
         let follow = move || {
             let mut memory =
                 FollowMemory { head: None, seen: BTreeMap::new(), news_at: Instant::now(), pulled_at: None };
+            // The pause between two rounds is a wait for the end of the mount, so that an unmount is never delayed
+            // by it.
             while !self.service.end.wait_until_unmounted(self.next_interval(&memory)) {
                 let problem = match self.follow_round(&mut memory) {
                     Ok(problem) => problem,
@@ -190,6 +192,8 @@ impl WorktreeFollower {
                 Some(format!("a merge of '{name}' has {conflicts}: 'vellum merge {name}' begins it"))
             }
         };
+        // Remembered even without a conflict: a sibling that did not move needs no reading of its history in the
+        // next round.
         if let Some(ours) = self.current_snapshot() {
             let seen = SeenSibling { theirs: sibling.head, ours, conflict: conflict.clone() };
             memory.seen.insert(name.clone(), seen);

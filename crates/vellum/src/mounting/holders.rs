@@ -150,6 +150,7 @@ fn find_used_path(pid: u32, device: FilesystemDevice) -> Option<PathBuf> {
     let own = ["cwd", "root", "exe"].map(|name| PathBuf::from(format!("/proc/{pid}/{name}")));
     let open =
         fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten().map(|entry| entry.path());
+    // The process's own links come first: most processes that keep a mount busy only stand in it.
     own.into_iter()
         .chain(open)
         .find(|path| is_on_device(path, device))

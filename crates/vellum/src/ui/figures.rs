@@ -33,6 +33,7 @@ pub fn print_bench_report(ui: &UserInterface, report: &BenchReport) -> Result<()
     for line in table.format_lines() {
         ui.print_line(line)?;
     }
+    // A grade means little without the machine whose figures it compares with.
     if report.rows.iter().any(|row| row.graded.is_some()) {
         ui.print_note(format!("expected: what {RECORDED_ON} did, scaled to how fast this machine is"))?;
     }

@@ -150,6 +150,7 @@ pub fn format_duration(time: std::time::Duration) -> String {
 pub fn format_mode(kind: FileKind, mode: u32) -> String {
     let mut text = String::with_capacity(10);
     text.push(kind.type_letter());
+    // As with ls, a capital letter means that the bit is set without the execute bit.
     let special = [(0o4000, 's', 'S'), (0o2000, 's', 'S'), (0o1000, 't', 'T')];
     for (shift, (bit, with, without)) in [6, 3, 0].into_iter().zip(special) {
         let bits = mode >> shift;

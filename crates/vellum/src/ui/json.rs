@@ -119,6 +119,7 @@ pub struct LeaseJson {
 impl LeaseJson {
     /// The lease of a worktree, if a process has it: one that is gone has none.
     pub fn from_worktree_head(worktree: &str, head: &WorktreeHead) -> Option<Self> {
+        // The lease of a process that died on this machine is over, although its time has not run out.
         let lease = head.lease.as_ref().filter(|lease| !lease.ended && !lease.session.is_process_dead())?;
         Some(Self {
             worktree: worktree.into(),

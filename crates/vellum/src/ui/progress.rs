@@ -113,6 +113,7 @@ fn display_until_done(
         }
     }
     if let ProgressDisplay::Bar(bar) = &shown {
+        // Cleared and not left behind, since the result follows on the same terminal.
         bar.finish_and_clear();
     }
 }

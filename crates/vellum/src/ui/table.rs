@@ -90,6 +90,7 @@ impl ColumnLayout {
                 ColumnAlignment::Right => (padding, 0),
             };
             if !cell.text.is_empty() {
+                // The cell before this one was wider than its column: the row goes on below, in its own columns.
                 if std::mem::take(&mut continues_below) {
                     line.push('\n');
                     gap = start;
