@@ -148,6 +148,11 @@ impl CheckoutWorktree {
     pub fn plan_restore(&self, request: &RestoreRequest, meter: &ProgressMeter) -> Result<RestorePlan> {
         let looked = self.capture_unstored(&request.paths, meter)?;
         let target = self.volume.open_tree(request.target.record.root);
+        let is_whole = request.paths.is_empty() && request.only.is_empty();
+        if is_whole && looked.tree.walk_entries().next().is_none() {
+            // Nothing here has anything of the snapshot: the plan names all that is in it.
+            self.volume.announce_tree(request.target.record.root);
+        }
         // A path that exists on neither side is a typing error. One that exists only here is removed by the
         // restore, one that exists only in the snapshot is created.
         let there =

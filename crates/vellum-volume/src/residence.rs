@@ -397,6 +397,31 @@ impl Volume {
         Ok(HydratedContent { files, bytes: pieces.wanted_bytes(), fetched, is_local: false, refused })
     }
 
+    /// Tells the store that all nodes of a tree are going to be read, and those that were written with its root: few
+    /// requests then fetch what would be asked for node by node. Nothing depends on it.
+    pub fn announce_tree(&self, root: MapRoot) {
+        if let Some(copies) = self.blobs.local_copies() {
+            copies.announce_reads(&self.blobs.list_pack_pieces(&root.0));
+        }
+    }
+
+    /// Tells the store that the content of these files of a tree is going to be read, as [`Self::announce_tree`] does of
+    /// nodes. Fails if an inode cannot be read.
+    pub fn announce_content(&self, tree: &FsTree, files: impl Iterator<Item = Ino>) -> Result<()> {
+        let Some(copies) = self.blobs.local_copies() else { return Ok(()) };
+        let mut pieces = PieceSet::default();
+        for ino in files {
+            for extent in tree.file_extents(ino)?.unwrap_or_default() {
+                if let ExtentSource::Chunk { id, .. } = extent.source {
+                    // What the index does not know is reported by whoever reads it.
+                    let _ = self.blobs.add_blob_pieces(BlobKind::Chunk, &id, &mut pieces);
+                }
+            }
+        }
+        copies.announce_reads(&pieces);
+        Ok(())
+    }
+
     /// Removes pieces from this machine, but for those that are pinned.
     pub fn evict_content(&self, pieces: &PieceSet) -> Result<EvictedBytes> {
         match self.blobs.local_copies().and_then(|copies| copies.pack_cache()) {

@@ -127,7 +127,7 @@ fn chunk_blobs(pieces: &[FilePiece]) -> impl Iterator<Item = (BlobKind, BlobId)>
 
 impl MaterializeRequest<'_> {
     /// The file that a file may be cloned from.
-    fn find_clone_source(&self, write: &FileWrite) -> Option<(&CloneSource<'_>, ScanEntryId)> {
+    pub(super) fn find_clone_source(&self, write: &FileWrite) -> Option<(&CloneSource<'_>, ScanEntryId)> {
         if self.engine == Some(ForkEngine::Chunks) {
             return None;
         }

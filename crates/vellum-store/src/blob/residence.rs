@@ -43,6 +43,20 @@ impl BlobStore {
         Ok(place)
     }
 
+    /// All pieces of the pack that a blob is in; none if the index does not know it.
+    #[must_use]
+    pub fn list_pack_pieces(&self, id: &BlobId) -> PieceSet {
+        let mut pieces = PieceSet::default();
+        if let Some(BlobLocation { pack, .. }) = self.locate_blob(id) {
+            self.for_each_entry(|_, place| {
+                if place.pack == pack {
+                    pieces.add_range(&pack, place.offset, place.len);
+                }
+            });
+        }
+        pieces
+    }
+
     /// Adds the pieces that must be here to read a blob that has so many bytes: its own and, as soon as these are here,
     /// those of the blob that it is a difference to.
     pub fn add_readable_pieces(

@@ -124,7 +124,7 @@ impl BlockStore {
     /// Claims a piece and those after it that are worth fetching with it. `None` if another thread fetches it already.
     fn claim_pieces<'a>(&'a self, key: &'a ObjectKey, number: u64, last: u64) -> Option<FetchClaim<'a>> {
         // The range of the caller goes into one request, even if the window is smaller.
-        let count = self.windows.lock().choose_piece_count(key).max(last.saturating_sub(number) + 1);
+        let count = self.windows.lock().choose_piece_count(key, number).max(last.saturating_sub(number) + 1);
         // Locked for the whole choice, so that two threads cannot claim one piece.
         let mut fetching = self.fetching.lock();
         if fetching.contains(&(key.clone(), number)) {

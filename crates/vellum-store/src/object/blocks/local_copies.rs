@@ -23,6 +23,12 @@ impl BlockStore {
         self.cache.as_ref()
     }
 
+    /// Tells which pieces are going to be read: then they are fetched in few large requests, as they are needed. What was
+    /// announced before counts no more.
+    pub fn announce_reads(&self, pieces: &PieceSet) {
+        self.windows.lock().announce_pieces(pieces);
+    }
+
     /// A range of a pack, if all of it is on the local disk.
     #[must_use]
     pub fn read_local_range(&self, pack: &PackId, offset: u32, len: u32) -> Option<Vec<u8>> {
