@@ -25,7 +25,7 @@ pub use object::{
     ObjectKey, ObjectStore, ObjectTag, PackCache, PieceSet, PinListing, PlainListing, PlainObject,
     PlainObjectHead, PlainObjects, PlainUpload, ReadOnlyStore, RequestCounts, RequestLimits, ServiceStore,
     SftpStore, SingleWriterStore, StoreAddress, StoreGuarantees, StoreLocation, StoreMode, create_store,
-    map_requests, open_store, open_store_with_limits, set_retry_time,
+    join_requests, map_requests, open_store, open_store_with_limits, set_retry_time,
 };
 pub use owner::set_owner_from_dir;
 pub use pack::{PackEntry, PackFinding};

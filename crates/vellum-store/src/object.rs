@@ -41,7 +41,7 @@ pub use self::numbered::{KeyUse, NumberedRefStore};
 pub use self::open::{
     RequestLimits, StoreLocation, create_store, open_store, open_store_with_limits, set_retry_time,
 };
-pub use self::parallel::map_requests;
+pub use self::parallel::{join_requests, map_requests};
 pub use self::pieces::PieceSet;
 pub use self::plain::{ObjectCondition, ObjectTag, PlainListing, PlainObject, PlainObjectHead};
 pub use self::read_only::ReadOnlyStore;

@@ -32,7 +32,9 @@ pub use self::record::{
 };
 pub use self::rotate::{RotationReport, preview_rotation, rotate_key};
 pub use self::slot_key::bring_slots_up_to_date;
-pub(crate) use self::slot_key::{check_slot_key, list_active_slots, parse_slot_id, put_slot_key};
+pub(crate) use self::slot_key::{
+    check_slot_key, ensure_slot_key, list_active_slots, parse_slot_id, put_slot_key,
+};
 pub(crate) use self::source::KeyHome;
 use self::source::{EpochSource, open_epoch_secret};
 use crate::error::{Result, VolumeError, is_data_loss};

@@ -8,12 +8,12 @@ use vellum_crypto::{
     CreatedSlot, ExchangePublic, ExchangeSecret, KdfParams, KeyEpoch, KeySlot, KeySlotKind, MasterKey,
     RecordDomain, RecoveryCode, SlotSecret, UnlockedSlot, VolumeKeys,
 };
-use vellum_store::{ObjectKey, ObjectStore, StoreError};
+use vellum_store::{ObjectKey, ObjectStore, StoreError, map_requests};
 use vellum_types::{DecodeError, ErrorKind, FieldReader, FieldWriter, VolumeId};
 
 use crate::device;
 use crate::error::{Result, VolumeError};
-use crate::key_epochs::{self, parse_slot_id, put_slot_key};
+use crate::key_epochs::{self, ensure_slot_key, parse_slot_id, put_slot_key};
 use crate::volume::Volume;
 
 /// Where slots are kept.
@@ -27,11 +27,14 @@ const PART_MAX: usize = 4096;
 /// Longest object of a slot, bytes: both parts with their lengths.
 const OBJECT_MAX: u64 = 2 * (PART_MAX as u64 + 2);
 
+/// The bytes of a slot's object, or why they cannot be read.
+type SlotObject = std::result::Result<Vec<u8>, StoreError>;
+
 /// All slots in the store.
 pub fn list_key_slots(objects: &dyn ObjectStore) -> Result<Vec<(ObjectKey, KeySlot)>> {
     let mut slots = Vec::new();
-    for key in list_slot_objects(objects)? {
-        match objects.get_object(&key, OBJECT_MAX) {
+    for (key, read) in read_slot_objects(objects)? {
+        match read {
             Ok(bytes) => slots.push((key.clone(), decode_slot_object(&key, &bytes)?)),
             // It was removed since it was listed.
             Err(StoreError::NotFound { .. }) => {}
@@ -39,6 +42,13 @@ pub fn list_key_slots(objects: &dyn ObjectStore) -> Result<Vec<(ObjectKey, KeySl
         }
     }
     Ok(slots)
+}
+
+/// Reads the objects of all slots, several at once. A service is waited for twice, however many devices a volume has.
+fn read_slot_objects(objects: &dyn ObjectStore) -> Result<Vec<(ObjectKey, SlotObject)>> {
+    let keys = list_slot_objects(objects)?;
+    let read = map_requests(objects, &keys, |key| objects.get_object(key, OBJECT_MAX));
+    Ok(keys.into_iter().zip(read).collect())
 }
 
 fn list_slot_objects(objects: &dyn ObjectStore) -> Result<Vec<ObjectKey>> {
@@ -123,7 +133,7 @@ pub(crate) fn hold_slot(volume: &Volume, slot: KeySlotId, exchange: &ExchangeSec
         return Ok(());
     }
     // To open a volume must also work where this machine may only read. The next one that may write adds the key.
-    match put_slot_key(volume, slot, &exchange.public_key()) {
+    match ensure_slot_key(volume, slot, &exchange.public_key()) {
         Err(error)
             if matches!(error.kind(), ErrorKind::Denied | ErrorKind::Unsupported | ErrorKind::Conflict) =>
         {
@@ -135,7 +145,7 @@ pub(crate) fn hold_slot(volume: &Volume, slot: KeySlotId, exchange: &ExchangeSec
 
 /// Opens the volume of a worktree anew with a secret: it is given the keys that it lacks, and those to come.
 pub fn open_with_secret(volume: &Volume, typed: &[u8]) -> Result<KeySlotId> {
-    let UnlockedKey { master, slot, exchange } =
+    let UnlockedKey { master, slot, exchange, .. } =
         unlock_master_key(&*volume.objects, typed, volume.config.volume)?;
     if !volume.keys.is_first_master(&master) {
         return Err(damaged_slot_error(&slot, "it holds the key of another volume".into()));
@@ -325,10 +335,13 @@ pub(crate) fn copy_key_slots(from: &Volume, to: &Volume) -> Result<()> {
 
 /// Remembers in the state directory which slots there are, so that a verification misses them when they are lost.
 pub fn record_seen_slots(volume: &Volume) -> Result<()> {
-    for folder in [SLOT_PREFIX, key_epochs::SLOT_KEY_PREFIX] {
-        volume.objects.list_keys(folder)?.iter().try_for_each(|key| volume.refs.record_seen_object(key))?;
-    }
-    Ok(())
+    record_listed_slots(volume, &volume.objects.list_keys(SLOT_PREFIX)?)
+}
+
+/// As [`record_seen_slots`], with the slots as they were listed a moment ago.
+pub(crate) fn record_listed_slots(volume: &Volume, slots: &[ObjectKey]) -> Result<()> {
+    let publics = volume.objects.list_keys(key_epochs::SLOT_KEY_PREFIX)?;
+    slots.iter().chain(&publics).try_for_each(|key| volume.refs.record_seen_object(key))
 }
 
 /// The slots and public keys of slots that were seen here, are gone, and were not removed by a holder of the volume's key.
@@ -364,6 +377,8 @@ pub struct UnlockedKey {
     pub slot: ObjectKey,
     /// Unwraps later master keys.
     pub exchange: ExchangeSecret,
+    /// The objects of all slots.
+    pub listed: Vec<ObjectKey>,
 }
 
 /// Tries what the user gave on every slot: as a recovery code if it reads as one, else as a passphrase or as the
@@ -373,9 +388,10 @@ pub fn unlock_master_key(objects: &dyn ObjectStore, typed: &[u8], volume: Volume
     let given = strip_newline(typed);
     let code = std::str::from_utf8(given).ok().and_then(|text| RecoveryCode::parse(text).ok());
     let mut damage = None;
-    for key in list_slot_objects(objects)? {
-        let read = objects.get_object(&key, OBJECT_MAX).map_err(VolumeError::from);
-        let slot = match read.and_then(|bytes| decode_slot_object(&key, &bytes)) {
+    let slots = read_slot_objects(objects)?;
+    let listed = slots.iter().map(|(key, _)| key.clone()).collect();
+    for (key, read) in slots {
+        let slot = match read.map_err(VolumeError::from).and_then(|bytes| decode_slot_object(&key, &bytes)) {
             Ok(slot) => slot,
             // One damaged slot must not lock out whoever has the secret of another.
             Err(error) if error.kind() == ErrorKind::Corrupt => {
@@ -400,7 +416,9 @@ pub fn unlock_master_key(objects: &dyn ObjectStore, typed: &[u8], volume: Volume
             opened => opened,
         };
         match opened {
-            Ok(UnlockedSlot { master, exchange }) => return Ok(UnlockedKey { master, slot: key, exchange }),
+            Ok(UnlockedSlot { master, exchange }) => {
+                return Ok(UnlockedKey { master, slot: key, exchange, listed });
+            }
             // Another slot may be the one: nothing in a slot says whose secret opens it.
             Err(UnlockError::Wrong(_)) => {}
             Err(error) => damage = Some(damaged_slot_error(&key, error.to_string())),

@@ -117,12 +117,13 @@ pub struct RefStore {
 
 /// A ref as it was at some moment.
 struct RememberedRef {
-    found: StoredRef,
+    /// None if its object was not there.
+    found: Option<StoredRef>,
     read: Instant,
 }
 
 impl RememberedRef {
-    fn new(found: StoredRef) -> Self {
+    fn new(found: Option<StoredRef>) -> Self {
         Self { found, read: Instant::now() }
     }
 }
@@ -145,9 +146,12 @@ impl RefStore {
     pub fn get_recent_ref(&self, kind: RefKind, name: &str) -> Result<Option<StoredRef>> {
         if self.objects.is_remote() {
             let last = self.last.lock();
-            let known = last.get(&self.ref_object_key(kind, name)?).filter(|last| last.found.name == name);
-            if let Some(recent) = known.filter(|last| last.read.elapsed() < RECENT) {
-                return Ok(Some(recent.found.clone()).filter(|found| !found.is_removed_ref()));
+            let known = last.get(&self.ref_object_key(kind, name)?);
+            // One that was not there is asked for again: another process may just have made it for this one.
+            if let Some(recent) = known.filter(|last| last.read.elapsed() < RECENT)
+                && let Some(found) = recent.found.as_ref().filter(|found| found.name == name)
+            {
+                return Ok(Some(found.clone()).filter(|found| !found.is_removed_ref()));
             }
         }
         self.get_ref(kind, name)
@@ -162,13 +166,9 @@ impl RefStore {
             Some(found) if found.name != name && !found.is_removed_ref() => {
                 Err(damaged_ref_error(&key, "it belongs to another name"))
             }
-            Some(found) => {
+            found => {
                 self.last.lock().insert(key, RememberedRef::new(found.clone()));
-                Ok(Some(found))
-            }
-            None => {
-                self.last.lock().remove(&key);
-                Ok(None)
+                Ok(found)
             }
         }
     }
@@ -206,8 +206,12 @@ impl RefStore {
     pub fn list_refs(&self, kind: RefKind) -> Result<Vec<StoredRef>> {
         let keys = self.list_ref_objects(kind)?;
         let mut refs = Vec::new();
-        for found in map_requests(&*self.objects, &keys, |key| self.read_ref(kind, key)) {
-            refs.extend(found?.filter(|found| !found.is_removed_ref()));
+        let found = map_requests(&*self.objects, &keys, |key| self.read_ref(kind, key));
+        for (key, found) in keys.into_iter().zip(found) {
+            if let Some(found) = found?.filter(|found| !found.is_removed_ref()) {
+                self.last.lock().insert(key, RememberedRef::new(Some(found.clone())));
+                refs.push(found);
+            }
         }
         refs.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(refs)
@@ -293,11 +297,11 @@ impl RefStore {
         let key = self.ref_object_key(kind, name)?;
         // What it said last spares a request, if that is what it says still.
         let last = self.last.lock().remove(&key).map(|last| last.found);
-        let mut remembered = last.filter(|last| last.name == name);
+        let mut remembered = last.filter(|last| last.as_ref().is_none_or(|last| last.name == name));
         for _ in 0..RETRIES {
             let is_remembered = remembered.is_some();
             let old = match remembered.take() {
-                Some(last) => Some(last),
+                Some(last) => last,
                 None => self.find_ref(kind, name)?,
             };
             let counter = old.as_ref().map_or(0, |old| old.counter) + 1;
@@ -326,7 +330,7 @@ impl RefStore {
                     let now = if is_created { self.settle_created_ref(kind, &key, new)? } else { Some(new) };
                     let counter = now.as_ref().map_or(counter, |now| now.counter);
                     if let Some(now) = now {
-                        self.last.lock().insert(key.clone(), RememberedRef::new(now));
+                        self.last.lock().insert(key.clone(), RememberedRef::new(Some(now)));
                     }
                     return self.record_seen_counter(&key, counter);
                 }

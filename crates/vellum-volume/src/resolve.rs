@@ -4,12 +4,13 @@
 //! Invariant: an existing name is never read as the prefix of an id, and an ambiguous name is an error.
 
 use jiff::{Span, Timestamp, Zoned};
+use vellum_store::join_requests;
 use vellum_types::SnapshotId;
 
 use crate::error::{Result, VolumeError};
 use crate::history::{AncestorWalk, HistoryEntry};
 use crate::refs::RefKind;
-use crate::volume::Volume;
+use crate::volume::{Volume, decode_worktree_head};
 
 /// Maximum number of candidates that a message about an ambiguous prefix lists.
 const MATCHES_SHOWN: usize = 5;
@@ -54,8 +55,13 @@ impl Volume {
             return Ok(id);
         }
         // Names before beginnings of ids: a tag `beef` stays what it is, whatever ids there come to be.
-        let worktree = self.read_worktree_head(text)?.map(|head| head.head);
-        match (self.find_tag(text)?, worktree) {
+        let (worktree, tag) = join_requests(
+            &*self.objects,
+            || self.refs.get_recent_ref(RefKind::Worktree, text),
+            || self.find_tag(text),
+        );
+        let worktree = worktree?.map(|found| decode_worktree_head(&found)).transpose()?.map(|head| head.head);
+        match (tag?, worktree) {
             (Some(id), None) => return Ok(id),
             (Some(id), Some(head)) if head.is_none_or(|head| head == id) => return Ok(id),
             (Some(tag), Some(head)) => return Err(self.ambiguous_name_error(text, tag, head)?),

@@ -20,6 +20,7 @@ use zeroize::Zeroizing;
 
 use crate::error::{Result, VolumeError};
 use crate::key_epochs::EPOCHS_FILE;
+use crate::volume::CONFIG_COPY_FILE;
 
 /// Name of the state directory at the root of a worktree. No snapshot contains anything of this name.
 pub const STATE_DIR: &str = ".vellum";
@@ -179,7 +180,7 @@ impl StateDir {
         let needed = |entry: fs::DirEntry| match entry.file_name().to_str() {
             Some(
                 GITIGNORE_FILE | RESERVE_FILE | INDEX_FOLDER | SEEN_FILE | SEEN_LOCK_FILE | STORE_CHECK_FILE
-                | EPOCHS_FILE,
+                | EPOCHS_FILE | CONFIG_COPY_FILE,
             ) => false,
             // An empty folder of a store that was never written to.
             _ => fs::remove_dir(entry.path()).is_err(),

@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use vellum_crypto::{RecordDomain, VolumeKeys};
-use vellum_store::{ObjectKey, ObjectStore, ReadOnlyStore, StoreError, StoreGuarantees, StoreMode};
+use vellum_store::{
+    ObjectKey, ObjectStore, ReadOnlyStore, StoreError, StoreGuarantees, StoreMode, join_requests,
+};
 use vellum_types::ErrorKind;
 
 use crate::error::{Result, VolumeError};
@@ -98,7 +100,12 @@ pub(crate) fn join_store(
         return open_known_store(state, objects, keys);
     }
     // What the store says of itself decides, not what is kept here: this machine is about to write.
-    let known = StoreIdentity::read_from(&*objects, keys)?;
+    let (known, ()) = join_requests(
+        &*objects,
+        || StoreIdentity::read_from(&*objects, keys),
+        || adopt_shared_check(state, &*objects, keys),
+    );
+    let known = known?;
     let objects = apply_mode(objects, known.map_or(StoreMode::Shared, |known| known.mode));
     let found = check_store(state, &*objects, Some(keys), known.map(|known| known.mode))?;
     match known {
@@ -235,6 +242,15 @@ fn read_shared_check(objects: &dyn ObjectStore, keys: &VolumeKeys) -> Result<Opt
         keys.open_record(RecordDomain::Config, STORE_CHECK_OBJECT.as_bytes(), &sealed, &mut text).is_ok();
     // One that does not open counts as none: a probe costs some requests, and finds out the same.
     Ok(StoreCheck::parse(&text).filter(|check| opened && check.is_usable_for(objects)))
+}
+
+/// Keeps what somebody else found here, unless something is kept already. What fails is done again by [`check_store`].
+fn adopt_shared_check(state: &StateDir, objects: &dyn ObjectStore, keys: &VolumeKeys) {
+    if let Ok(None) = read_kept_check(state, objects)
+        && let Ok(Some(shared)) = read_shared_check(objects, keys)
+    {
+        shared.keep(state);
+    }
 }
 
 /// Tells all who open the volume what was found here: the next one then need not try.

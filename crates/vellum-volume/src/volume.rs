@@ -16,12 +16,14 @@ use std::sync::Arc;
 use vellum_crypto::{VolumeKeys, check_randomness};
 use vellum_host::process::host_name;
 use vellum_map::{MapRoot, MapShape, NodeCache};
-use vellum_store::{BlobOptions, BlobStore, DiskReserve, ObjectStore, RequestLimits, StoreLocation};
+use vellum_store::{
+    BlobOptions, BlobStore, DiskReserve, ObjectStore, RequestLimits, StoreLocation, join_requests,
+};
 use vellum_types::SnapshotId;
 
-pub use self::init::{InitialisedVolume, NewWorktree, StoreContent};
-use self::stored_config::{CONFIG_COPY_FILE, open_key_epochs, read_config_copy};
-pub(crate) use self::stored_config::{StoredConfig, config_object_key, read_volume_config};
+pub use self::init::{InitialisedVolume, InspectedStore, NewWorktree, StoreContent};
+pub(crate) use self::stored_config::{CONFIG_COPY_FILE, StoredConfig, config_object_key, read_volume_config};
+use self::stored_config::{keep_config_copy, open_key_epochs, read_config_copy};
 use crate::catalog::SnapshotCatalog;
 use crate::config::VolumeConfig;
 use crate::error::{Result, VolumeError, is_data_loss};
@@ -167,9 +169,8 @@ impl Volume {
             }
             Err(error) => return Err(error),
         }
-        if objects.is_remote() && !is_copy {
-            // Without it, the next command asks again.
-            let _ = state.write_file(CONFIG_COPY_FILE, &stored.bytes);
+        if !is_copy {
+            keep_config_copy(state, &*objects, &stored);
         }
         let objects = open_known_store(state, objects, epochs.volume_keys())?;
         Self::assemble_volume(state, objects, epochs, config, worktree)
@@ -289,7 +290,14 @@ impl Volume {
     }
 
     fn add_worktree_ref(&self, name: &str) -> Result<()> {
-        self.check_new_worktree(name)?;
+        // What the ref says is remembered, and spares a request below.
+        let (checked, found) = join_requests(
+            &*self.objects,
+            || self.check_new_worktree(name),
+            || self.refs.get_ref(RefKind::Worktree, name),
+        );
+        checked?;
+        found?;
         let mark = self.worktree.identity.as_ref().and_then(DirectoryIdentity::mark);
         let new = WorktreeHead { mark, ..self.new_head() };
         self.refs.update_ref(RefKind::Worktree, name, |old| match old {

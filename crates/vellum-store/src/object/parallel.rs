@@ -9,6 +9,26 @@ use parking_lot::Mutex;
 
 use super::ObjectStore;
 
+/// Makes two requests, at once if the store is worth it, and returns both answers.
+pub fn join_requests<A: Send, B: Send>(
+    objects: &dyn ObjectStore,
+    one: impl FnOnce() -> A + Send,
+    other: impl FnOnce() -> B,
+) -> (A, B) {
+    if objects.parallel_get_count() <= 1 {
+        return (one(), other());
+    }
+    std::thread::scope(|scope| {
+        let begun = scope.spawn(one);
+        let second = other();
+        match begun.join() {
+            Ok(first) => (first, second),
+            // As if it had been called here.
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
+}
+
 /// Makes a request for each item, as many at once as the store is worth; see [`ObjectStore::parallel_get_count`].
 pub fn map_requests<T: Sync, R: Send>(
     objects: &dyn ObjectStore,

@@ -52,6 +52,16 @@ pub(crate) fn put_slot_key(volume: &Volume, slot: KeySlotId, public: &ExchangePu
     Ok(volume.objects.put_object(&key, &record)?)
 }
 
+/// As [`put_slot_key`], for a slot that most likely has a public key already: looks first.
+pub(crate) fn ensure_slot_key(volume: &Volume, slot: KeySlotId, public: &ExchangePublic) -> Result<()> {
+    match read_slot_public(volume, slot) {
+        Ok(Some(there)) if there == *public => Ok(()),
+        Ok(_) => put_slot_key(volume, slot, public),
+        Err(error) if is_data_loss(&error) => put_slot_key(volume, slot, public),
+        Err(error) => Err(error),
+    }
+}
+
 /// Brings the slots of another store of the volume up to date before its key is changed: those that were added or removed
 /// here are there, and so are the public keys that early versions did not take along.
 pub fn bring_slots_up_to_date(from: &Volume, to: &Volume) -> Result<()> {

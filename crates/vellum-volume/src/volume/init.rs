@@ -8,15 +8,16 @@ use std::sync::Arc;
 use vellum_chunker::ChunkSizes;
 use vellum_crypto::slots::KeySlotId;
 use vellum_crypto::{ExchangeSecret, MasterKey, RecoveryCode, VolumeKeys, check_randomness, fill_random};
-use vellum_store::{ObjectKey, ObjectStore, StoreLocation};
+use vellum_store::{ObjectKey, ObjectStore, StoreLocation, join_requests};
 use vellum_types::{ErrorKind, VolumeId};
 use zeroize::Zeroizing;
 
 use super::identity::has_own_store;
+use super::stored_config::keep_config_copy;
 use super::{LEVEL, StoredConfig, Volume, config_object_key, read_volume_config};
 use crate::config::VolumeConfig;
 use crate::device;
-use crate::error::{Result, VolumeError};
+use crate::error::{Result, VolumeError, is_data_loss};
 use crate::key_epochs::{self, HeldSlot, KeyEpochs, KeyHome};
 use crate::keyring::{self, UnlockedKey};
 use crate::refs::{RefKind, WorktreeHead, check_ref_name};
@@ -75,23 +76,66 @@ pub enum StoreContent {
     LockedVolume,
 }
 
+/// A store that was looked at before `init`.
+pub struct InspectedStore {
+    content: StoreContent,
+    /// The store and the config of its volume, which never changes: `init` need not ask for them again.
+    existing: Option<ExistingVolume>,
+}
+
+struct ExistingVolume {
+    objects: Arc<dyn ObjectStore>,
+    stored: StoredConfig,
+}
+
+impl InspectedStore {
+    /// What it holds.
+    #[must_use]
+    pub fn content(&self) -> StoreContent {
+        self.content
+    }
+
+    /// As [`Volume::init_volume`], but no command finds the worktree before [`InitialisedVolume::finish_init`]: until
+    /// then another `init` goes on with it, and gives another recovery code.
+    pub fn prepare_init(
+        self,
+        state: &StateDir,
+        new: &NewWorktree,
+        secret: impl FnOnce() -> Result<Zeroizing<Vec<u8>>>,
+    ) -> Result<InitialisedVolume> {
+        check_ref_name(&new.name)?;
+        match self.existing {
+            Some(ExistingVolume { objects, stored }) => {
+                Volume::prepare_init_on(objects, Some(stored), state, new, secret)
+            }
+            None => {
+                let location = new.store_location().resolve_against(state.path())?;
+                let objects = vellum_store::create_store(&location)?;
+                Volume::prepare_init_on(objects, None, state, new, secret)
+            }
+        }
+    }
+}
+
 impl Volume {
-    /// What [`Self::init_volume`] would find in the store, without making anything.
-    pub fn inspect_store(state: &StateDir, new: &NewWorktree) -> Result<StoreContent> {
+    /// Looks at what [`Self::init_volume`] would find in the store, without making anything.
+    pub fn inspect_store(state: &StateDir, new: &NewWorktree) -> Result<InspectedStore> {
+        let nothing = InspectedStore { content: StoreContent::Nothing, existing: None };
         let objects = match vellum_store::open_store(&new.store_location().resolve_against(state.path())?) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(StoreContent::Nothing),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(nothing),
             opened => opened?,
         };
-        let Some(stored) = read_volume_config(&*objects)? else { return Ok(StoreContent::Nothing) };
+        let Some(stored) = read_volume_config(&*objects)? else { return Ok(nothing) };
         let config = stored.config;
         let is_own = match state.read_master_key()? {
             Some(master) => stored.authenticate(&VolumeKeys::for_encrypted(&master, config.volume)).is_ok(),
             None => false,
         };
-        Ok(match (config.encrypted, is_own) {
+        let content = match (config.encrypted, is_own) {
             (true, false) => StoreContent::LockedVolume,
             (true, true) | (false, _) => StoreContent::OpenVolume,
-        })
+        };
+        Ok(InspectedStore { content, existing: Some(ExistingVolume { objects, stored }) })
     }
 
     /// Makes the directory of `state` a worktree: of a new volume, or of the one that the store holds already;
@@ -101,22 +145,9 @@ impl Volume {
         new: &NewWorktree,
         secret: impl FnOnce() -> Result<Zeroizing<Vec<u8>>>,
     ) -> Result<InitialisedVolume> {
-        let made = Self::prepare_init(state, new, secret)?;
+        let made = Self::inspect_store(state, new)?.prepare_init(state, new, secret)?;
         made.finish_init()?;
         Ok(made)
-    }
-
-    /// As [`Self::init_volume`], but no command finds the worktree before [`InitialisedVolume::finish_init`]: until then another `init`
-    /// goes on with it, and gives another recovery code.
-    pub fn prepare_init(
-        state: &StateDir,
-        new: &NewWorktree,
-        secret: impl FnOnce() -> Result<Zeroizing<Vec<u8>>>,
-    ) -> Result<InitialisedVolume> {
-        check_ref_name(&new.name)?;
-        let location = new.store_location().resolve_against(state.path())?;
-        let objects = vellum_store::create_store(&location)?;
-        Self::prepare_init_on(objects, state, new, secret)
     }
 
     /// As [`Self::init_volume`], with a store that is open already: counted, wrapped, or not to be named by a URL.
@@ -126,13 +157,15 @@ impl Volume {
         new: &NewWorktree,
         secret: impl FnOnce() -> Result<Zeroizing<Vec<u8>>>,
     ) -> Result<InitialisedVolume> {
-        let made = Self::prepare_init_on(objects, state, new, secret)?;
+        let made = Self::prepare_init_on(objects, None, state, new, secret)?;
         made.finish_init()?;
         Ok(made)
     }
 
+    /// `found` is the config of the volume that the store holds, if that was read already.
     fn prepare_init_on(
         objects: Arc<dyn ObjectStore>,
+        found: Option<StoredConfig>,
         state: &StateDir,
         new: &NewWorktree,
         secret: impl FnOnce() -> Result<Zeroizing<Vec<u8>>>,
@@ -140,7 +173,7 @@ impl Volume {
         check_ref_name(&new.name)?;
         // Before anything is made: without random bytes, no key and no seal is safe.
         check_randomness().map_err(VolumeError::wrap_local_error("/dev/urandom"))?;
-        let (opened, objects) = open_or_create(state, objects, new, secret)?;
+        let (opened, objects) = open_or_create(state, objects, found, new, secret)?;
         let OpenedVolume { config, epochs, is_begun_here, unkept, device } = opened;
         let name = match &device {
             Some(device) if new.is_in_device_line => device::join_line_name(device, &new.name),
@@ -164,9 +197,11 @@ impl Volume {
         let attached = !(is_begun_here && there.iter().all(|(_, head)| ours(head)));
         volume.add_worktree_ref(&name)?;
         // Not before: a name that is taken leaves nothing behind.
-        if let Some(UnkeptKeys { master, held }) = unkept {
+        let mut listed = None;
+        if let Some(UnkeptKeys { master, held, slots }) = unkept {
             keyring::hold_slot(&volume, held.slot, &held.exchange)?;
             state.write_master_key(&master)?;
+            listed = Some(slots);
         }
         // An `init` that was interrupted may have been told another name.
         for (other, head) in there {
@@ -182,7 +217,10 @@ impl Volume {
             Some(_) if !attached => Some(keyring::add_recovery_slot(&volume)?),
             _ => None,
         };
-        keyring::record_seen_slots(&volume)?;
+        match listed {
+            Some(slots) => keyring::record_listed_slots(&volume, &slots)?,
+            None => keyring::record_seen_slots(&volume)?,
+        }
         Ok(InitialisedVolume { volume, recovery, attached })
     }
 }
@@ -203,16 +241,22 @@ struct OpenedVolume {
 struct UnkeptKeys {
     master: MasterKey,
     held: HeldSlot,
+    /// The objects of all slots, as they were listed.
+    slots: Vec<ObjectKey>,
 }
 
 /// Opens the volume that a store holds, or makes one; and the store in its mode.
 fn open_or_create(
     state: &StateDir,
     objects: Arc<dyn ObjectStore>,
+    found: Option<StoredConfig>,
     new: &NewWorktree,
     secret: impl FnOnce() -> Result<Zeroizing<Vec<u8>>>,
 ) -> Result<(OpenedVolume, Arc<dyn ObjectStore>)> {
-    let mut found = read_volume_config(&*objects)?;
+    let mut found = match found {
+        Some(found) => Some(found),
+        None => read_volume_config(&*objects)?,
+    };
     if found.is_none() && objects.is_remote() && objects.holds_objects()? {
         // Unless somebody else made a volume in this very moment.
         found = read_volume_config(&*objects)?;
@@ -231,6 +275,8 @@ fn open_or_create(
         Some(stored) => {
             let joined = join_volume(state, &objects, &stored, new.encrypted, secret)?;
             let objects = join_store(state, objects, joined.epochs.volume_keys())?;
+            // Its seal was checked: the first command need not ask for it again.
+            keep_config_copy(state, &*objects, &stored);
             Ok((joined, objects))
         }
     }
@@ -300,7 +346,7 @@ fn join_volume(
         let epochs = KeyEpochs::for_encrypted(objects.clone(), config.volume, &master, home, None)?;
         return Ok(OpenedVolume::begun_here(config, epochs));
     }
-    let UnlockedKey { master, slot, exchange } =
+    let UnlockedKey { master, slot, exchange, listed } =
         keyring::unlock_master_key(&**objects, &secret()?, config.volume)?;
     stored.authenticate(&VolumeKeys::for_encrypted(&master, config.volume))?;
     let held = |exchange| -> Result<HeldSlot> { Ok(HeldSlot { slot: slot_id_of(&slot)?, exchange }) };
@@ -308,13 +354,30 @@ fn join_volume(
     let home = home_of(state);
     let given = Some(held(copy)?);
     let epochs = KeyEpochs::for_encrypted(objects.clone(), config.volume, &master, home, given)?;
-    // Before the key is asked for: a slot that was removed was given none.
-    if keyring::is_slot_removed(&**objects, epochs.volume_keys(), &slot)? {
+    let keys = epochs.volume_keys();
+    // None of the three depends on another, and each waits for the service.
+    let (removed, (refreshed, device)) = join_requests(
+        &**objects,
+        || keyring::is_slot_removed(&**objects, keys, &slot),
+        || {
+            join_requests(
+                &**objects,
+                || epochs.refresh_keys(),
+                || device::find_device_of_slot(&**objects, keys, &slot),
+            )
+        },
+    );
+    // Reported before the key, because a slot that was removed was given none.
+    if removed? {
         return Err(VolumeError::RemovedSlot);
     }
-    epochs.refresh_keys()?;
-    let device = device::find_device_of_slot(&**objects, epochs.volume_keys(), &slot)?;
-    let unkept = Some(UnkeptKeys { master, held: held(exchange)? });
+    refreshed?;
+    let device = match device {
+        // Sealed with a later key, which was not here yet when it was read.
+        Err(error) if is_data_loss(&error) => device::find_device_of_slot(&**objects, keys, &slot)?,
+        device => device?,
+    };
+    let unkept = Some(UnkeptKeys { master, held: held(exchange)?, slots: listed });
     Ok(OpenedVolume { config, epochs: Arc::new(epochs), is_begun_here: false, unkept, device })
 }
 

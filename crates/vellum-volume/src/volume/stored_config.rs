@@ -13,7 +13,7 @@ use crate::key_epochs::{KeyEpochs, KeyHome};
 use crate::state::{StateDir, WorktreeFile};
 
 /// The copy of a service's config in the state directory.
-pub(super) const CONFIG_COPY_FILE: &str = "config.copy";
+pub(crate) const CONFIG_COPY_FILE: &str = "config.copy";
 
 /// The keys of a volume, as far as they are kept in the state directory of a worktree.
 pub(super) fn open_key_epochs(
@@ -71,6 +71,14 @@ pub(super) fn read_config_copy(
         config.volume.to_string() == worktree.volume && config.encrypted == worktree.encrypted
     };
     Ok(config.filter(is_own).map(|config| StoredConfig { config, bytes }))
+}
+
+/// Keeps the config of a service's volume in the state directory. Its seal was checked.
+pub(super) fn keep_config_copy(state: &StateDir, objects: &dyn ObjectStore, stored: &StoredConfig) {
+    if objects.is_remote() {
+        // Without it, the next command asks again.
+        let _ = state.write_file(CONFIG_COPY_FILE, &stored.bytes);
+    }
 }
 
 pub(crate) fn config_object_key() -> Result<ObjectKey> {

@@ -16,7 +16,7 @@ use vellum_volume::{Volume, VolumeError};
 use super::init::PreparedWorktree;
 use super::{init, mount, restore};
 use crate::context::CommandContext;
-use crate::context::names::SnapshotNames;
+use crate::context::names::describe_snapshot;
 use crate::context::paths::UserPaths;
 use crate::error::{CliError, CommandOutcome, Result};
 use crate::heap;
@@ -111,9 +111,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
             return Err(error);
         }
     };
-    prepared.initialised.finish_init()?;
-    drop(prepared);
-    let worktree = CheckoutWorktree::open(&dir)?;
+    let worktree = CheckoutWorktree::from_volume(prepared.finish()?)?;
     fill_and_report(context, &worktree, target.as_ref(), only)
 }
 
@@ -261,12 +259,11 @@ fn fill_and_report(
     ))?;
     match target {
         Some(target) => {
-            let names = SnapshotNames::load_all(volume)?;
             let count = format::format_number(written);
             let size = format::format_size(bytes);
             ui.print_line(format!(
                 "Its files are those of {}: {count} written, {size}",
-                names.describe_snapshot(target)
+                describe_snapshot(volume, target)?
             ))?;
             if is_partial {
                 ui.print_note("The other paths are absent: 'vellum hydrate PATH' brings them")?;

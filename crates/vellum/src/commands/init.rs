@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use vellum_host::escape::format_path;
 use vellum_volume::refs::check_ref_name;
-use vellum_volume::volume::{InitialisedVolume, NewWorktree, StoreContent};
+use vellum_volume::volume::{InitialisedVolume, InspectedStore, NewWorktree, StoreContent};
 use vellum_volume::{StateDir, Volume, VolumeError, keyring};
 
 use crate::context::CommandContext;
@@ -92,6 +92,12 @@ pub struct PreparedWorktree {
 }
 
 impl PreparedWorktree {
+    /// Lets commands find the worktree, and returns its volume.
+    pub fn finish(self) -> Result<Volume> {
+        self.initialised.finish_init()?;
+        Ok(self.initialised.volume)
+    }
+
     /// Takes a worktree back that was to be attached to a volume: whatever it would need is in the store.
     pub fn abandon(self) {
         let Self { initialised: InitialisedVolume { volume, .. }, root, .. } = self;
@@ -134,12 +140,15 @@ pub fn prepare_worktree(
         encrypted: !args.plain,
         is_in_device_line: rules.is_in_device_line,
     };
-    // Before anything is made: the store may refuse, and a prompt can be cancelled.
-    let given =
-        read_init_secret(args, context, &StateDir::for_new_root(&root.path)?, &new, rules.requires_volume)?;
+    // The store is looked at before a passphrase is asked for: whether it is a new or an existing one depends on what
+    // the store holds.
+    let store = Volume::inspect_store(&StateDir::for_new_root(&root.path)?, &new)?;
+    let given = read_init_secret(args, context, store.content(), rules.requires_volume)?;
     root.create_dir()?;
     let state = StateDir::create(&root.path).inspect_err(|_| root.remove_if_unused())?;
-    let initialised = initialise_volume(context, args, &state, &new, &given).inspect_err(|_| {
+    // If somebody makes a volume there in this very moment.
+    let ask = || args.secret.read_existing_secret(&context.ui, SECRET_QUESTION);
+    let initialised = initialise_volume(store, &state, &new, &given, ask).inspect_err(|_| {
         // Whatever was kept in it is needed to go on.
         state.remove_if_unused();
         root.remove_if_unused();
@@ -224,13 +233,10 @@ enum InitSecret {
 fn read_init_secret(
     args: &Args,
     context: &CommandContext,
-    state: &StateDir,
-    new: &NewWorktree,
+    content: StoreContent,
     requires_volume: bool,
 ) -> Result<InitSecret> {
-    // The store is looked at before a passphrase is asked for: whether it is a new or an existing one depends on what
-    // the store holds.
-    Ok(match Volume::inspect_store(state, new)? {
+    Ok(match content {
         StoreContent::Nothing if requires_volume => {
             let store = args.store.as_deref().unwrap_or_default();
             return Err(CliError::usage_error(
@@ -238,7 +244,7 @@ fn read_init_secret(
                 "'vellum init --store URL' makes one there",
             ));
         }
-        // What is wrong with asking for a plain volume then, `Volume::prepare_init` tells.
+        // What is wrong with asking for a plain volume then, `InspectedStore::prepare_init` tells.
         _ if args.plain => InitSecret::Nothing,
         StoreContent::LockedVolume => {
             InitSecret::Existing(args.secret.read_existing_secret(&context.ui, SECRET_QUESTION)?)
@@ -251,23 +257,20 @@ fn read_init_secret(
 }
 
 fn initialise_volume(
-    context: &CommandContext,
-    args: &Args,
+    store: InspectedStore,
     state: &StateDir,
     new: &NewWorktree,
     given: &InitSecret,
+    ask: impl FnOnce() -> Result<SecretBytes>,
 ) -> Result<InitialisedVolume> {
     // The volume knows its own errors only: ours waits beside it.
     let mut refused = None;
-    let made = Volume::prepare_init(state, new, || {
-        if let InitSecret::Existing(secret) = given {
-            return Ok(secret.clone());
-        }
-        // Somebody made a volume there in this very moment.
-        args.secret.read_existing_secret(&context.ui, SECRET_QUESTION).map_err(|error| {
+    let made = store.prepare_init(state, new, || match given {
+        InitSecret::Existing(secret) => Ok(secret.clone()),
+        InitSecret::New(_) | InitSecret::Nothing => ask().map_err(|error| {
             refused = Some(error);
             VolumeError::Locked
-        })
+        }),
     });
     match (made, refused) {
         (Ok(made), _) => Ok(made),

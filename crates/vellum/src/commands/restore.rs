@@ -11,7 +11,7 @@ use vellum_volume::{Volume, VolumeError};
 use crate::compare::ComparedSnapshots;
 use crate::context::CommandContext;
 use crate::context::mounted::MountedWorktree;
-use crate::context::names::SnapshotNames;
+use crate::context::names::describe_snapshot;
 use crate::error::{CliError, CommandOutcome, Result};
 use crate::heap;
 use crate::mounting::control::ControlRequest;
@@ -334,7 +334,6 @@ fn report_restore(
     if ui.voice.quiet {
         return Ok(outcome);
     }
-    let names = SnapshotNames::load_all(&worktree.volume)?;
     let what = match (done.written, done.deleted) {
         (0, 0) => "nothing had to change".into(),
         (written, deleted) => format!(
@@ -344,9 +343,9 @@ fn report_restore(
             format::format_number(deleted)
         ),
     };
-    ui.print_line(format!("Restored {}: {what}", names.describe_snapshot(target)))?;
+    ui.print_line(format!("Restored {}: {what}", describe_snapshot(&worktree.volume, target)?))?;
     if let Some(safety) = &done.safety {
-        let short = names.short_id(safety);
+        let short = worktree.volume.short_id(safety)?;
         ui.print_line(format!(
             "What no snapshot held is in {}: 'vellum restore {short}' brings it back",
             ui.style.paint_yellow(&short)

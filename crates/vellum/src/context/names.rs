@@ -124,10 +124,19 @@ impl SnapshotNames {
 
     /// A snapshot in half a line: `4f3a2b1c "a day's work", 2 hours ago`.
     pub fn describe_snapshot(&self, entry: &HistoryEntry) -> String {
-        let note = first_note_line(&entry.record.note);
-        let note = if note.is_empty() { String::new() } else { format!(" \"{note}\"") };
-        format!("{}{note}, {}", self.short_id(&entry.id), format::format_age(entry.record.time))
+        format_snapshot(&self.short_id(&entry.id), entry)
     }
+}
+
+/// As [`SnapshotNames::describe_snapshot`], without requests for tags and worktrees.
+pub fn describe_snapshot(volume: &Volume, entry: &HistoryEntry) -> Result<String> {
+    Ok(format_snapshot(&volume.short_id(&entry.id)?, entry))
+}
+
+fn format_snapshot(short_id: &str, entry: &HistoryEntry) -> String {
+    let note = first_note_line(&entry.record.note);
+    let note = if note.is_empty() { String::new() } else { format!(" \"{note}\"") };
+    format!("{short_id}{note}, {}", format::format_age(entry.record.time))
 }
 
 /// Says which tags and worktrees were left out, because they cannot be read.

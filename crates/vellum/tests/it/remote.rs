@@ -298,6 +298,37 @@ fn commands_take_few_requests() {
 }
 
 #[test]
+fn a_clone_takes_few_requests() {
+    let server = LyingS3::start().unwrap();
+    let world = world_with_credentials();
+    let url = server.store_url("store");
+    let key = world.path("key-file");
+    fs::write(&key, "a secret of some length").unwrap();
+    let key = key.display().to_string();
+    let open = ["--store", &url, "--credentials", "test", "--key-file", &key];
+    world.run_at_home(&[&["init"], &open[..]].concat()).ok();
+    let content = crate::world::noise(400 * 30_000);
+    for (number, file) in content.chunks(30_000).enumerate() {
+        world.write(&format!("dir-{}/file-{number}", number % 7), file);
+    }
+    world.run_at_home(&["snapshot", "-m", "one"]).ok();
+    let dir = world.path("clone").display().to_string();
+    let _ = server.take_requests();
+    run_with_cache(&world, &["clone", &url, &dir, "--credentials", "test", "--key-file", &key]).ok();
+    let requests = server.take_requests();
+    assert!(requests.len() <= 30, "{}: {requests:#?}", requests.len());
+    // The config never changes, and each of these objects is asked for where it matters: before anything is read, and
+    // after the ref was made.
+    for (name, most) in [("/config", 1), ("/key-epochs/", 2), ("/refs/tag/", 2)] {
+        let count = requests.iter().filter(|request| request.key.contains(name)).count();
+        assert!(count <= most, "{count} requests for {name}");
+    }
+    for (number, file) in content.chunks(30_000).enumerate() {
+        assert!(fs::read(Path::new(&dir).join(format!("dir-{}/file-{number}", number % 7))).unwrap() == file);
+    }
+}
+
+#[test]
 fn what_another_machine_changed_and_collected_is_noticed() {
     let server = LyingS3::start().unwrap();
     let world = world_with_cached_snapshot(&server);
