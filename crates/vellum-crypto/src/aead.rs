@@ -26,6 +26,8 @@ pub(crate) fn seal_plaintext(
     plaintext: &[u8],
     out: &mut Vec<u8>,
 ) {
+    // The nonce is stored in front of what it seals, so that a record can be opened without any other state than the
+    // key.
     out.reserve(NONCE_LEN + plaintext.len() + TAG_LEN);
     out.extend_from_slice(nonce);
     let start = out.len();
@@ -47,6 +49,7 @@ pub(crate) fn open_sealed(
     let (nonce, rest) = sealed.split_first_chunk::<NONCE_LEN>().ok_or(AuthenticationFailure)?;
     let (ciphertext, tag) = rest.split_last_chunk::<TAG_LEN>().ok_or(AuthenticationFailure)?;
     let start = out.len();
+    // The cipher works in place, and the sealed bytes are only borrowed.
     out.extend_from_slice(ciphertext);
     let (cipher, short_nonce) = derive_subcipher(key, nonce);
     let opened = cipher

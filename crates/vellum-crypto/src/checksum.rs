@@ -16,6 +16,7 @@ pub(crate) fn append_checksum(key: &[u8; 32], ad: &[u8], plaintext: &[u8], out: 
 /// The plaintext of plaintext ‖ checksum, if they belong together.
 pub(crate) fn verify_checksum<'a>(key: &[u8; 32], ad: &[u8], sealed: &'a [u8]) -> Option<&'a [u8]> {
     let (plaintext, found) = sealed.split_last_chunk::<CHECKSUM_LEN>()?;
+    // An ordinary comparison: the key of a plain volume is public, so that its timing gives nothing away.
     (compute_checksum(key, ad, plaintext) == *found).then_some(plaintext)
 }
 

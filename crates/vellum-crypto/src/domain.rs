@@ -88,6 +88,7 @@ impl RecordDomain {
 
     /// Position in the tables of contexts and keys: domain bytes count from 1.
     pub(crate) fn table_index(self) -> usize {
+        // No domain has byte 0, so that zeroed memory is of no domain at all.
         usize::from(self.as_byte()) - 1
     }
 }

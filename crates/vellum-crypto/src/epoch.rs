@@ -60,6 +60,8 @@ impl KeyEpoch {
 
     fn mark_nonce(self, nonce: &mut [u8; NONCE_LEN]) {
         let [n0, n1, n2, n3, ..] = nonce;
+        // The number needs no protection of its own: the nonce goes into the subkey, so that another number does not
+        // authenticate.
         [*n0, *n1, *n2, *n3] = self.0.to_le_bytes();
     }
 }
@@ -114,6 +116,7 @@ impl EpochKeys {
         if sealed.len() < SEAL_OVERHEAD {
             return Err(UnsealError::Short { found: sealed.len() });
         }
+        // With these keys nothing else was ever sealed.
         if KeyEpoch::named_by_nonce(sealed) != Some(self.epoch) {
             return Err(UnsealError::Forged);
         }

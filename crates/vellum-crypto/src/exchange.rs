@@ -30,9 +30,12 @@ impl ExchangePublic {
     /// When the operating system has no randomness to give.
     #[must_use]
     pub fn wrap_master_key(&self, master: &MasterKey, aad: &[u8]) -> Option<WrappedMaster> {
+        // One secret for each wrapping, dropped at the end: who wrapped a key cannot be made to unwrap it later.
         let ephemeral = ExchangeSecret::generate();
         let key = derive_wrapping_key(&ephemeral, self, &ephemeral.public_key(), self)?;
         let mut bytes = Vec::with_capacity(WrappedMaster::LEN);
+        // The receiver computes the shared secret from it. It needs no authentication: with another one the key is
+        // another.
         bytes.extend_from_slice(&ephemeral.public_key().0);
         aead::seal_plaintext(&key, &generate_nonce(), aad, master.as_bytes(), &mut bytes);
         bytes.try_into().ok().map(WrappedMaster)
@@ -76,6 +79,8 @@ impl ExchangeSecret {
 
     /// The secret of the slot with this wrapping key.
     pub(crate) fn derive_from(wrapping_key: &[u8; 32]) -> Self {
+        // Derived, not stored: slots that were made before keys could be changed have it too, and their stored form
+        // stays the same.
         Self::from_bytes(&Zeroizing::new(blake3::derive_key(SECRET_CONTEXT, wrapping_key)))
     }
 
@@ -119,6 +124,7 @@ fn derive_wrapping_key(
     if !shared.was_contributory() {
         return None;
     }
+    // All parts have the same length, so that no two triples give the same bytes.
     let mut material = Zeroizing::new(Vec::with_capacity(3 * KEY_LEN));
     for part in [shared.as_bytes(), &ephemeral.0, &slot.0] {
         material.extend_from_slice(part);

@@ -151,6 +151,8 @@ impl VolumeKeys {
     /// Adds the keys of the epoch after the newest. From then on, records are sealed with them. Others than the next are
     /// left out: another thread may have added them.
     pub fn add_epoch(&self, keys: EpochKeys) {
+        // The number is raised and the keys are added under one lock: who reads the new number at once waits in
+        // `find_epoch_keys` until the keys are there.
         let mut later = self.later.write();
         if self.newest_epoch().next() == Some(keys.epoch()) && !self.plain {
             self.newest.store(keys.epoch().number(), Ordering::Release);
@@ -167,6 +169,8 @@ impl VolumeKeys {
     /// Whether this is the master key of the first epoch.
     #[must_use]
     pub fn is_first_master(&self, master: &MasterKey) -> bool {
+        // The master key itself was dropped after the derivation. Derived keys are equal only if what they were
+        // derived from is.
         let first = Self::for_encrypted(master, self.volume);
         let index = RecordDomain::Config.table_index();
         !self.plain && first.domains[index].seal == self.domains[index].seal
@@ -174,10 +178,12 @@ impl VolumeKeys {
 
     /// Where keys are looked for when something is sealed with later ones; set once.
     pub fn set_newer_key_source(&self, source: Arc<dyn NewerKeySource>) {
+        // A second source is dropped: the first already looks for all keys of this volume.
         let _ = self.source.set(source);
     }
 
     fn find_epoch_keys(&self, epoch: KeyEpoch) -> Option<Arc<EpochKeys>> {
+        // The first epoch's keys stand in `domains`: the list begins with epoch 1.
         let place = usize::try_from(epoch.previous()?.number()).ok()?;
         self.later.read().get(place).cloned()
     }
@@ -224,6 +230,7 @@ impl VolumeKeys {
     /// # Panics
     /// When the operating system has no randomness to give.
     pub fn seal_record(&self, domain: RecordDomain, aad: &[u8], plaintext: &[u8], out: &mut Vec<u8>) {
+        // Volumes whose key was never changed, most of them, stop at the comparison and take no lock for a record.
         let newest = self.newest_epoch();
         if newest != KeyEpoch::FIRST
             && let Some(keys) = self.find_epoch_keys(newest)
@@ -261,10 +268,12 @@ impl VolumeKeys {
         if sealed.len() < self.seal_overhead() {
             return Err(UnsealError::Short { found: sealed.len() });
         }
+        // A plain record has no nonce: it begins with the content itself, which may look like any number.
         let named = if self.plain { None } else { KeyEpoch::named_by_nonce(sealed) };
         let newest = self.newest_epoch();
         let is_known = |epoch: &KeyEpoch| *epoch <= newest;
         let find_keys = |epoch: KeyEpoch| self.find_epoch_keys(epoch).ok_or(UnsealError::NewerKey { epoch });
+        // The epoch that is named is tried first, since nearly all that name one were sealed in it.
         if let Some(epoch) = named.filter(is_known)
             && find_keys(epoch)?.open_record(domain, aad, sealed, out).is_ok()
         {
@@ -276,6 +285,8 @@ impl VolumeKeys {
             Err(error) => error,
         };
         let Some(epoch) = named.filter(|epoch| !is_known(epoch)) else { return Err(forged) };
+        // Only now, after the first epoch's keys failed: a search asks the store, and one record in 65,536 of the
+        // first epoch would cause one for nothing.
         if let Some(source) = self.source.get() {
             source.find_newer_keys(self);
         }
@@ -317,6 +328,7 @@ impl VolumeKeys {
 
 pub(crate) fn build_associated_data(volume: VolumeId, domain: RecordDomain, aad: &[u8]) -> Vec<u8> {
     let mut ad = Vec::with_capacity(AD_PREFIX_LEN + aad.len());
+    // These three have a fixed length, so that no choice of the caller's part imitates another volume or domain.
     ad.push(SEAL_VERSION);
     ad.extend_from_slice(volume.as_bytes());
     ad.push(domain.as_byte());

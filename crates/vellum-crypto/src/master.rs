@@ -31,6 +31,7 @@ impl MasterKey {
     pub fn from_bytes(mut bytes: [u8; Self::LEN]) -> Self {
         let mut key = Self::new_zeroed();
         key.0.copy_from_slice(&bytes);
+        // The argument is a copy. The bytes that it was copied from are the caller's to wipe.
         bytes.zeroize();
         key
     }

@@ -16,6 +16,7 @@ const NONCES_PER_REFILL: usize = 64;
 /// Checks that the operating system has randomness to give. One that answered once goes on answering: so who checks
 /// before the first key is made or used has an error here, and no panic later.
 pub fn check_randomness() -> std::io::Result<()> {
+    // One byte is enough: the system's source blocks or fails before it is seeded, and never afterwards.
     Ok(getrandom::fill(&mut [0])?)
 }
 
@@ -42,6 +43,7 @@ impl NoncePool {
         Self { bytes: [0; NONCE_LEN * NONCES_PER_REFILL], used: NONCE_LEN * NONCES_PER_REFILL, owner: 0 };
 
     fn take_nonce(&mut self, process: u32) -> [u8; NONCE_LEN] {
+        // The process is compared each time: no handler at a fork would run in a child that was made past libc.
         if self.used >= self.bytes.len() || self.owner != process {
             fill_random(&mut self.bytes);
             self.used = 0;
@@ -50,6 +52,8 @@ impl NoncePool {
         let mut nonce = [0; NONCE_LEN];
         let taken = &mut self.bytes[self.used..self.used + NONCE_LEN];
         nonce.copy_from_slice(taken);
+        // What was used is wiped at once: a later read of this memory, as in a core dump, does not give the nonces
+        // again.
         taken.zeroize();
         self.used += NONCE_LEN;
         nonce

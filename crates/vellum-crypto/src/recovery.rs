@@ -66,6 +66,7 @@ impl RecoveryCode {
     pub fn parse(text: &str) -> Result<Self, ParseRecoveryError> {
         let mut code = Self(Box::new(Zeroizing::new([0; SYMBOLS])));
         let mut found = 0;
+        // Before the loop, so that a file given by mistake is not read through and its length is what is named.
         if text.len() > TEXT_MAX {
             return Err(ParseRecoveryError::Length { found: text.len() });
         }
@@ -73,6 +74,7 @@ impl RecoveryCode {
             if character.is_whitespace() || matches!(character, '-' | '\u{2010}'..='\u{2015}' | '\u{2212}') {
                 continue;
             }
+            // Positions are counted in characters, not in bytes: this is what a person finds in the text.
             let value =
                 decode_symbol(character).ok_or(ParseRecoveryError::Character { position: index + 1 })?;
             // Counted beyond the end, too: the message names the number of symbols that were typed.
@@ -85,6 +87,8 @@ impl RecoveryCode {
             return Err(ParseRecoveryError::Length { found });
         }
         let [data @ .., check] = &**code.0;
+        // Not to protect the secret, but to tell a typing error from a code of another volume before any slot is
+        // tried.
         if compute_check_symbol(data) != *check {
             return Err(ParseRecoveryError::Check);
         }

@@ -248,6 +248,8 @@ impl KeySlot {
         fill_random(&mut salt);
         let kdf = if kind == KeySlotKind::Recovery { None } else { Some(params.check_limits()?) };
         let wrapped = [0; WRAPPED_LEN];
+        // The header must be complete before the key is wrapped: it is the associated data. The wrapped key is no
+        // part of it.
         let mut slot = Self { id: KeySlotId(id), volume, kind, label: label.to_owned(), kdf, salt, wrapped };
         let key = slot.derive_wrapping_key(secret)?;
         slot.wrap_master_key(&key, master, &generate_nonce());
@@ -264,6 +266,7 @@ impl KeySlot {
     /// unchanged.
     pub fn unlock_slot(&self, secret: SlotSecret<'_>, volume: VolumeId) -> Result<UnlockedSlot, UnlockError> {
         let given = secret.kind();
+        // These two first: they need no derivation, which takes half a second and says only that something is wrong.
         if self.volume != volume {
             return Err(UnlockError::OtherVolume { expected: volume, found: self.volume });
         }

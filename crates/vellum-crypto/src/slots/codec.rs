@@ -43,6 +43,8 @@ impl KeySlot {
     pub(super) fn encode_header(&self) -> Vec<u8> {
         let KdfParams { memory_kib, iterations, lanes } = self.kdf.unwrap_or(NO_KDF);
         let mut writer = FieldWriter::from_vec(Vec::with_capacity(SLOT_MAX));
+        // The order is that of docs/format.md; all of it authenticates the wrapped key, so that nobody can lower the
+        // cost or swap the label without the secret.
         writer.write_raw(MAGIC).write_u32(VERSION);
         writer.write_raw(self.volume.as_bytes()).write_raw(&self.id.0).write_u8(self.kind.as_byte());
         writer.write_u32(memory_kib).write_u32(iterations).write_u32(lanes).write_raw(&self.salt);
@@ -63,6 +65,7 @@ impl KeySlot {
         let volume = VolumeId(reader.read_array()?);
         let id = KeySlotId(reader.read_array()?);
         let kind = KeySlotKind::from_byte(reader.read_u8()?)?;
+        // Limits are checked while decoding already: whoever can write to the store can write a slot.
         let kdf = decode_kdf_params(kind, &mut reader)?;
         let salt = reader.read_array()?;
         let label = reader.read_string(LABEL_MAX)?;
@@ -84,6 +87,7 @@ fn decode_kdf_params(
         lanes: reader.read_u32()?,
     };
     match kind {
+        // Other numbers would be ignored, and the slot would not encode to its own bytes again.
         KeySlotKind::Recovery if params == NO_KDF => Ok(None),
         KeySlotKind::Recovery => Err(DecodeError::Invalid("key derivation of a recovery slot").into()),
         KeySlotKind::Passphrase | KeySlotKind::KeyFile => Ok(Some(params.check_limits()?)),

@@ -110,6 +110,7 @@ pub(super) fn stretch_secret(
     secret: &[u8],
     salt: &[u8; SALT_LEN],
 ) -> Result<Zeroizing<[u8; 32]>, KdfError> {
+    // Checked again although decoding does: this is the only place that takes the memory.
     let KdfParams { memory_kib, iterations, lanes } = params.check_limits()?;
     let excessive = KdfError::Excessive { memory_kib, iterations, lanes };
     let argon_params = Params::new(memory_kib, iterations, lanes, Some(32)).map_err(|_| excessive)?;
@@ -134,6 +135,7 @@ pub(super) fn derive_wrapping_key(
         KeySlotKind::KeyFile => CONTEXT_KEY_FILE,
         KeySlotKind::Recovery => CONTEXT_RECOVERY,
     };
+    // The salt has a fixed length and stands first, so that no salt and secret give the bytes of another pair.
     let mut material = Zeroizing::new(Vec::with_capacity(salt.len() + secret.len()));
     material.extend_from_slice(salt);
     material.extend_from_slice(secret);
@@ -146,6 +148,7 @@ struct KdfMemory(Vec<Block>);
 impl KdfMemory {
     fn allocate_blocks(blocks: usize) -> Option<Self> {
         let mut memory = Vec::new();
+        // The usual allocation ends the whole process when it fails, which a hostile slot could then bring about.
         memory.try_reserve_exact(blocks).ok()?;
         memory.resize(blocks, Block::new());
         Some(Self(memory))
