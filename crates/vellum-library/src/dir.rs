@@ -55,6 +55,8 @@ fn caller() -> RequestCaller {
     RequestCaller {
         uid: rustix::process::geteuid().as_raw(),
         gid: rustix::process::getegid().as_raw(),
+        // The mode of an entry is what the program asked for: `umask(2)` cannot be read without changing it for all
+        // threads.
         umask: 0,
     }
 }

@@ -45,6 +45,8 @@ impl Error {
     pub(crate) fn for_action(action: &'static str, path: &[u8]) -> impl FnOnce(FsError) -> Self {
         move |source| {
             let source = match source {
+                // A path has no handle that could be stale: the inode was removed between the lookup and the
+                // operation.
                 FsError::Posix(Errno::STALE) => Errno::NOENT.into(),
                 source => source,
             };

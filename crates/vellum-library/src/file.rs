@@ -49,6 +49,7 @@ impl File {
                 return Err(Errno::NXIO.into());
             }
         }
+        // Read under the caller's guard, so that the inode number that was looked up belongs to it.
         let epoch = source.current_epoch();
         if let ReadSource::Live(live) = source {
             // From here on the content stays, even if the last name of the file is removed.
@@ -133,6 +134,7 @@ impl File {
     pub fn persist(&self, dir: &Dir, path: impl AsRef<Path>) -> Result<()> {
         let path = path_bytes(&path);
         let failed = Error::for_action("name a file", path);
+        // Inode numbers mean nothing in another worktree.
         let same = matches!(&self.source, ReadSource::Live(live) if Arc::ptr_eq(live, dir.live_worktree()));
         let link = || {
             if !same {
@@ -164,8 +166,10 @@ impl File {
         &self,
         read: impl FnOnce(&dyn StateReader<FsError>) -> vellum_fs::Result<T>,
     ) -> vellum_fs::Result<T> {
+        // Views and snapshots never change, so that there is nothing to guard against.
         let ReadSource::Live(live) = &self.source else { return read(self.source.state()) };
         let _entered = live.fs.epochs().enter_epoch();
+        // An open file keeps its content over a restore, as an unlinked one does: it is read from the state before.
         if self.epoch == live.fs.epochs().current_epoch() {
             return read(&*live.fs);
         }
@@ -219,6 +223,7 @@ impl Drop for File {
 
 impl Read for &File {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        // Held during the transfer: two threads that read at once get consecutive parts, not the same one.
         let mut position = self.lock();
         let count = self.read_at(buffer, *position)?;
         *position += count as u64;
@@ -230,6 +235,8 @@ impl Write for &File {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
         let mut position = self.lock();
         let count = self.write_at(data, *position)?;
+        // Where appended data went is known only to the append itself. With another writer the end may lie behind
+        // them by now.
         *position = if self.options.append { self.stat()?.size() } else { *position + count as u64 };
         Ok(count)
     }
@@ -247,6 +254,7 @@ impl Seek for &File {
             SeekFrom::Current(by) => position.checked_add_signed(by),
             SeekFrom::End(by) => self.stat()?.size().checked_add_signed(by),
         };
+        // Beyond what `off_t` can hold no file can reach, and a sum with a length could overflow.
         *position = new.filter(|new| i64::try_from(*new).is_ok()).ok_or(Errno::INVAL)?;
         Ok(*position)
     }

@@ -69,6 +69,7 @@ pub fn remove_snapshot_log_dir(volume: &Volume, id: &SnapshotId) {
     let is_others =
         |name: &std::ffi::OsStr| name.as_encoded_bytes().starts_with(b"accesslog-") && name != own.as_str();
     let entries = std::fs::read_dir(&dir).into_iter().flatten().flatten();
+    // A mount that begins at this moment makes the directory and its pipe again; without one it only has no log.
     if !entries.map(|entry| entry.file_name()).any(|name| is_others(&name)) {
         // What stays is a log that is not read again.
         let _ = std::fs::remove_dir_all(&dir);
@@ -130,6 +131,8 @@ pub fn create_live_worktree(
 /// Removes a worktree and its local live state: one whose creation failed later, or a temporary one. Only the caller
 /// may have it open, and its lease must be released.
 pub fn remove_live_worktree(volume: &Volume, worktree: &str) -> Result<()> {
+    // The ref first: a directory without a worktree is harmless and replaced later, a worktree without its changes is
+    // not.
     volume.remove_worktree(worktree)?;
     let dir = live_state_dir(volume, worktree);
     match std::fs::remove_dir_all(&dir) {
@@ -146,6 +149,7 @@ fn lock_state_file(worktree: &str, path: &Path) -> Result<File> {
     let mut options = File::options();
     let open = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
     let mut lock = open.map_err(OpenError::io_error("lock", path))?;
+    // A mount by root in another user's directory must not leave files that this user's own commands cannot open.
     set_owner_from_ancestor(path).map_err(OpenError::io_error("lock", path))?;
     let begin = Instant::now();
     // A blocking `flock` could neither give up nor report which process it waits for.
@@ -197,6 +201,7 @@ impl LiveStateClaim {
             // The directory was moved or removed between the opening and the lock: what is locked is the state of
             // another worktree by now, or of none.
         };
+        // Only after the check: otherwise the text would stand in a file that belongs to another worktree by now.
         StateHolder::current_process(mountpoint)
             .write_to(&lock)
             .map_err(OpenError::io_error("lock", &path))?;

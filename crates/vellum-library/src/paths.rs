@@ -97,6 +97,8 @@ impl PathReader {
         let start = whole.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
         let (dir, name) = whole.split_at_checked(start).unwrap_or((whole, &[]));
         check_path_len(path)?;
+        // Resolved all the same: a path that leads nowhere is an error of its own, before the one about the missing
+        // name.
         if matches!(name, b"" | b"." | b"..") {
             self.resolve_path(path, true)?;
             return Ok(None);
@@ -114,6 +116,8 @@ impl PathReader {
         match &self.source {
             ReadSource::Live(live) => {
                 let seen = OpenedView::new(live.fs.open_view()?, live);
+                // Checked after the view was opened: a restore before it is noticed, and one afterwards no longer
+                // matters to the view.
                 self.check_root()?;
                 let source = ReadSource::View(seen);
                 Ok(Self { epoch: source.current_epoch(), source, root: self.root })
@@ -145,8 +149,10 @@ impl PathResolution<'_> {
     fn follow_path(&mut self, path: &[u8], follow: bool, is_last: bool) -> Result<()> {
         if path.starts_with(b"/") {
             self.at = self.above.first().copied().unwrap_or(self.at);
+            // Without parents, `..` stays at the root: this is what keeps links with a leading slash inside.
             self.above.clear();
         }
+        // A path that ends so names a directory, as in POSIX: a symlink in front of the slash is followed.
         let must_be_dir = matches!(path.rsplit(|byte| *byte == b'/').next(), Some(b"" | b"." | b".."));
         let mut names =
             path.split(|byte| *byte == b'/').filter(|name| !matches!(*name, b"" | b".")).peekable();
@@ -168,6 +174,7 @@ impl PathResolution<'_> {
         }
         let found = self.source.state().find_dentry(self.at.ino, name);
         if is_last && matches!(found, Err(FsError::Posix(Errno::NOENT))) {
+            // Also at the end of a dangling symlink: creating makes its target, as open(2) does.
             self.free = Some((self.at.ino, name.to_vec()));
         }
         let found = found?;

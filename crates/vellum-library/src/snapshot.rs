@@ -106,6 +106,7 @@ impl SnapshotInfo {
         tags: &[(String, SnapshotId)],
     ) -> Self {
         let tags = tags.iter().filter(|(_, target)| *target == id).map(|(name, _)| name.clone());
+        // Only a published record has them: they are counted while the content is written to the store.
         Self { statistics: Some(record.statistics), ..Self::from_record(id, record, tags.collect()) }
     }
 

@@ -32,6 +32,8 @@ pub(crate) struct LeaseRelease {
 
 impl Drop for LeaseRelease {
     fn drop(&mut self) {
+        // With changes that are only here the lease stays, so that another machine does not begin without them before
+        // it has expired.
         if has_unpublished_state(&**self.fs.live_map().live_store()).is_ok_and(|has| !has) {
             // One that cannot be given up expires.
             let _ = self.tenure.release_lease();

@@ -101,6 +101,7 @@ pub trait Tree: sealed::RootedTree {
         let read = || {
             let _entered = self.reader().enter_epoch();
             let at = self.reader().resolve_path(path, true)?;
+            // The size is only a hint of how much to ask for: in a live worktree others write meanwhile.
             let size = self.reader().source.state().inode_attr(at.ino)?.size;
             let mut content = Vec::new();
             loop {

@@ -100,11 +100,14 @@ impl Volume {
     /// Like [`Volume::open_worktree`], with the caller's limits.
     pub fn open_worktree_with(&self, name: &str, limits: LiveLimits) -> Result<Worktree> {
         let missing = || VolumeError::NoSuchRef { kind: "worktree", name: name.into() };
+        // Before the claim, which would make a directory for a worktree that does not exist.
         live::find_live_worktree(&self.inner, name)?.ok_or_else(missing)?;
         self.open_live_worktree(name, limits)
     }
 
     fn open_live_worktree(&self, name: &str, limits: LiveLimits) -> Result<Worktree> {
+        // The claim before the lease: two processes of one machine are told apart by the lock at once, without
+        // waiting for a lease to expire.
         let claim = LiveStateClaim::acquire(&self.inner, name, None)?;
         let live::OpenedLiveState { fs, tenure, .. } = claim.open_filesystem(&self.inner, limits)?;
         // A lost lease is reported by the next change.
@@ -134,6 +137,7 @@ impl Volume {
         let id = self.resolve_snapshot(text)?;
         let record = self.inner.catalog.get_record(&id)?;
         let info = SnapshotInfo::from_published(id, &record, &self.inner.list_tags()?);
+        // Read from the store alone, so that no lock and no lease is needed.
         let source = ReadSource::Frozen(Arc::new(self.inner.open_tree(record.root)));
         Ok(Snapshot::new(PathReader::new(source), info))
     }

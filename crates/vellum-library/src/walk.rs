@@ -45,6 +45,8 @@ impl TreeWalk {
     }
 
     fn visit_entry(&mut self, at: Dentry, path: PathBuf) -> Result<WalkEntry> {
+        // Each entry is read by its number, not by its path: a directory that is renamed meanwhile is walked to its
+        // end.
         let metadata =
             read_metadata(&self.reader, at).map_err(Error::for_action("stat", path_bytes(&path)))?;
         if at.kind == FileKind::Dir {
@@ -88,6 +90,7 @@ impl Iterator for TreeWalk {
             let path = level.path.join(OsStr::from_bytes(&entry.name));
             let at = Dentry { ino: entry.ino, kind: entry.kind };
             match self.visit_entry(at, path) {
+                // `for_action` makes a vanished inode of this one, too.
                 Err(error) if error.posix_errno() == Some(Errno::NOENT) => {}
                 visited => return Some(visited),
             }

@@ -71,6 +71,7 @@ impl Worktree {
 
     /// Like [`Worktree::create_snapshot`], with tags.
     pub fn create_snapshot_with_tags(&self, note: &str, tags: &[&str]) -> Result<SnapshotId> {
+        // Checked first: once the snapshot exists, a tag that is refused could only be dropped.
         tags.iter().try_for_each(|tag| check_ref_name(tag))?;
         let tags = tags.iter().map(|tag| (*tag).into()).collect();
         let request = LiveSnapshotRequest { note: note.into(), tags, origin: SnapshotOrigin::User };
@@ -135,6 +136,7 @@ impl Worktree {
             let parent = pending.record.parents.first();
             at = *parent.ok_or_else(|| unresolved_error(text, "the history is not that long"))?;
         }
+        // Not reached: the last round returns in either way.
         self.find_published_snapshot(text)
     }
 

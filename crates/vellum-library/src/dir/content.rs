@@ -37,7 +37,10 @@ impl Dir {
     pub fn write(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> Result<()> {
         let path = path_bytes(&path);
         let write = || {
+            // Not as one step: a reader can see the file empty or cut. Who needs it whole writes a temporary file and
+            // renames it.
             let options = OpenOptions::new().write(true).create(true).truncate(true);
+            // The options are known to allow writing, so that the check of each write is left out.
             let file = self.open_or_create(path, options)?;
             let mut left = content.as_ref();
             let mut at = 0;
@@ -59,6 +62,8 @@ impl Dir {
             let _entered = self.filesystem().epochs().enter_epoch();
             let dir = self.reader().resolve_path(path, true)?;
             let ino = self.filesystem().names().tmpfile(dir.ino, TEMP_MODE, caller())?.ino;
+            // Held in the same epoch: nothing else keeps a file without a name, and a restore in between would remove
+            // it.
             self.hold_file(ino, OpenOptions::new().read(true).write(true))
         };
         make().map_err(Error::for_action("make a file in", path))
@@ -75,6 +80,8 @@ impl Dir {
             if attr.kind != FileKind::File {
                 return Err(Errno::INVAL.into());
             }
+            // Without truncating: the target may be the source under another name, which is not known before both are
+            // open.
             let options = OpenOptions::new().write(true).create(true).mode(attr.mode);
             let target = self.open_or_create(to, options)?;
             // Truncating the target would empty the source.
@@ -82,6 +89,8 @@ impl Dir {
                 return Ok(attr.size);
             }
             target.change_file(|fs| {
+                // The target's epoch is checked by `change_file`. The source was opened earlier: a restore between
+                // the two makes its inode number another file's.
                 source.check_epoch()?;
                 fs.content().truncate(target.ino(), 0)?;
                 let copied = copy_file_content(fs, source.ino(), target.ino())?;
@@ -125,6 +134,7 @@ impl Dir {
         copy: impl FnOnce(&LiveFilesystem, &LiveView, Ino, Ino, &[u8]) -> FsResult<InodeAttributes>,
     ) -> FsResult<()> {
         let _entered = self.filesystem().epochs().enter_epoch();
+        // A tree that changes while it is copied would give a mixture; also, the copy may lie below its own source.
         let reader = tree.reader().freeze_view()?;
         let ReadSource::View(seen) = &reader.source else { return Err(Errno::XDEV.into()) };
         if !Arc::ptr_eq(seen.view.filesystem(), self.filesystem()) {
@@ -148,6 +158,8 @@ impl Dir {
         Err(Errno::AGAIN.into())
     }
 
+    // The guard ends with this function, before the rest of the opening: that may drop the file again, and dropping
+    // waits for a restore which in turn waits for guards.
     fn try_open_once(&self, path: &[u8], options: OpenOptions) -> FsResult<File> {
         let _entered = self.filesystem().epochs().enter_epoch();
         if options.create_new {

@@ -53,6 +53,7 @@ impl Dir {
             self.filesystem().names().remove_tree(place.dir, place.name)
         };
         match remove() {
+            // Somebody else may have removed it in between. The purpose is fulfilled all the same.
             Err(FsError::Posix(Errno::NOENT | Errno::STALE)) => Ok(()),
             done => done.map_err(Error::for_action("remove", path)),
         }
@@ -131,6 +132,7 @@ impl Dir {
 
     fn expect_dir(&self, path: &[u8]) -> FsResult<()> {
         match self.reader().resolve_path(path, true) {
+            // A symlink to a directory counts as one, as for `mkdir -p`.
             Ok(found) if found.kind == FileKind::Dir => Ok(()),
             _ => Err(Errno::EXIST.into()),
         }

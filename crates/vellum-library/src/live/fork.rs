@@ -20,10 +20,13 @@ pub fn fork_live_worktree(fs: &LiveFilesystem, new: &str) -> Result<()> {
     if volume.read_worktree_head(new)?.is_some() {
         return Err(VolumeError::Exists { kind: "worktree", name: new.into() }.into());
     }
+    // Claimed before the worktree exists: from the moment it does, any process may open it.
     let claim = LiveStateClaim::acquire(volume, new, None)?;
     // A fork that crashed before it was entered may have left these.
     claim.remove_live_state()?;
     let token = LeaseToken::generate();
+    // Before the ref names it: the first process that opens the worktree has to find its own token, or it would take
+    // this live state for one that fell behind.
     TokenFile::in_dir(claim.dir()).save_tokens(&[token])?;
     let meta = claim.dir().join(META_FOLDER);
     let log = claim.dir().join(LOG_FOLDER);
@@ -31,6 +34,8 @@ pub fn fork_live_worktree(fs: &LiveFilesystem, new: &str) -> Result<()> {
     fs.fork_into(LiveStateFolders { meta: &meta, log: &log }, |head| {
         let published = volume.read_worktree_head(fs.worktree_name())?.and_then(|this| this.head);
         let live = Some(UnsnapshottedTree { root: head.state.base, counted: head.state.counted });
+        // An ended lease with this token makes the fork's live state the one that changed the worktree last, and lets
+        // anybody take it at once.
         let lease = Some(Lease::new_ended(token));
         // The fork has the same layers: the trees from which these took content must be kept for it, too.
         let reading = fs.base_roots()?.into_iter().take(READING_MAX).collect();

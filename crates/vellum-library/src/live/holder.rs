@@ -47,6 +47,8 @@ impl StateHolder {
         let mut text = String::new();
         lock.rewind()?;
         lock.read_to_string(&mut text)?;
+        // The text is only for messages and for waiting: the lock itself decides, so that a text that cannot be read
+        // is no error.
         let unknown = Self { pid: None, mountpoint: None, stage: HolderStage::Serving };
         // What follows is left of a longer text that is being replaced.
         let first = serde_json::Deserializer::from_str(&text).into_iter().next();
@@ -55,11 +57,14 @@ impl StateHolder {
 
     /// Returns whether the process was killed or is exiting: the kernel then releases its lock, after some time.
     pub(super) fn is_ending(&self) -> bool {
+        // Without a process there is nothing to look at; the caller gives it a moment to write its text.
         let Some(pid) = self.pid else { return false };
+        // It publishes, which may take long, but it will end by itself.
         if self.stage == HolderStage::Ending {
             return true;
         }
         let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
+        // The process is gone. The next try decides: it finds the lock free, or the text of another holder.
         let (Ok(stat), Ok(status)) = (ProcessStat::read(pid), status) else { return true };
         stat.is_exiting() || is_process_killed(&status)
     }
@@ -72,12 +77,14 @@ impl StateHolder {
             return false;
         };
         let mountpoint = Path::new(mountpoint);
+        // That process's own list: it may live in another mount namespace, where this one sees no mount at all.
         read_process_mounts(pid)
             .is_ok_and(|mounts| !mounts.iter().any(|mount| mount.mountpoint == mountpoint))
     }
 
     /// A concurrent reader finds either the old or the new text complete at the front.
     pub(super) fn write_to(&self, lock: &File) -> io::Result<()> {
+        // Written over the old text before the length is set: emptied first, the file would show nobody for a moment.
         let text = serde_json::to_vec(self)?;
         lock.write_all_at(&text, 0)?;
         lock.set_len(text.len() as u64)

@@ -22,6 +22,8 @@ pub fn keep_unpublished(volume: &Volume, worktree: &str, new: &str) -> Result<()
     let tokens = TokenFile::in_dir(claim.dir()).load_tokens()?;
     let head = volume.read_worktree_head(worktree)?;
     let current = head.and_then(|head| head.lease).map(|lease| lease.token);
+    // The worktree has another token only if another process has changed it since. While it has one of these, the
+    // changes are published from here as usual, and nothing was left behind.
     let is_behind = current.is_none_or(|token| !tokens.contains(&token));
     if !tokens.is_empty() && is_behind && claim.has_unpublished_state()? {
         if volume.read_worktree_head(new)?.is_some()
@@ -29,6 +31,7 @@ pub fn keep_unpublished(volume: &Volume, worktree: &str, new: &str) -> Result<()
         {
             return Err(vellum_volume::VolumeError::Exists { kind: "worktree", name: new.into() }.into());
         }
+        // No worktree has this name, and there are no tokens: it is what a failed opening left.
         if dir.exists() {
             fs::remove_dir_all(&dir).map_err(OpenError::io_error("replace", &dir))?;
         }

@@ -78,9 +78,12 @@ impl LiveStateClaim {
         tenure: &Arc<HeldLease>,
         head: &WorktreeHead,
     ) -> Result<Arc<LiveFilesystem>> {
+        // The log before the metadata, which sync it before themselves, and ask it after a crash which extents are
+        // intact.
         let log = self.open_write_log()?;
         log.set_limit(limits.log.unwrap_or_else(|| self.default_log_limit(log.used_bytes())));
         let live = self.open_metadata(&log)?;
+        // Used only if there are no metadata yet.
         let fresh = initial_head(volume, head)?;
         let mut options = LiveOptions { tenure: Some(tenure.clone()), ..LiveOptions::default() };
         options.quota = head.quota;
@@ -100,6 +103,8 @@ impl LiveStateClaim {
         loop {
             let known = file.load_tokens()?;
             let token = LeaseToken::generate();
+            // Both kinds, since a crash may fall on either side of the store's write: the new token if it was
+            // written, the old ones if not.
             file.save_tokens(&[&known[..], &[token]].concat())?;
             let claimant = LeaseClaimant {
                 known: known.clone(),
@@ -108,6 +113,7 @@ impl LiveStateClaim {
                 mountpoint: self.mountpoint.clone(),
                 term: limits.term.unwrap_or(if volume.objects.is_remote() { SERVICE_TERM } else { TERM }),
                 early: limits.take_over,
+                // Not a wall clock: one that somebody sets would let a lease expire too early or never.
                 clock: Arc::new(BootClock),
             };
             match HeldLease::acquire(volume, self.worktree_name(), claimant) {
@@ -124,6 +130,8 @@ impl LiveStateClaim {
                 }
                 // All that is here was published: this process begins with what the other one has published since.
                 Err(VolumeError::Behind { .. }) => {
+                    // In this order: without the metadata, a crash here leaves tokens that match nothing, which the
+                    // next opening finds behind again.
                     self.remove_live_state()?;
                     volume.release_live_states(self.worktree_name(), &known)?;
                     file.save_tokens(&[])?;
@@ -155,6 +163,7 @@ impl LiveStateClaim {
 
     fn open_metadata(&self, log: &Arc<WriteLog>) -> Result<EmbeddedStore> {
         let usual = vellum_live::EngineLimits::default();
+        // On a small disk the journal must leave room for the checkpoint that replaces it.
         let journal = (self.free_disk_bytes() / JOURNAL_PART).clamp(LEAST, usual.journal);
         let limits = vellum_live::EngineLimits { journal, ..usual };
         let opened = EmbeddedStore::open_with(&self.dir().join(META_FOLDER), LogHooks(log.clone()), limits);
@@ -209,6 +218,8 @@ fn initial_head(volume: &Volume, head: &WorktreeHead) -> Result<LiveHead> {
         counted = SnapshotStatistics { changed: 0, stored: 0, ..record.statistics };
         ancestor = Some(AncestorSnapshot { id, counter: record.counter, time: record.time });
     }
+    // What was published since the last snapshot. It is newer than the snapshot, which stays the ancestor of the
+    // next.
     if let Some(live) = head.live {
         (root, counted) = (live.root, live.counted);
     }

@@ -28,6 +28,8 @@ fn rename_live_state(volume: &Volume, old: &str, new: &str, head: &WorktreeHead)
     let from = live_state_dir(volume, old);
     let to = live_state_dir(volume, new);
     let token = head.lease.as_ref().map(|lease| lease.token);
+    // Only the token tells whose state a directory holds: its name says nothing after a crash between the two
+    // renames.
     let is_its = |dir| {
         TokenFile::in_dir(dir).load_tokens().is_ok_and(|all| token.is_some_and(|token| all.contains(&token)))
     };
@@ -39,6 +41,7 @@ fn rename_live_state(volume: &Volume, old: &str, new: &str, head: &WorktreeHead)
         {
             return Err(exists().into());
         }
+        // The lock tells of processes of this machine, the lease of those of others.
         volume.check_lease_free(old)?;
         let _claim = LiveStateClaim::acquire(volume, old, None)?;
         if to.exists() {

@@ -33,6 +33,8 @@ impl TokenFile {
             read => read.map_err(OpenError::io_error("read", &path))?,
         };
         let broken = || io::Error::new(io::ErrorKind::InvalidData, "it does not hold tokens");
+        // No line is passed over: with a token missing, the process would take its own changes for another's and
+        // refuse to go on.
         let tokens = text.lines().map(|line| line.parse().map_err(|_| broken())).collect::<io::Result<_>>();
         tokens.map_err(OpenError::io_error("read", &path))
     }
