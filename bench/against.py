@@ -23,13 +23,13 @@ import os
 import shutil
 import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from benchkit import host
+
 VELLUM = os.environ.get("VELLUM", "vellum")
-HERE = Path(__file__).parent
 BIG = 0.05
 NAMES = 0.9
 CERTAINTY = 0.95
@@ -45,17 +45,9 @@ FIO = {
 LOOP = ["create", "mkdir", "rename", "readdir", "stat", "unlink", "rmdir"]
 
 
-def run(command):
-    """What a command that has to succeed printed."""
-    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    if done.returncode != 0:
-        sys.exit(f"against: {' '.join(map(str, command))}: {done.stderr.decode().strip()}")
-    return done.stdout.decode()
-
-
 def vellum(place, *options):
     """The rows of one run: name → figure."""
-    report = json.loads(run([VELLUM, "bench", place, "--json", "--runs", "1", *options]))
+    report = json.loads(host.run(VELLUM, "bench", place, "--json", "--runs", "1", *options))
     return {row["name"]: row["runs"][0] for row in report["rows"]}
 
 
@@ -65,10 +57,9 @@ def fio(place, size):
     for name, options in FIO.items():
         if "write" in name:
             empty(place)
-        text = run(
-            ["fio", "--name=against", f"--directory={place}", "--ioengine=sync", "--bs=1m", f"--size={size}m"]
-            + ["--output-format=json", "--refill_buffers=0", "--scramble_buffers=1", *options]
-        )
+        argv = ["fio", "--name=against", f"--directory={place}", "--ioengine=sync", "--bs=1m", f"--size={size}m"]
+        argv += ["--output-format=json", "--refill_buffers=0", "--scramble_buffers=1", *options]
+        text = host.run(*argv)
         job = json.loads(text[text.index("{") :])["jobs"][0]
         side = job["write" if "write" in name else "read"]
         rows[name] = side["io_bytes"] / MIB / (job["job_runtime"] / 1000)
@@ -80,14 +71,14 @@ def empty(place):
     """Removes fio's files, and waits until everything is written back: no side pays for what was before."""
     for file in Path(place).glob("against*"):
         file.unlink()
-    run(["sync", "-f", place])
+    host.settle(place)
 
 
 def loop(binary, place, count):
     """The same of the loop."""
     empty = tempfile.mkdtemp(dir=place, prefix="bench-")
     try:
-        return json.loads(run([binary, empty, count]))
+        return json.loads(host.run(binary, empty, count))
     finally:
         shutil.rmtree(empty)
 
@@ -157,8 +148,7 @@ def main():
     place = tempfile.mkdtemp(dir=a.dir, prefix="against-")
     rows = {name: ([], []) for name in [*FIO, *LOOP]}
     try:
-        binary = Path(place) / "loop"
-        run(["cc", "-O2", "-Wall", "-o", binary, HERE / "loop.c"])
+        binary = host.compile_program("loop.c", place)
         for turn in range(max(a.rounds, a.most)):
             if turn >= a.rounds and all(verdict != "noisy" for _, _, verdict in judged(rows).values()):
                 break
@@ -181,4 +171,7 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except host.CommandFailed as failure:
+        sys.exit(f"against: {failure}")

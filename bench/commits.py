@@ -23,11 +23,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import report
-from benchkit import contest, criterion, record
+from benchkit import contest, criterion, host, record
+from benchkit.host import CommandFailed
 from cases import micro
 
-ROOT = Path(__file__).resolve().parent.parent
-WORK = ROOT / "target" / "commits"
+WORK = host.ROOT / "target" / "commits"
 TREE = WORK / "tree"
 # Over this a row is a regression. Processor time of one thread repeats within a few percent on a shared machine.
 WORSE = 1.10
@@ -44,25 +44,13 @@ class Side:
     benches: dict
 
 
-class Failed(Exception):
-    """Why there is no comparison."""
-
-
-def git(*arguments, tree=ROOT) -> str:
-    """What git says."""
-    found = subprocess.run(["git", "-C", tree, *arguments], capture_output=True, text=True)
-    if found.returncode:
-        raise Failed(f"git {' '.join(map(str, arguments))}: {found.stderr.strip()}")
-    return found.stdout.strip()
-
-
 def named(commit) -> Side:
     """What a commit is called."""
     try:
-        full = git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}")
-    except Failed:
-        raise Failed(f"{commit}: there is no such commit; `git log --oneline` lists some") from None
-    return Side(git("rev-parse", "--short", full), full, {})
+        full = host.run("git", "rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}", cwd=host.ROOT)
+    except CommandFailed:
+        raise CommandFailed(f"{commit}: there is no such commit; `git log --oneline` lists some") from None
+    return Side(host.run("git", "rev-parse", "--short", full, cwd=host.ROOT), full, {})
 
 
 def check_out(side):
@@ -70,9 +58,9 @@ def check_out(side):
     two work trees that share a target directory would take each other's crates for their own."""
     if not (TREE / "Cargo.toml").is_file():
         shutil.rmtree(TREE, ignore_errors=True)
-        git("worktree", "prune")
-        git("worktree", "add", "--detach", "--force", TREE, side.commit)
-    git("checkout", "--quiet", "--force", "--detach", side.commit, tree=TREE)
+        host.run("git", "worktree", "prune", cwd=host.ROOT)
+        host.run("git", "worktree", "add", "--detach", "--force", TREE, side.commit, cwd=host.ROOT)
+    host.run("git", "checkout", "--quiet", "--force", "--detach", side.commit, cwd=TREE)
 
 
 def build(side, packages):
@@ -83,7 +71,7 @@ def build(side, packages):
     print(f"building {side.name}", file=sys.stderr, flush=True)
     found = subprocess.run(command, cwd=TREE, env=environment, stdout=subprocess.PIPE, text=True)
     if found.returncode:
-        raise Failed(f"{side.name}: its benches do not build: see above")
+        raise CommandFailed(f"{side.name}: its benches do not build: see above")
     aside = WORK / "programs" / side.name
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
@@ -92,7 +80,7 @@ def build(side, packages):
         if message.get("executable") and "bench" in message["target"]["kind"]:
             keep(side, message, aside)
     if not side.benches:
-        raise Failed(f"{side.name}: it has no benches of Criterion's")
+        raise CommandFailed(f"{side.name}: it has no benches of Criterion's")
 
 
 def keep(side, message, aside):
@@ -108,10 +96,7 @@ def called(side, bench, arguments, home, extra=()):
     """Runs one bench program; what it prints."""
     command = [side.benches[bench], "--bench", *extra, *([arguments.filter] if arguments.filter else [])]
     environment = os.environ | {"CRITERION_HOME": str(home)}
-    found = subprocess.run(command, cwd=WORK, env=environment, capture_output=True, text=True)
-    if found.returncode:
-        raise Failed(f"{side.name}: {bench} failed:\n{found.stderr.strip()}")
-    return found.stdout
+    return host.run(*command, cwd=WORK, env=environment)
 
 
 def wanted(side, arguments) -> list:
@@ -164,7 +149,7 @@ def compare(arguments) -> int:
     sides = [named(arguments.base), named(arguments.head)]
     base, head = (side.name for side in sides)
     if base == head:
-        raise Failed(f"{arguments.base} and {arguments.head} are one commit, {base}")
+        raise CommandFailed(f"{arguments.base} and {arguments.head} are one commit, {base}")
     packages = micro.packages(",".join(arguments.package))
     for side in sides:
         build(side, packages)
@@ -178,7 +163,7 @@ def compare(arguments) -> int:
     )
     benches = sorted(set().union(*(wanted(side, arguments) for side in sides)))
     if not benches:
-        raise Failed(f"no bench has an id that matches {arguments.filter}")
+        raise CommandFailed(f"no bench has an id that matches {arguments.filter}")
     for number in range(arguments.rounds):
         measure(whole, sides, benches, number, arguments)
         whole.keep(arguments.json)
@@ -199,7 +184,7 @@ def main():
     parser.add_argument("--json", type=Path, help="where to keep the record")
     try:
         sys.exit(compare(parser.parse_args()))
-    except Failed as failed:
+    except CommandFailed as failed:
         print(f"commits.py: {failed}", file=sys.stderr)
         sys.exit(2)
 

@@ -37,7 +37,3 @@ class Judging(unittest.TestCase):
         spans = {3: (1, 3), 6: (1, 6), 7: (1, 7), 9: (2, 8), 15: (4, 12), 25: (8, 18)}
         for count, span in spans.items():
             self.assertEqual(likely(range(1, count + 1)), span, count)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -32,9 +32,7 @@ class Folders(unittest.TestCase):
     """Criterion's folders."""
 
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.home = Path(folder.name)
+        self.home = Path(self.enterContext(tempfile.TemporaryDirectory()))
 
     def test_times_are_seconds_for_one_iteration(self):
         measured(self.home, "map/get/near", [50.0, 70.0])
@@ -100,9 +98,7 @@ class Started(unittest.TestCase):
     MIB = 1 << 20
 
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.log = Path(folder.name, "log")
+        self.log = Path(self.enterContext(tempfile.TemporaryDirectory()), "log")
 
     def shell(self, script, **how):
         return measure.run(["sh", "-c", script], log=self.log, **how)
@@ -134,7 +130,3 @@ class Started(unittest.TestCase):
     def test_what_is_not_there_cannot_be_started(self):
         with self.assertRaisesRegex(measure.CommandFailed, "cannot be started"):
             measure.run(["/missing/program"])
-
-
-if __name__ == "__main__":
-    unittest.main()

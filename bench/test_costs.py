@@ -55,7 +55,3 @@ class Costs(unittest.TestCase):
         for service in costs.load_prices():
             self.assertEqual(set(service["requests"]), {"PUT", "LIST", "GET", "DELETE"})
             self.assertTrue(service["source"] and service["date"] and "stored" in service)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -51,7 +51,3 @@ class Sides(unittest.TestCase):
             with tarfile.open(paths[0]) as tar:
                 kinds = [entry.isdir() for entry in tar]
         self.assertEqual((len(kinds), sum(kinds)), (53, 3))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -21,9 +21,7 @@ class Page(unittest.TestCase):
     """From a template and records."""
 
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.records = Path(folder.name)
+        self.records = Path(self.enterContext(tempfile.TemporaryDirectory()))
 
     def made(self, template, **kept):
         for name, one in kept.items():
@@ -97,7 +95,3 @@ class Typed(unittest.TestCase):
 
     def test_the_page_itself_has_none(self):
         self.assertEqual(report.typed(report.TEMPLATE.read_text()), [])
-
-
-if __name__ == "__main__":
-    unittest.main()

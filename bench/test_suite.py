@@ -26,9 +26,7 @@ class ManyCases(unittest.TestCase):
     """Records, each made by a command."""
 
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
 
     def script(self, text):
         """A command that gets the place of its record as cases do."""
@@ -67,9 +65,7 @@ class OneCase(unittest.TestCase):
     """Options, parts and rounds."""
 
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
         self.seen = []
 
     def case(self, **more):
@@ -127,7 +123,3 @@ class Lists(unittest.TestCase):
 
     def test_every_target_is_of_a_record(self):
         self.assertLessEqual({target["record"] for target in report.TARGETS}, set(cases.ALL))
-
-
-if __name__ == "__main__":
-    unittest.main()

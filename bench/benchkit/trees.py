@@ -7,7 +7,6 @@ import json
 import os
 import random
 import shutil
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -34,8 +33,7 @@ NODE_PROJECTS = {
 
 def goroot(out: Path):
     """The Go distribution: sources, documents and binaries."""
-    root = subprocess.run(["go", "env", "GOROOT"], check=True, capture_output=True, text=True).stdout.strip()
-    copy(os.path.realpath(root), out)
+    copy(os.path.realpath(host.run("go", "env", "GOROOT")), out)
 
 
 def golib(out: Path):
@@ -52,7 +50,7 @@ def registry(out: Path):
 def copy(source, out: Path):
     """An exact copy of a tree."""
     out.mkdir(parents=True)
-    subprocess.run(["cp", "-a", f"{source}/.", out], check=True)
+    host.run("cp", "-a", f"{source}/.", out)
 
 
 def small(count: int, dirs: int):
@@ -104,35 +102,27 @@ def download(package: str, version: str, cache: Path):
     if next(cache.glob(f"{package}-{version}-*.whl"), None):
         return
     fixed = "--no-deps --only-binary :all: --python-version 3.11 --platform manylinux2014_x86_64 --platform any".split()
-    subprocess.run(
-        [sys.executable, "-m", "pip", "download", "-q", *fixed, "-d", cache, f"{package}=={version}"], check=True
-    )
+    host.run(sys.executable, "-m", "pip", "download", "-q", *fixed, "-d", cache, f"{package}=={version}")
 
 
 def repository(out: Path):
     """This project's own repository, and ten of its commits checked out side by side."""
-    git("clone", "-q", "--no-hardlinks", host.ROOT, out / "clone")
-    commits = git("rev-list", "--first-parent", "HEAD", cwd=out / "clone").split()
+    host.run("git", "clone", "-q", "--no-hardlinks", host.ROOT, out / "clone")
+    commits = host.run("git", "rev-list", "--first-parent", "HEAD", cwd=out / "clone").split()
     for commit in commits[:: max(1, len(commits) // COMMITS)][:COMMITS]:
         archive = out / f"{commit[:12]}.tar"
-        git("archive", "-o", archive, commit, cwd=out / "clone")
+        host.run("git", "archive", "-o", archive, commit, cwd=out / "clone")
         shutil.unpack_archive(archive, out / commit[:12])
         archive.unlink()
-
-
-def git(*arguments, cwd=None) -> str:
-    """What git prints."""
-    argv = ["git", *map(str, arguments)]
-    return subprocess.run(argv, cwd=cwd, check=True, capture_output=True, text=True).stdout
 
 
 def photographs(out: Path):
     """The photographs that Debian's packages of desktop backgrounds hold: JPEG and WebP files of some megabytes."""
     out.mkdir(parents=True)
     for package in PHOTOGRAPHS:
-        subprocess.run(["apt-get", "download", "-qq", package], cwd=out, check=True)
+        host.run("apt-get", "download", "-qq", package, cwd=out)
         archive = next(out.glob(f"{package}_*.deb"))
-        subprocess.run(["dpkg-deb", "-x", archive, out / package], check=True)
+        host.run("dpkg-deb", "-x", archive, out / package)
         archive.unlink()
 
 
@@ -141,9 +131,9 @@ def node(out: Path):
     for project, packages in NODE_PROJECTS.items():
         folder = out / project
         folder.mkdir(parents=True)
-        subprocess.run(["npm", "init", "-y"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
-        argv = ["npm", "install", "--silent", "--ignore-scripts", "--no-audit", "--no-fund", *packages]
-        subprocess.run(argv, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+        host.run("npm", "init", "-y", cwd=folder)
+        flags = ["--silent", "--ignore-scripts", "--no-audit", "--no-fund"]
+        host.run("npm", "install", *flags, *packages, cwd=folder)
 
 
 TREES = {

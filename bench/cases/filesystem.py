@@ -6,10 +6,10 @@ or on a quiet disk: every side's files lie on it. Ratios are time by time, or th
 takes twice as long.
 """
 
+import concurrent.futures
 import json
 import os
 import shutil
-import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,15 +39,6 @@ def read_file(name, block=BLOCK):
     with open(name, "rb", buffering=0) as file:
         while file.read(block):
             pass
-
-
-def in_threads(count, work):
-    """Does the same in several threads at once."""
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
 
 
 def names(root):
@@ -94,7 +85,9 @@ def synced_files(root):
             os.fsync(handle)
             os.close(handle)
 
-    in_threads(WRITERS, work)
+    with concurrent.futures.ThreadPoolExecutor(WRITERS) as writers:
+        # All of them are waited for, and whoever failed fails the step.
+        list(writers.map(work, range(WRITERS)))
 
 
 @dataclass
