@@ -22,8 +22,8 @@ class CommandFailed(Exception):
 
 
 def program(name) -> str | None:
-    """Where a tool is: what the environment variable of its name says, or what PATH says."""
-    return os.environ.get(name.upper()) or shutil.which(name)
+    """Where a tool is: what the environment variable of its name says, or what PATH says; ours has to be there."""
+    return vellum() if name == "vellum" else os.environ.get(name.upper()) or shutil.which(name)
 
 
 def vellum() -> str:

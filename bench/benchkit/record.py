@@ -152,9 +152,14 @@ def requests() -> str:
     return "by rings (FUSE over io_uring)" if rings else "through the device"
 
 
-def version(program, *flags) -> str:
+def versions(programs) -> str:
+    """What some programs say of themselves."""
+    return ", ".join(filter(None, map(version, programs)))
+
+
+def version(program) -> str:
     """The first line of what a program says of itself, or nothing."""
-    for flag in flags or ("--version", "version"):
+    for flag in ("--version", "version"):
         try:
             found = subprocess.run([program, flag], capture_output=True, text=True, timeout=20)
         except OSError:

@@ -1,7 +1,7 @@
-"""An object service on this machine that counts, and a line to it that delays.
+"""An object service on this machine that counts, and a line to a port that delays.
 
-The service is SeaweedFS (`make tools` installs it). Invariant: whatever happens, both are ended with the process that
-started them.
+The service is SeaweedFS (`make tools` installs it); not every kernel has netem, so the line is a program. Invariant:
+whatever happens, both are ended with the process that started them.
 """
 
 import asyncio
@@ -118,8 +118,8 @@ class Service:
         self.process.wait()
 
 
-async def pump(reader, writer, delay):
-    """Passes on, each piece after the delay, without holding up the next."""
+async def pump(reader, writer, delay, counts):
+    """Passes on, each piece after the delay, without holding up the next, and counts its bytes."""
     pieces = asyncio.Queue()
 
     async def write():
@@ -134,6 +134,7 @@ async def pump(reader, writer, delay):
     task = asyncio.create_task(write())
     with contextlib.suppress(ConnectionError):
         while piece := await reader.read(1 << 18):
+            counts[0] += len(piece)
             pieces.put_nowait((time.monotonic() + delay, piece))
     pieces.put_nowait((time.monotonic() + delay, b""))
     with contextlib.suppress(ConnectionError):
@@ -141,13 +142,15 @@ async def pump(reader, writer, delay):
     writer.close()
 
 
-def serve_line(port: int, target: int, delay: float):
-    """A line to the target with the delay on each way."""
+def serve_line(port: int, target: int, delay: float, counts):
+    """A line to the target with the delay on each way. `counts`: bytes of both ways, and open connections."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     async def connect(reader, writer):
+        counts[1] += 1
         there_reader, there_writer = await asyncio.open_connection("127.0.0.1", target)
-        await asyncio.gather(pump(reader, there_writer, delay), pump(there_reader, writer, delay))
+        await asyncio.gather(pump(reader, there_writer, delay, counts), pump(there_reader, writer, delay, counts))
+        counts[1] -= 1
 
     async def main():
         server = await asyncio.start_server(connect, "127.0.0.1", port)
@@ -157,17 +160,14 @@ def serve_line(port: int, target: int, delay: float):
 
 
 @contextlib.contextmanager
-def line(service: Service, delay: float):
-    """A port that leads to the service, with a delay in seconds there and back; without delay its own."""
-    if not delay:
-        yield service.port
-        return
-    (port,) = free_ports(1)
-    process = multiprocessing.Process(target=serve_line, args=(port, service.port, delay / 2), daemon=True)
+def line(target: int, delay: float):
+    """A port that leads to another with a delay in seconds there and back, and what the line counts."""
+    (port,), counts = free_ports(1), multiprocessing.RawArray("q", 2)
+    process = multiprocessing.Process(target=serve_line, args=(port, target, delay / 2, counts), daemon=True)
     process.start()
     try:
-        host.wait_until(lambda: is_open(port), "the line to the service is there", 20)
-        yield port
+        host.wait_until(lambda: is_open(port), "the line is there", 20)
+        yield port, counts
     finally:
         process.terminate()
         process.join()

@@ -123,7 +123,7 @@ def measure(run: Run):
         engine="a store in a directory, encrypted, zstd level 3",
         started_by=measuring.STARTED_BY,
         cache="sources and repositories in the page cache",
-        versions=", ".join(filter(None, (record.version(kind.program()) for kind in kinds))),
+        versions=record.versions(host.program(kind.name) for kind in kinds),
     )
     for name in run.list_option("trees"):
         tree = prepare(name)

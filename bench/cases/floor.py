@@ -127,7 +127,7 @@ def measure(run: Run):
         names = [side.name for side in present]
         setting = {"filesystem": record.filesystem(run.work), "requests": record.requests()}
         setting |= {"processors": "one for all" if run.options.one_processor else ""}
-        versions = ", ".join(record.version(path) for path in compared.values())
+        versions = record.versions(compared.values())
         run.start(names, ours=names[-1], floors=[BENEATH, NULL, SERVED], **setting, versions=versions)
         for _ in run.rounds():
             for step in steps:

@@ -22,7 +22,7 @@ def commands() -> dict:
 def measure(run: Run):
     """The tools in turns."""
     called = commands()
-    versions = ", ".join(record.version(argv[0]) for name, argv in called.items() if name != "true")
+    versions = record.versions(argv[0] for name, argv in called.items() if name != "true")
     run.start(list(called), floors=["true"], cache="warm", versions=versions)
     for _ in run.rounds():
         for name in run.turns(called):

@@ -259,14 +259,13 @@ def measure_on(run: Run, kind, is_huge: bool):
 
 def measure(run: Run):
     """All filesystems, one after the other."""
-    tools = [name for name in run.list_option("tools") if name == "vellum" or program(name)]
-    versions = (record.version(host.vellum() if name == "vellum" else program(name)) for name in tools)
+    tools = [name for name in run.list_option("tools") if program(name)]
     run.start(
         tools,
         filesystem="each in memory, on a loop device",
         cache="sources and destinations in the page cache",
         started_by=measuring.STARTED_BY,
-        versions=", ".join(filter(None, versions)),
+        versions=record.versions(map(program, tools)),
     )
     for kind in run.list_option("filesystems"):
         for is_huge in (False, True):

@@ -1,33 +1,44 @@
 """Vellum and rsync over ssh, in turns.
 
-The other host is this one, through a real ssh and sshd, with half of the delay put on each way (`benchkit/delay.py`,
-since not every kernel has netem). Bytes are those of the encrypted connection, both ways. rsync runs as it is, and with
+The other host is this one, through a real ssh and sshd, with half of the delay put on each way by a line of the bench's
+own. Bytes are those of the encrypted connection, both ways. rsync runs as it is, and with
 -z, since Vellum compresses what it sends unless told not to. "ssh alone" is a command that does nothing on the other
 host: what no tool can do without.
 """
 
+import contextlib
 import os
 import random
 import shutil
-import sys
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchkit import host, record
+from benchkit import host, record, service
 from benchkit.runner import Case, Option, Run
 
 ROWS = ["small", "changed", "same"]
 WAYS = ["to the host", "from the host"]
 ALONE = "ssh alone"
 SSHD = next((path for path in ("/usr/sbin/sshd", "/usr/bin/sshd") if os.path.exists(path)), None)
-DELAY = host.BENCH / "benchkit/delay.py"
 
 
 class Line:
     """A way to this host."""
 
-    def __init__(self, root: Path, delay: float):
-        self.counts = root / "counts"
+    def __init__(self, root: Path, port: int, counts):
+        self.counts, self.rsh = counts, root / "rsh"
+        self.rsh.write_text(
+            f"#!/bin/sh\nexec ssh -F none -i {root}/user -o IdentitiesOnly=yes -o BatchMode=yes "
+            "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR "
+            f"-o HostName=127.0.0.1 -p {port} \"$@\"\n"
+        )
+        self.rsh.chmod(0o755)
+
+    @classmethod
+    @contextlib.contextmanager
+    def made(cls, root: Path, delay: float):
+        """A line to an sshd that is ended with it."""
         for key in ("host", "user"):
             host.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", root / key)
         shutil.copy(root / "user.pub", root / "authorized")
@@ -35,23 +46,23 @@ class Line:
             Path("/run/sshd").mkdir(exist_ok=True)
         (root / "config").write_text(
             f"HostKey {root}/host\nAuthorizedKeysFile {root}/authorized\nStrictModes no\nUsePAM no\n"
-            "PermitRootLogin yes\nPasswordAuthentication no\nPidFile none\n"
+            "PermitRootLogin yes\nPasswordAuthentication no\nPidFile none\nListenAddress 127.0.0.1\n"
         )
-        proxy = f"{sys.executable} {DELAY} {delay / 2} {self.counts} {SSHD} -i -f {root}/config -E {root}/log"
-        self.rsh = root / "rsh"
-        self.rsh.write_text(
-            f"#!/bin/sh\nexec ssh -F none -i {root}/user -o IdentitiesOnly=yes -o BatchMode=yes "
-            "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR "
-            f"-o 'ProxyCommand={proxy}' \"$@\"\n"
-        )
-        self.rsh.chmod(0o755)
+        (port,) = service.free_ports(1)
+        server = subprocess.Popen([SSHD, "-D", "-f", root / "config", "-E", root / "log", "-p", str(port)])
+        try:
+            host.wait_until(lambda: service.is_open(port), "sshd is there", 20)
+            with service.line(port, delay) as ends:
+                yield cls(root, *ends)
+        finally:
+            server.terminate()
+            server.wait()
 
     def run(self, argv) -> tuple:
         """Seconds, and bytes on the line."""
-        self.counts.unlink(missing_ok=True)
-        seconds = host.timed(*argv)
-        host.wait_until(self.counts.exists, "the bytes on the line are counted", 10)
-        return seconds, int(self.counts.read_text())
+        before, seconds = self.counts[0], host.timed(*argv)
+        host.wait_until(lambda: not self.counts[1], "the bytes on the line are counted", 10)
+        return seconds, self.counts[0] - before
 
 
 @dataclass
@@ -100,17 +111,22 @@ def measure_copy(run: Run, line: Line, trees: Trees, kind: tuple):
 
 def measure(run: Run):
     """Both in turns."""
-    vellum, delay = host.vellum(), run.options.delay
     if not SSHD:
         raise host.CommandFailed("sshd is needed: install openssh-server")
-    line = Line(run.folder("line"), delay / 1000)
+    with Line.made(run.folder("line"), run.options.delay / 1000) as line:
+        measure_rows(run, line)
+
+
+def measure_rows(run: Run, line: Line):
+    """All rows, both ways, by all tools."""
+    vellum, delay = host.vellum(), run.options.delay
     tools = {
         "vellum": [vellum, "sync", "-a", "-e", str(line.rsh), "--remote-program", vellum],
         "rsync": ["rsync", "-a", "-e", str(line.rsh)],
         "rsync -z": ["rsync", "-az", "-e", str(line.rsh)],
         ALONE: [str(line.rsh), "here", "true"],
     }
-    versions = f"{record.version(vellum)}, {record.version('rsync')}"
+    versions = record.versions([vellum, "rsync"])
     run.start(list(tools), floors=[ALONE], title=f"Over ssh, {delay:g} ms there and back", versions=versions)
     trees = Trees(run.work / "source", run.work / "old", run.work / "there")
     for row in run.list_option("rows"):

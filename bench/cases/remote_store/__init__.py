@@ -12,6 +12,7 @@ and checks it; `releases` pushes the releases of a project, all but the first at
 while nobody uses it.
 """
 
+import contextlib
 import shutil
 
 from benchkit import host, record, service, trees
@@ -54,8 +55,7 @@ def measure_part(run: Run, bench: RemoteBench, part: str):
 
 def measure(run: Run):
     """All parts, behind each delay, in rounds."""
-    programs = [name for name in PROGRAMS if name == "vellum" or host.program(name)]
-    versions = (record.version(host.vellum() if name == "vellum" else host.program(name)) for name in programs)
+    programs = [name for name in PROGRAMS if host.program(name)]
     options = run.options
     run.start(
         [*programs, *FLOORS],
@@ -64,13 +64,15 @@ def measure(run: Run):
         filesystem=record.filesystem(run.work),
         tree=f"{options.tree}, {trees.describe(trees.ensure(options.tree))['files']:,} files",
         releases=options.releases,
-        versions=", ".join(versions),
+        versions=record.versions(map(host.program, programs)),
     )
     for _ in run.rounds():
         server = service.Service(run.work / "service")
         try:
             for delay in map(float, run.list_option("delays")):
-                with service.line(server, delay / 1000) as port:
+                # Without a delay, no line is the best one.
+                line = service.line(server.port, delay / 1000) if delay else contextlib.nullcontext((server.port, None))
+                with line as (port, _):
                     bench = RemoteBench(run, server, port, group_name(delay))
                     for part in run.list_option("parts"):
                         measure_part(run, bench, part)
