@@ -94,6 +94,7 @@ fn decode_header(bytes: &[u8]) -> Result<BlobKind, DecodeError> {
         other => return Err(DecodeError::Version(other)),
     }
     let kind = BlobKind::from_byte(reader.read_u8()?).ok_or(DecodeError::Invalid("pack kind"))?;
+    // Reserved: what gives them a meaning must not be read as this version.
     if reader.read_array::<3>()? != [0; 3] {
         return Err(DecodeError::Invalid("pack header"));
     }

@@ -157,6 +157,7 @@ impl StateComparison<'_> {
     /// too long to be listed.
     pub fn find_changes_sharing(&self, shared: Option<Ino>) -> Result<Vec<FileChange>> {
         let mut collected = self.collect_changes()?;
+        // Without a bound, nothing tells that a directory with one number is not the same one.
         if let Some(shared) = shared {
             self.split_dirs(shared, &mut collected)?;
         }

@@ -99,6 +99,8 @@ impl KeyEpochs {
         let keys = VolumeKeys::for_encrypted(master, volume);
         let state = home.store.clone();
         let source = Arc::new(EpochSource::new(objects.clone(), volume, home, given));
+        // What this machine was given before is in its state directory: no request is needed to open what later
+        // epochs sealed.
         source.add_kept_keys(&keys)?;
         keys.set_newer_key_source(source.clone());
         Ok(Self::assemble(objects, keys, Some(source), state))
@@ -140,6 +142,7 @@ impl KeyEpochs {
     fn look_for_keys(&self, refreshed: &mut Option<Instant>) -> Result<()> {
         let Some(source) = &self.source else { return Ok(()) };
         source.adopt_newer_keys(&self.keys)?;
+        // Only after success: who asks next tries again after a failure.
         *refreshed = Some(Instant::now());
         Ok(())
     }
@@ -161,6 +164,8 @@ impl KeyEpochs {
             return Ok(());
         }
         match self.find_last_end()? {
+            // Until the rotation is finished, refs that are sealed with the key before may be genuine ones that wait
+            // to be sealed anew.
             Some(last) if epoch < last.epoch => Err(old_key_error(object, epoch)),
             Some(_) | None => Ok(()),
         }

@@ -63,6 +63,7 @@ impl Volume {
         let worktree = worktree?.map(|found| decode_worktree_head(&found)).transpose()?.map(|head| head.head);
         match (tag?, worktree) {
             (Some(id), None) => return Ok(id),
+            // Both lead to one snapshot, or the worktree to none: nothing is ambiguous.
             (Some(id), Some(head)) if head.is_none_or(|head| head == id) => return Ok(id),
             (Some(tag), Some(head)) => return Err(self.ambiguous_name_error(text, tag, head)?),
             (None, Some(Some(id))) => return Ok(id),

@@ -176,6 +176,7 @@ impl WriteSession {
     /// Renews the session if it is due; to be called regularly during long work. Fails with [`VolumeError::SessionLost`] if
     /// another process ended it.
     pub fn renew_if_due(&self) -> Result<()> {
+        // Long work may outlast a rotation: what it seals from then on must be closed to slots that were removed.
         self.epochs.refresh_keys_if_due()?;
         self.claim.renew_if_due()
     }
@@ -183,6 +184,7 @@ impl WriteSession {
     /// Makes all blobs durable and visible in the index. Fails with [`VolumeError::SessionLost`] if the session was lost
     /// meanwhile, so that no snapshot refers to blobs that may be deleted. The session exists until [`WriteSession::end_session`].
     pub fn flush_blobs(&mut self) -> Result<WriteStats> {
+        // Taken, so that nothing can be put before the index was read again.
         let writer = self.blobs.take().ok_or(VolumeError::SessionLost)?;
         let stats = writer.finish()?;
         // Asked last: a collector that ended the session at any moment before may have deleted what the new blobs rely on.

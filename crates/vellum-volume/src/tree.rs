@@ -291,6 +291,7 @@ impl FsTree {
     /// there is none; `place` is what that error calls the state.
     pub fn find_path(&self, path: &[u8], place: &str) -> Result<(Ino, InodeAttr)> {
         let mut ino = Ino::ROOT;
+        // `..` is looked up like any other name, and no directory holds it: a path cannot lead out of the tree.
         for name in path_components(path) {
             let missing = || VolumeError::NoSuchPath { path: format_path(path), place: place.into() };
             ino = self.lookup_dentry(ino, name)?.ok_or_else(missing)?.ino;
@@ -329,6 +330,7 @@ impl FsTree {
             if at == Ino::ROOT {
                 break Vec::new();
             }
+            // The lock is held for this look alone: reading attributes may fetch nodes from the store.
             if let Some(path) = self.paths.lock().get_path(at) {
                 break path.to_vec();
             }

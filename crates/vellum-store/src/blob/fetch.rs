@@ -52,6 +52,7 @@ impl BlobStore {
                 (place.kind == *kind).then_some((position, place))
             })
             .collect();
+        // Neighbours next to each other, which joining them relies on.
         located.sort_by_key(|(_, place)| (place.pack, place.offset));
         let spans = coalesce_spans(&located);
         let bytes = self.fetch_spans(&spans);

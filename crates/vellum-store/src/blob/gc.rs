@@ -27,7 +27,9 @@ pub struct PackInfo {
 impl BlobStore {
     /// All packs in the store, sorted by id.
     pub fn list_packs(&self) -> Result<Vec<PackInfo>, BlobError> {
+        // The store and not the index is asked: packs of writers that crashed are in no index.
         let listed = self.inner.objects.list_objects(PACKS_FOLDER)?;
+        // Other names in the folder are none of ours: a collector that does not know them must not delete them.
         let packs = listed.into_iter().filter_map(|info| {
             Some(PackInfo { id: parse_pack_key(&info.key)?, size: info.size, modified: info.modified })
         });
@@ -83,6 +85,8 @@ impl BlobStore {
                 .collect();
             self.copy_blobs_to(&writer, pack, &live)?;
         }
+        // Only now the index knows the copies. Until then the old packs are the ones that count, so that a crash
+        // loses nothing.
         writer.finish()
     }
 

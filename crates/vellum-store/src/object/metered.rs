@@ -177,6 +177,7 @@ impl ObjectStore for MeteredStore {
 
     fn put_object(&self, key: &ObjectKey, bytes: &[u8]) -> Result<(), StoreError> {
         add_to_meter(&self.meters.puts, 1);
+        // A single object is a barrier of its own: the call returns when it is durable.
         add_to_meter(&self.meters.barriers, 1);
         add_to_meter(&self.meters.bytes_out, bytes.len() as u64);
         measure_request(&self.times.put, "put", key, || self.inner.put_object(key, bytes))

@@ -69,6 +69,7 @@ pub fn read_pack_toc(
     let least = (HEADER_LEN + FOOTER_LEN) as u64;
     let footer_at = size.checked_sub(FOOTER_LEN as u64).filter(|_| size >= least);
     let footer_at = footer_at.ok_or_else(|| fault(vellum_types::DecodeError::Truncated.into()))?;
+    // The header is authenticated with the table, so that a changed kind of blob does not go unnoticed.
     let header = objects.get_range(&key, 0, HEADER_LEN as u64)?;
     let footer = objects.get_range(&key, footer_at, FOOTER_LEN as u64)?;
     let table_len = decode_footer(&footer, size).map_err(|e| fault(e.into()))?;

@@ -118,6 +118,7 @@ impl MergeProgress {
                 Some(ConflictResolution::Ours) => ConflictPolicy::Prefer(self.ours),
                 Some(ConflictResolution::Theirs) => ConflictPolicy::Prefer(self.theirs),
                 Some(ConflictResolution::Both) => ConflictPolicy::KeepBoth,
+                // What stands in the worktree is no version of either side, so that no policy names it.
                 Some(ConflictResolution::AsIs) | None => continue,
             };
             policies.of_files.insert(conflict.file, policy);

@@ -56,12 +56,15 @@ impl Volume {
             nonce: Default::default(),
             root: merged.root,
             parents: vec![merge.ours.id, merge.theirs.id],
+            // Raised above the counters of both parents when it is stored.
             counter: 0,
             time: current_time(),
             worktree: self.worktree.worktree.clone(),
             author: user_name(),
             host: host_name(),
             note: note(&merged),
+            // With conflicts, nobody has asked for this state: it is kept so that the merge can be finished or taken
+            // back.
             origin: if has_conflicts { SnapshotOrigin::Safety } else { SnapshotOrigin::User },
             paths: Vec::new(),
             statistics: SnapshotStatistics { stored: written.bytes_stored, ..merged.statistics },

@@ -116,6 +116,8 @@ impl MissingBlobs {
             }
             let mut same = others.iter_mut().filter(|other| other.level == level).collect::<Vec<_>>();
             let there: HashSet<BlobId> = same.iter().flat_map(|other| &other.nodes).copied().collect();
+            // Before nodes are struck off: a node of a base that is equal to one of these is not gone through, also
+            // if that is on the list already.
             let here: HashSet<BlobId> = tree.nodes.iter().copied().collect();
             // What an earlier snapshot of this transfer needs, too, is on the list already, with all below it.
             tree.nodes.retain(|id| !there.contains(id) && self.walked.insert(*id));
@@ -133,6 +135,7 @@ impl MissingBlobs {
                     self.add_blob(BlobKind::Chunk, chunk, writer)?;
                 }
             }
+            // Below leaves are chunks alone, and the level stays at 0.
             if level == 0 {
                 break;
             }
@@ -141,6 +144,7 @@ impl MissingBlobs {
     }
 
     fn add_blob(&mut self, kind: BlobKind, id: BlobId, writer: &BlobWriter) -> Result<()> {
+        // The target may have it from a transfer that was interrupted, in a pack that no snapshot names yet.
         if !self.ids.contains(&(kind, id)) && writer.needs_blob(kind, &id)? {
             self.ids.insert((kind, id));
         }

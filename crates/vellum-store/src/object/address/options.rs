@@ -48,6 +48,8 @@ impl ServiceOptions {
                 "ca" if value.starts_with('/') => options.ca = Some(value.into()),
                 "allow-http" if value.is_empty() => options.allows_http = true,
                 "single-writer" if value.is_empty() => options.has_single_writer = true,
+                // These arms follow the valid ones, so that a known name with a bad value is told apart from an
+                // unknown name.
                 "region" => {
                     return Err("'region' is letters, digits and '-', such as eu-central-1".to_owned());
                 }
@@ -83,6 +85,7 @@ impl ServiceOptions {
                 "over WebDAV, one machine writes at a time anyway: leave out 'single-writer'".to_owned()
             );
         }
+        // `webdav://` is WebDAV over http: its host is checked as an endpoint is.
         if kind == ServiceKind::WebDav {
             return self.check_encrypted(&format!("http://{host}"));
         }
@@ -118,6 +121,7 @@ impl fmt::Display for ServiceOptions {
             ("style", style),
             ("ca", ca.as_ref().map(|path| path.display().to_string())),
         ];
+        // In a fixed order, whatever was typed: stored addresses are compared as text.
         let mut separator = '?';
         for (name, value) in valued {
             if let Some(value) = value {
@@ -145,6 +149,7 @@ fn parse_endpoint(value: &str) -> Result<String, String> {
     let Some(rest) = value.strip_prefix("https://").or_else(|| value.strip_prefix("http://")) else {
         return expected();
     };
+    // Addresses are stored and printed. A password in one would be in logs and in the worktree's file.
     if rest.contains('@') {
         return Err("an endpoint holds no user names and secrets: use --credentials NAME".to_owned());
     }

@@ -32,9 +32,11 @@ impl SftpAddress {
         let (place, path) = rest.find('/').and_then(|at| rest.split_at_checked(at)).unwrap_or((rest, ""));
         // The last '@' counts: in `user:p@ss@host` the whole secret stands before it, where the next check finds it.
         let (user, place) = place.rsplit_once('@').map_or((None, place), |(user, place)| (Some(user), place));
+        // Before the host is looked at, whose error could be about a part of the password.
         if user.is_some_and(|user| user.contains(':')) {
             return fail("an address holds no secrets: ssh uses its keys and its agent");
         }
+        // The reason names no part of the text, which may be a password behind a stray colon.
         let (host, port) = split_port(place).ok_or("what stands after the host is not a port")?;
         let is_host = is_name(host) || host.contains(':') && host.parse::<Ipv6Addr>().is_ok();
         if !is_host {
@@ -59,6 +61,7 @@ impl fmt::Display for SftpAddress {
         let Self { user, host, port, path } = self;
         f.write_str("sftp://")?;
         user.iter().try_for_each(|user| write!(f, "{user}@"))?;
+        // Without brackets, the last group of an IPv6 address reads as a port.
         if host.contains(':') {
             write!(f, "[{host}]")?
         } else {
@@ -79,11 +82,13 @@ fn split_port(place: &str) -> Option<(&str, Option<u16>)> {
         return Some((host, None));
     }
     let port: u16 = after.strip_prefix(':')?.parse().ok()?;
+    // Nothing can be reached at port 0.
     (port > 0).then_some((host, Some(port)))
 }
 
 /// The path as the server takes it.
 fn parse_path(path: &str) -> Result<String, String> {
+    // One spelling of a directory: the address is compared with that of other worktrees.
     let path = path.strip_suffix('/').filter(|path| !path.is_empty()).unwrap_or(path);
     let relative = path.strip_prefix(HOME_PREFIX);
     let parts = relative.or_else(|| path.strip_prefix('/')).unwrap_or_default();
@@ -97,9 +102,11 @@ fn parse_path(path: &str) -> Result<String, String> {
     if path.len() > PATH_MAX {
         return Err(format!("the path is longer than {PATH_MAX} bytes"));
     }
+    // These would mean something in a URL, and users would expect that they do here, too.
     if parts.contains(['?', '#', '%', '\\']) {
         return Err("'?', '#', '%' and '\\' are not allowed in it".to_owned());
     }
+    // Two addresses of one directory must not look like two stores; only the first part may be `~`.
     if parts.split('/').any(|part| matches!(part, "" | "." | ".." | "~")) {
         return Err("a path has no empty parts, '.' or '..'".to_owned());
     }

@@ -152,9 +152,12 @@ pub(super) fn decode_version(message: &[u8]) -> Result<Vec<String>, MalformedRep
     // A server answers with the lower of both versions. Earlier versions have neither extensions nor texts in their
     // statuses.
     if fields.read_u8()? != VERSION_REPLY || fields.read_u32()? < VERSION {
+        // The connection is given up: with a version that was not agreed on, no later message could be trusted.
         return Err(MalformedReply);
     }
     let mut extensions = Vec::new();
+    // Names and values alternate to the end of the message; there is no count. The values are versions, which nobody
+    // needs.
     while !fields.0.is_empty() {
         extensions.push(String::from_utf8_lossy(fields.read_string()?).into_owned());
         fields.read_string()?;
@@ -177,6 +180,7 @@ impl SftpRequest<'_> {
             Self::OpenNew(path) => {
                 put_string(&mut body, path.as_bytes());
                 body.extend(OPEN_NEW.to_be_bytes());
+                // No attributes: the mode of a new file is the server's, as its owner has set it up.
                 body.extend(0_u32.to_be_bytes());
             }
             Self::Close(handle) | Self::StatHandle(handle) | Self::ReadDir(handle) => {
@@ -199,6 +203,7 @@ impl SftpRequest<'_> {
                 put_string(&mut body, path.as_bytes());
                 if is_private {
                     body.extend(HAS_MODE.to_be_bytes());
+                    // At its making and not afterwards, so that no other user can open it in between.
                     body.extend(0o700_u32.to_be_bytes());
                 } else {
                     body.extend(0_u32.to_be_bytes());
@@ -244,6 +249,7 @@ impl SftpReply {
     /// The answer in a message, and the number of the request that it answers.
     pub fn decode(message: &[u8]) -> Result<(u32, Self), MalformedReply> {
         let mut fields = SftpFields(message);
+        // The number stands behind the kind in every answer, and several requests are under way at once.
         let kind = fields.read_u8()?;
         let id = fields.read_u32()?;
         let reply = match kind {
@@ -271,6 +277,7 @@ impl StatusCode {
             2 => Self::Missing,
             3 => Self::Denied,
             8 => Self::Unsupported,
+            // OpenSSH says 4 to whatever has no number of its own: a name that is taken, a full disk.
             other => Self::Failed(other),
         }
     }
@@ -280,6 +287,7 @@ fn decode_names(fields: &mut SftpFields<'_>) -> Result<Vec<NamedFile>, Malformed
     let count = fields.read_u32()?;
     // The count is the server's claim, so no memory is reserved for it.
     let mut files = Vec::new();
+    // Each round takes bytes of the message, so that a forged count ends with it.
     for _ in 0..count {
         let name = fields.read_string()?.to_vec();
         // The line that 'ls -l' would print.
@@ -325,12 +333,14 @@ impl<'a> SftpFields<'a> {
             attributes.size = Some(self.read_u64()?);
         }
         if flags & HAS_OWNER != 0 {
+            // User and group of the server mean nothing here.
             self.read_bytes(8)?;
         }
         if flags & HAS_MODE != 0 {
             attributes.mode = Some(self.read_u32()?);
         }
         if flags & HAS_TIMES != 0 {
+            // The time of the last access, which no object has a use for.
             self.read_u32()?;
             attributes.modified = Some(UNIX_EPOCH + Duration::from_secs(u64::from(self.read_u32()?)));
         }
