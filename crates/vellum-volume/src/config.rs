@@ -46,6 +46,8 @@ impl VolumeConfig {
         let mut seal = Vec::new();
         keys.seal_record(RecordDomain::Config, b"", &head, &mut seal);
         let mut writer = FieldWriter::from_vec(head);
+        // Sealed with the content in it: whoever has the key reads what was written, and compares it with the clear
+        // part.
         writer.write_bytes(&seal);
         writer.into_vec()
     }
@@ -102,6 +104,7 @@ impl VolumeConfig {
         let mut sealed_head = Vec::new();
         keys.open_record(RecordDomain::Config, b"", seal, &mut sealed_head)
             .map_err(|_| damaged("it is not authenticated by this volume's key"))?;
+        // The clear part can be changed by whoever writes to the store: a weaker chunker or no encryption at all.
         if sealed_head == head { Ok(()) } else { Err(damaged("it differs from what its authenticator says")) }
     }
 }

@@ -89,6 +89,7 @@ impl Iterator for AncestorWalk<'_> {
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             let entry = self.queue.pop()?;
+            // Also of forgotten snapshots: their ancestors may be there still.
             for parent in entry.record.parents.clone() {
                 if let Err(error) = self.visit_snapshot(parent) {
                     return Some(Err(error));

@@ -96,6 +96,7 @@ impl Volume {
             conflicts: Vec::new(),
             copies: Vec::new(),
         };
+        // Files before names: which names there are depends on which files stay.
         work.decide_files()?;
         work.settle_names()?;
         let mut writer = ResultWriter::new(&mut work)?;

@@ -254,6 +254,7 @@ impl Volume {
         };
         let Some(stored) = read_volume_config(objects)? else {
             return match objects.holds_objects()? {
+                // Files of somebody else are there: a push would mix a volume into them.
                 true => Err(VolumeError::OccupiedStore(objects.describe_location())),
                 false => Ok(false),
             };

@@ -52,6 +52,7 @@ impl fmt::Display for ContentState {
 
 /// Returns where the content of a file is that has these extents. Fails if the index has none of its chunks.
 pub fn find_content_state(blobs: &BlobStore, extents: &[Extent]) -> Result<ContentState> {
+    // Before the index is asked, which knows nothing of what is in a write log.
     if extents.iter().any(is_unpublished) {
         return Ok(ContentState::Unpublished);
     }
@@ -63,6 +64,7 @@ pub fn find_content_state(blobs: &BlobStore, extents: &[Extent]) -> Result<Conte
     let Some(cache) = copies.pack_cache().filter(|_| total > 0) else {
         return Ok(if total == 0 { ContentState::Here } else { ContentState::Remote });
     };
+    // Counted in stored bytes: this is what would have to be fetched.
     let missing = cache.missing_pieces(&pieces).wanted_bytes();
     Ok(match total - missing {
         0 => ContentState::Remote,
@@ -195,6 +197,7 @@ impl<'v> ContentSelector<'v> {
             self.add_names(ino)?;
             match kind {
                 FileKind::Dir => names.push_entries(state.list_entries(ino)?),
+                // A program that reads it would have to fetch at once what was just removed.
                 FileKind::File if self.open.contains(&ino) => {
                     self.refuse_file(names.path(), RefusedContent::Open);
                 }
@@ -391,6 +394,7 @@ impl Volume {
                 return Err(VolumeError::from(OperationStopped).into());
             }
             fetched += bytes;
+            // The base of a difference is named in the blob itself, which could not be read before.
             selected = select()?;
         }
         let SelectedContent { files, pieces, refused } = selected;
@@ -431,6 +435,7 @@ impl Volume {
     }
 
     fn pin_pieces(&self, cache: &PackCache, pin: &NewPin, pieces: &PieceSet) -> Result<()> {
+        // For the list of pins only: a clock before 1970 must not keep anybody from pinning.
         let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let NewPin { name, content } = pin.clone();
         let pin = CachePin {

@@ -150,6 +150,7 @@ impl StateDir {
         let state = Self::for_new_root(root)?;
         let path = &state.path;
         let make = || -> std::io::Result<()> {
+            // Private from the first moment: the key is written into it.
             fs::DirBuilder::new().mode(0o700).recursive(true).create(path)?;
             set_owner_from_dir(File::open(root)?, File::open(path)?)
         };
@@ -214,6 +215,7 @@ impl StateDir {
         let text = fs::read(&path).map_err(VolumeError::wrap_local_error(&path))?;
         let file: WorktreeFile = serde_json::from_slice(&text)
             .map_err(|error| VolumeError::wrap_local_error(&path)(std::io::Error::other(error)))?;
+        // A newer version may keep things here that this one would overwrite or overlook.
         if file.layout != LAYOUT {
             let source = vellum_types::DecodeError::Version(file.layout);
             return Err(VolumeError::Decode { what: path.display().to_string(), source });
@@ -237,6 +239,7 @@ impl StateDir {
         let malformed =
             || VolumeError::wrap_local_error(&path)(std::io::Error::other("it does not hold a master key"));
         let hex = text.trim_end().strip_prefix(KEY_PREFIX).ok_or_else(malformed)?;
+        // Parsed as an id, which has as many hexadecimal digits. The message must not repeat what the file holds.
         let bytes: vellum_types::BlobId = hex.parse().map_err(|_| malformed())?;
         Ok(Some(MasterKey::from_bytes(bytes.0)))
     }

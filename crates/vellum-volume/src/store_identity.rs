@@ -48,6 +48,7 @@ impl StoreIdentity {
     pub fn read_from(objects: &dyn ObjectStore, keys: &VolumeKeys) -> Result<Option<Self>> {
         let sealed = match objects.get_object(&store_object_key()?, OBJECT_MAX) {
             Ok(sealed) => sealed,
+            // Stores of early versions have none, and are used as they always were.
             Err(StoreError::NotFound { .. }) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
@@ -65,6 +66,7 @@ impl StoreIdentity {
         // A put that refuses to replace: of two that set a store up at once, both use what the first one wrote.
         match objects.put_object(&store_object_key()?, &sealed) {
             Ok(()) => Ok(self),
+            // None only if it was deleted in between: then nothing contradicts this one.
             Err(StoreError::Exists { .. }) => Ok(Self::read_from(objects, keys)?.unwrap_or(self)),
             Err(error) => Err(error.into()),
         }

@@ -93,6 +93,7 @@ pub(crate) struct FoundDamage {
 
 impl FoundDamage {
     fn add_object(&mut self, object: impl Into<String>, problem: impl Into<String>) {
+        // The first finding counts: what follows is mostly caused by it.
         self.objects.entry(object.into()).or_insert_with(|| problem.into());
     }
 
@@ -126,7 +127,9 @@ pub fn verify_volume(
     meter: &ProgressMeter,
 ) -> Result<VerifyReport> {
     let mut damage = FoundDamage::default();
+    // A copy on this machine can be sound while the store has lost the object.
     volume.objects.ignore_local_copies();
+    // Packs that another machine replaced since would be reported as missing.
     volume.blobs.refresh_index()?;
     let (snapshots, read) = match scope {
         VerifyScope::Snapshot(entry) => {
@@ -144,6 +147,7 @@ pub fn verify_volume(
     // After all blobs were looked at: a tree that cannot be read was found above, and is passed over.
     structure::check_structure(volume, &snapshots, &mut damage, meter)?;
     // The next snapshot stores them again, as far as the directory still has them.
+    // Only a complete run can also take blobs off the list: others have not looked at all of them.
     let all = matches!(scope, VerifyScope::All) && !metadata_only;
     volume.record_lost_blobs(damage.blobs.keys().copied(), all);
     let findings = places::name_findings(volume, &snapshots, &damage)?;

@@ -92,6 +92,8 @@ impl<'w, 'a> ResultWriter<'w, 'a> {
             }
         }
         new.sort();
+        // Above both sides, not only above the base: a number that a side has given out means a file of that side to
+        // everybody who knows it.
         let first = self.first_new_number()?.0;
         self.numbers = (first..).zip(new).map(|(number, (_, id))| (id, Ino(number))).collect();
         Ok(())
@@ -145,6 +147,7 @@ impl<'w, 'a> ResultWriter<'w, 'a> {
         let file = self.work.table.get(id);
         let is_written = match file.result {
             FileResult::Kept(_) | FileResult::Deleted => true,
+            // Its link count changes with the directories in it, though nobody touched the directory itself.
             FileResult::Unchanged => self.subdirs.contains_key(&id),
             FileResult::Joined(_) => false,
         };
@@ -243,6 +246,8 @@ impl<'w, 'a> ResultWriter<'w, 'a> {
                 // It is counted with the file that it was joined with.
                 FileResult::Joined(_) => continue,
             };
+            // From the side whose numbers are given, so that what the result adds to them and takes from them is
+            // counted once.
             let old = ino.map(|ino| self.work.side_tree(side).inode_attr(ino)).transpose()?.flatten();
             let is_changed = old.is_some() != new.is_some()
                 || new.is_some()
@@ -266,6 +271,7 @@ fn add_difference(counted: &mut SnapshotStatistics, old: Option<&InodeAttr>, new
     };
     let old = old.map(count).unwrap_or_default();
     let new = new.map(count).unwrap_or_default();
+    // Statistics of a damaged or forged record may be too small for what is taken from them.
     let step = |sum: &mut u64, old: u64, new: u64| *sum = sum.saturating_add(new).saturating_sub(old);
     step(&mut counted.files, old.files, new.files);
     step(&mut counted.dirs, old.dirs, new.dirs);

@@ -38,6 +38,7 @@ fn merge_fact<T: PartialEq>(
     preferred: SideName,
 ) -> (T, Option<FactConflict>) {
     let is_base = |value: &T| base.as_ref() == Some(value);
+    // Equal changes of both sides are no conflict, whether they know of each other or not.
     if first == second || is_base(&second) {
         return (first, None);
     }
@@ -60,6 +61,7 @@ impl MergeWork<'_> {
                 (Some(_), Some(_), Some(_)) => self.decide_shared(id)?,
                 (Some(_), Some(_), None) => self.decide_deleted(id, SideName::Second)?,
                 (Some(_), None, Some(_)) => self.decide_deleted(id, SideName::First)?,
+                // Both deleted it: they agree, whatever else they did with it before.
                 (Some(_), None, None) => self.delete_file(id),
                 (None, Some(_), Some(_)) => self.decide_new_dir(id)?,
                 (None, _, _) => self.decide_new(id)?,
@@ -141,6 +143,7 @@ impl MergeWork<'_> {
         let keeper = deleter.other();
         let file = self.table.get(id);
         let links = file.links.get(keeper).clone();
+        // The names that the deleter knew. It cannot have meant those that the other side gave the file since.
         let gone = file.links.get(deleter).removed.clone();
         let is_edited = *file.is_touched.get(keeper) && self.is_edited(id, keeper)?;
         let is_renamed = !links.removed.is_empty() && !links.added.is_empty();
@@ -159,6 +162,7 @@ impl MergeWork<'_> {
             file.result = FileResult::Kept(Box::new(record));
             return Ok(());
         }
+        // Somebody has decided for the side that deleted it.
         if self.is_preferred(id, deleter) {
             self.delete_file(id);
             return Ok(());

@@ -44,6 +44,7 @@ impl LinkChanges {
 
     /// If the file's only name changed: the new one.
     pub fn new_place(&self) -> Option<&FileLink> {
+        // With several names there is no telling which one became which.
         if self.removed.len() == 1 && self.added.len() == 1 { self.added.first() } else { None }
     }
 }
@@ -256,6 +257,7 @@ impl FileTable {
         for (ino, attr) in gone.iter().filter(|(_, attr)| attr.generation != 0) {
             first_seen.entry((attr.kind, attr.generation)).or_default().push(*ino);
         }
+        // In one order on all machines: each pairing takes a file away from those that follow.
         for (_, ino, attr) in new {
             let same_origin = first_seen.get(&(attr.kind, attr.generation)).into_iter().flatten().copied();
             let is_same = |old: &InodeAttr| old.name == attr.name || old.btime == attr.btime;
@@ -288,6 +290,7 @@ impl FileTable {
     fn find_new_dir(&mut self, side: SideName, attr: &InodeAttr) -> FileId {
         let dir = self.find_side_file(side, attr.parent, FileKind::Dir);
         let link = (dir, attr.name.clone());
+        // Two directories of one place are one: as two, one of them would have to be renamed with all that is in it.
         if let Some(id) = self.new_dirs.get(&link) {
             return *id;
         }
@@ -305,11 +308,14 @@ impl FileTable {
     ) -> Result<Option<Ino>> {
         let dir = self.find_side_file(side, attr.parent, FileKind::Dir);
         let Some(dir) = self.get(dir).base else { return Ok(None) };
+        // Unchecked: only the number is asked for, and a directory that contradicts itself is reported where it is
+        // read.
         let there = self.base.lookup_dentry_unchecked(dir, &attr.name)?.map(|there| there.ino);
         Ok(there.filter(|old| gone.get(old).is_some_and(|old| old.kind == attr.kind)))
     }
 
     fn collect_links(&mut self, side: SideName) -> Result<()> {
+        // What a side removed was in the base, so that its numbers are those of the base; what it added has its own.
         for removed in std::mem::take(&mut self.sides.get_mut(side).removed) {
             let dir = self.find_base_file(removed.dir, FileKind::Dir);
             let id = self.find_base_file(removed.dentry.ino, removed.dentry.kind);

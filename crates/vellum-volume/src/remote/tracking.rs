@@ -65,6 +65,7 @@ fn limit_ids(
     before: &BTreeMap<String, SnapshotId>,
     known: &[SnapshotId],
 ) {
+    // A pull that was interrupted has the refs and not all snapshots. A name that leads nowhere would be of no use.
     found.retain(|name, id| {
         if known.binary_search(id).is_ok() {
             return true;

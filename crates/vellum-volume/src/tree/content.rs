@@ -90,6 +90,7 @@ impl FileContent {
 
     /// The pieces that have something of a range.
     fn pieces_within(&self, range: Range<u64>) -> impl Iterator<Item = &FilePiece> {
+        // A search by halves: a fragmented file has many thousands of pieces, and each read would walk over them.
         let first = self.pieces.partition_point(|piece| piece.offset + piece.len <= range.start);
         self.pieces.iter().skip(first).take_while(move |piece| piece.offset < range.end)
     }
@@ -167,6 +168,7 @@ impl FsTree {
         let chunks = self.content.kept().chunks.get_chunks(&ids);
         let mut chunks = chunks.map_err(|source| VolumeError::Content { ino, source })?.into_iter();
         for piece in pieces {
+            // Pieces and range overlap, so that neither difference is below zero.
             let from = range.start.max(piece.offset);
             let len = range.end.min(piece.offset + piece.len) - from;
             match piece.chunk {

@@ -70,6 +70,7 @@ pub fn name_findings(
 fn find_damaged_paths(volume: &Volume, root: MapRoot, damage: &FoundDamage) -> Result<Vec<DamagedPaths>> {
     let mut search =
         DamageSearch { volume, damage, hits: BTreeMap::new(), names: BTreeMap::new(), met: HashSet::new() };
+    // All numbers that there are, so that a lost root hits everything.
     search.search_node(root.0, LEVEL_MAX, Ino::SUPER, Ino(u64::MAX));
     let tree = volume.open_tree(root);
     let named = search.hits.iter().map(|(blob, hit)| {
@@ -92,6 +93,7 @@ fn damaged_path(tree: &FsTree, ino: Ino, names: &BTreeMap<Ino, (Ino, Vec<u8>)>) 
     let Some((dir, name)) = names.get(&ino) else { return format!("inode {ino}") };
     match tree.entry_path(*dir, name) {
         Ok(path) => format_path(&path),
+        // The directories above are lost, too: the last name is still more than a number.
         Err(_) => format!("…/{}", format_path(name)),
     }
 }
@@ -147,6 +149,7 @@ impl DamageSearch<'_> {
                 }
                 Ok(MapKeyRef::Dentry(dir, name)) => {
                     if let Ok(dentry) = Dentry::decode(value) {
+                        // One name is enough to find the file by.
                         self.names.entry(dentry.ino).or_insert_with(|| (dir, name.to_vec()));
                     }
                 }

@@ -125,6 +125,7 @@ impl Volume {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(nothing),
             opened => opened?,
         };
+        // The config is the first object that a volume gets.
         let Some(stored) = read_volume_config(&*objects)? else { return Ok(nothing) };
         let config = stored.config;
         let is_own = match state.read_master_key()? {
@@ -195,6 +196,7 @@ impl Volume {
         let ours = |head: &WorktreeHead| head.place == place.place && head.host == place.host;
         let there = volume.list_worktrees()?;
         let attached = !(is_begun_here && there.iter().all(|(_, head)| ours(head)));
+        // It fails if the name is that of another directory.
         volume.add_worktree_ref(&name)?;
         // Not before: a name that is taken leaves nothing behind.
         let mut listed = None;
@@ -327,6 +329,7 @@ fn join_volume(
         let reason = "an encrypted volume was begun here, and the one there is plain".into();
         return Err(VolumeError::Foreign { place: objects.describe_location(), reason });
     }
+    // Never silently the other sort: whoever asked for encryption must not go on writing in the clear.
     if config.encrypted != encrypted {
         return Err(VolumeError::OtherSort {
             place: objects.describe_location(),
@@ -348,6 +351,7 @@ fn join_volume(
     }
     let UnlockedKey { master, slot, exchange, listed } =
         keyring::unlock_master_key(&**objects, &secret()?, config.volume)?;
+    // The slot was of this volume; only now it is known that the config is, too.
     stored.authenticate(&VolumeKeys::for_encrypted(&master, config.volume))?;
     let held = |exchange| -> Result<HeldSlot> { Ok(HeldSlot { slot: slot_id_of(&slot)?, exchange }) };
     let copy = ExchangeSecret::from_bytes(&Zeroizing::new(*exchange.as_bytes()));
@@ -371,6 +375,7 @@ fn join_volume(
     if removed? {
         return Err(VolumeError::RemovedSlot);
     }
+    // With the newest key from the first write on: what is sealed with an older one would be refused later.
     refreshed?;
     let device = match device {
         // Sealed with a later key, which was not here yet when it was read.
