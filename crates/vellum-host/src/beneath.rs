@@ -18,6 +18,7 @@ mod limit;
 mod list;
 mod node;
 mod notice;
+mod stale;
 mod trusted;
 mod xattr;
 
@@ -31,6 +32,7 @@ pub use hidden::{HiddenDir, remove_stale_hidden_dir};
 pub use limit::{raise_open_files_limit, reserve_descriptor_table};
 pub use list::{DirNames, ListedName};
 pub use node::HeldNode;
+pub use stale::remove_stale_entry;
 pub use trusted::{append_to_trusted_file, open_trusted_file};
 pub use xattr::ExtendedAttribute;
 

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use vellum_host::ProgressMeter;
-use vellum_host::beneath::{BeneathError, HeldDir, remove_stale_hidden_dir};
+use vellum_host::beneath::{BeneathError, HeldDir, remove_stale_entry};
 use vellum_types::FileKind;
 
 pub(crate) use dirs::{DirectoryRoute, OpenListingDirs};
@@ -85,22 +85,12 @@ impl LocalEnd {
         })
     }
 
-    /// Removes the files and directories that a killed run left, unless another run is writing them.
+    /// Removes what a killed run left, unless another run is writing it.
     pub(crate) fn remove_leftovers(&self, listing: &TreeListing, keep: &dyn Fn(&[u8]) -> bool) {
-        use rustix::fs::{FlockOperation, flock};
         for path in listing.leftovers.iter().filter(|path| !keep(path)) {
             // What cannot be removed now is found by the next run.
             let Ok((dir, name)) = self.root.resolve_parent(path) else { continue };
-            // It may be a hidden directory of a killed run, which has a lock of its own.
-            let Ok(opened) = dir.open_file(name) else {
-                let _ = remove_stale_hidden_dir(&dir, name);
-                continue;
-            };
-            // A run that is alive holds the lock of each file that it writes. Without it, this run would
-            // remove another one's file.
-            if flock(&opened.file, FlockOperation::NonBlockingLockExclusive).is_ok() {
-                let _ = dir.unlink(name);
-            }
+            let _ = remove_stale_entry(&dir, name);
         }
     }
 }
