@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
-use vellum_host::beneath::{BeneathError, HeldDir, ReplacePolicy, StagingMethod};
+use vellum_host::beneath::{BeneathError, HeldDir};
 use vellum_host::escape::EscapedPath;
 
 use vellum_types::ErrorKind;
@@ -111,6 +111,10 @@ impl LockedArchive {
         format!("{}.archive", self.pair.archive_name()).into_bytes()
     }
 
+    fn new_file_name(&self) -> Vec<u8> {
+        format!("{}.new", self.pair.archive_name()).into_bytes()
+    }
+
     /// Reads the archive.
     pub fn load_archive(&self) -> Result<FoundArchive, SyncError> {
         let opened = match self.dir.open_file(&self.file_name()) {
@@ -132,14 +136,20 @@ impl LockedArchive {
     /// Replaces the archive, durably.
     pub fn save_archive(&self, archive: &TwoWayArchive) -> Result<(), SyncError> {
         let place = |source| ArchiveStoreError::Place { path: self.path.clone(), source };
-        let new = self.dir.stage_file_by(StagingMethod::Named).map_err(place)?;
-        let mut file = new.file().map_err(place)?;
+        // The holder of the lock is the only one that writes a file of this name, so one that is there is what a killed
+        // run left.
+        let new = self.new_file_name();
+        match self.dir.unlink(&new) {
+            Err(error) if !error.is_not_found() => return Err(place(error).into()),
+            _ => {}
+        }
+        let mut file = self.dir.create_file(&new, FILE_MODE).map_err(place)?;
         // The content is durable before it gets the name, and the name before this returns. After a power cut
         // there is the old archive or the new one; an old one makes the next run look at the same changes
         // again.
         let written = file.write_all(&archive.encode()).and_then(|()| file.sync_all());
         written.map_err(Self::wrap_io_error(&self.path, "write"))?;
-        new.commit(&self.file_name(), ReplacePolicy::Always).map_err(place)?;
+        self.dir.rename(&new, &self.dir, &self.file_name()).map_err(place)?;
         self.dir.sync_names().map_err(place)?;
         Ok(())
     }
