@@ -5,6 +5,7 @@
 //! order in which steps are carried out (see `transfer`).
 
 mod attributes;
+mod bandwidth;
 mod basis;
 mod content;
 mod default_acl;
@@ -26,7 +27,9 @@ use vellum_host::ProgressMeter;
 
 use attributes::PreviousOccupant;
 pub use attributes::read_umask;
-pub(crate) use content::{SMALL, TransferControl, check_unchanged, hash_zeros, map_short_read};
+pub(crate) use content::{
+    PositionedReader, SMALL, TransferControl, check_unchanged, hash_zeros, map_short_read,
+};
 pub(crate) use delayed::DelayedNames;
 pub(crate) use file::{EntryDestination, EntryWriter, hash_file, map_name_conflict};
 pub(crate) use keep::BackupKeeper;

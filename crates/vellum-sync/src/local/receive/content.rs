@@ -4,7 +4,7 @@
 
 use std::cell::RefCell;
 use std::fs::File;
-use std::io::IoSliceMut;
+use std::io::{IoSliceMut, Read};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -15,6 +15,7 @@ use vellum_host::ProgressMeter;
 use vellum_host::beneath::{OpenedFile, stat_file};
 use vellum_host::clone::{DataSegment, iter_data_segments};
 
+use super::bandwidth::BandwidthLimit;
 use super::filling::FileFill;
 use super::ranges::{ContentRange, IdleWorkers, split_ranges};
 use crate::ends::{ContentPieces, FilePart, TransferPiece};
@@ -45,9 +46,7 @@ pub(crate) struct TransferControl<'a> {
     no_share: AtomicBool,
     /// Runs of zeros become holes.
     pub(super) sparse: bool,
-    /// The bandwidth in bytes per second, and the start of the run.
-    limit: Option<(u64, Instant)>,
-    taken: AtomicU64,
+    limit: Option<BandwidthLimit>,
     /// Idle threads, which help with large files.
     pub idle_workers: IdleWorkers,
 }
@@ -61,8 +60,7 @@ impl<'a> TransferControl<'a> {
             no_clone: AtomicBool::new(false),
             no_share: AtomicBool::new(false),
             sparse,
-            limit: bandwidth.filter(|limit| *limit > 0).map(|limit| (limit, Instant::now())),
-            taken: AtomicU64::new(0),
+            limit: bandwidth.filter(|rate| *rate > 0).map(BandwidthLimit::new),
             idle_workers: IdleWorkers::default(),
         }
     }
@@ -70,12 +68,13 @@ impl<'a> TransferControl<'a> {
     /// Counts transferred bytes, and waits while they exceed the bandwidth. Fails if a stop is requested.
     pub fn throttle_bytes(&self, bytes: u64) -> Result<()> {
         self.meter.add_progress(0, bytes);
-        if let Some((limit, since)) = self.limit {
-            let taken = self.taken.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if let Some(limit) = &self.limit {
             // The limit holds for the whole run and not for each file: all threads count into one sum, and
             // each sleeps until the time at which that many bytes may have gone.
-            let due = Duration::from_secs_f64(taken as f64 / limit as f64);
-            while let Some(early) = due.checked_sub(since.elapsed()).filter(|early| !early.is_zero()) {
+            let due = limit.book_bytes(bytes);
+            while let Some(early) =
+                due.checked_duration_since(Instant::now()).filter(|early| !early.is_zero())
+            {
                 if self.meter.is_stopped() {
                     break;
                 }
@@ -93,7 +92,7 @@ impl<'a> TransferControl<'a> {
 
     fn choose_step_len(&self) -> u64 {
         // With a limit, an eighth of a second at a time: larger steps would make the rate uneven.
-        self.limit.map_or(STEP, |(limit, _)| (limit / 8).clamp(4096, STEP))
+        self.limit.as_ref().map_or(STEP, |limit| (limit.rate / 8).clamp(4096, STEP))
     }
 
     fn count_written(&self, written: u64) {
@@ -452,10 +451,31 @@ pub(crate) fn check_unchanged(from: &OpenedFile) -> Result<()> {
     if same { Ok(()) } else { Err(SyncError::Changed) }
 }
 
+/// Maps an error of reading as many bytes as the file had when it was opened.
 pub(crate) fn map_short_read(error: std::io::Error) -> SyncError {
     match error.kind() {
         std::io::ErrorKind::UnexpectedEof => SyncError::Changed,
         _ => SyncError::wrap_io_error("read")(error),
+    }
+}
+
+/// Reads a file from its start, independently of the descriptor's own position.
+pub(crate) struct PositionedReader<'f> {
+    file: &'f File,
+    position: u64,
+}
+
+impl<'f> PositionedReader<'f> {
+    pub fn new(file: &'f File) -> Self {
+        Self { file, position: 0 }
+    }
+}
+
+impl Read for PositionedReader<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let count = self.file.read_at(buffer, self.position)?;
+        self.position += count as u64;
+        Ok(count)
     }
 }
 

@@ -7,15 +7,14 @@
 //! take a scan of every byte.
 
 use std::fs::File;
-use std::io::{self, Read};
-use std::os::unix::fs::FileExt;
+use std::io;
 
 use rustix::fs::{copy_file_range, fstatfs};
 use rustix::io::Errno;
 use vellum_host::beneath::OpenedFile;
 
 use super::TransferControl;
-use super::content::{check_unchanged, set_file_len};
+use super::content::{PositionedReader, check_unchanged, set_file_len};
 use super::filling::FileFill;
 use super::ranges::ContentRange;
 use crate::error::{Result, SyncError};
@@ -73,7 +72,7 @@ impl TransferControl<'_> {
         if moved == 0 || block == 0 || !moved.is_multiple_of(block) {
             return self.patch_file(to.file, from, 0);
         }
-        let signature = FileSignature::from_reader(&mut PositionedFile(&old.file, 0), old.stat.size)
+        let signature = FileSignature::from_reader(&mut PositionedReader::new(&old.file), old.stat.size)
             .map_err(SyncError::wrap_io_error("read"))?;
         let Some(signature) = signature else { return self.patch_file(to.file, from, 0) };
         // The clone of the old version is given up. Its blocks come back range by range, at their new places.
@@ -82,7 +81,7 @@ impl TransferControl<'_> {
             SharedRewrite { flow: self, to, from, old: &old.file, block, found: None, position: 0 };
         let mut failed = None;
         let scanned = SignatureMatcher::new(signature).scan_file(
-            &mut PositionedFile(&from.file, 0),
+            &mut PositionedReader::new(&from.file),
             from.stat.size,
             &mut |op| {
                 renewal.accept_operation(op).map_err(|error| {
@@ -162,17 +161,6 @@ impl SharedRewrite<'_> {
     /// Copies a range of the source.
     fn write_range(&self, start: u64, end: u64) -> Result<()> {
         self.flow.copy_buffered(self.to, self.from, ContentRange { start, end }, self.flow.sparse)
-    }
-}
-
-/// Reads a file from an offset on, independently of its own position.
-struct PositionedFile<'f>(&'f File, u64);
-
-impl Read for PositionedFile<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.0.read_at(buffer, self.1)?;
-        self.1 += read as u64;
-        Ok(read)
     }
 }
 

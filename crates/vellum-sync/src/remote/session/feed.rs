@@ -8,7 +8,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use vellum_host::beneath::{OpenedFile, stat_file};
+use vellum_host::beneath::OpenedFile;
 use vellum_host::clone::iter_data_segments;
 
 use super::inbox::{WINDOW, WireOldVersion, data_cost};
@@ -16,6 +16,7 @@ use super::link::SessionLink;
 use super::message::encode_error;
 use crate::ends::{ContentPieces, SourceContent, SourceEnd, TransferPiece};
 use crate::error::{Result, SyncError};
+use crate::local::receive::{PositionedReader, check_unchanged, map_short_read};
 use crate::model::listing::{ListingEntry, ListingEntryId, TreeListing};
 use crate::remote::delta::{DeltaOperation, ENCODED_MAX, SignatureMatcher};
 use crate::remote::wire::{FrameKind, WireError, WireFrame};
@@ -302,7 +303,8 @@ impl StreamSender<'_> {
     }
 
     fn send_delta(&self, file: &OpenedFile, matcher: &SignatureMatcher) -> Result<()> {
-        let mut reader = HashedReader { file: &file.file, position: 0, hasher: blake3::Hasher::new() };
+        let mut reader =
+            HashedReader { file: PositionedReader::new(&file.file), hasher: blake3::Hasher::new() };
         // The scan knows only I/O errors. The real error is kept aside and returned after the scan.
         let mut failed = None;
         let outcome = matcher.scan_file(&mut reader, file.stat.size, &mut |op| {
@@ -349,33 +351,15 @@ impl StreamSender<'_> {
 
 /// Reads a file from its start and hashes it.
 struct HashedReader<'f> {
-    file: &'f std::fs::File,
-    position: u64,
+    file: PositionedReader<'f>,
     hasher: blake3::Hasher,
 }
 
 impl Read for HashedReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.file.read_at(buffer, self.position)?;
+        let count = self.file.read(buffer)?;
         self.hasher.update(buffer.get(..count).unwrap_or_default());
-        self.position += count as u64;
         Ok(count)
-    }
-}
-
-/// Checks that the file is as it was when it was opened.
-fn check_unchanged(file: &OpenedFile) -> Result<()> {
-    let now = stat_file(&file.file)?;
-    let same = (now.size, now.mtime) == (file.stat.size, file.stat.mtime)
-        // Removing or adding a hard link changes the change time and nothing of the content.
-        && (now.ctime == file.stat.ctime || now.nlink != file.stat.nlink);
-    if same { Ok(()) } else { Err(SyncError::Changed) }
-}
-
-fn map_short_read(error: io::Error) -> SyncError {
-    match error.kind() {
-        io::ErrorKind::UnexpectedEof => SyncError::Changed,
-        _ => SyncError::wrap_io_error("read")(error),
     }
 }
 
