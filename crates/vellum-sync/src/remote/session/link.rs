@@ -77,6 +77,8 @@ pub struct SessionLink {
     out: Mutex<Option<SyncSender<WireFrame>>>,
     writer: Mutex<Option<JoinHandle<()>>>,
     control: Mutex<LinkControl>,
+    /// Held while the parts of a message are sent.
+    messages: Mutex<()>,
     wake: Condvar,
     timeout: Arc<AtomicU64>,
     greeted: AtomicBool,
@@ -96,6 +98,7 @@ impl SessionLink {
             out: Mutex::new(Some(out)),
             writer: Mutex::default(),
             control: Mutex::default(),
+            messages: Mutex::default(),
             wake: Condvar::new(),
             timeout: Arc::new(AtomicU64::new(settings.timeout)),
             greeted: AtomicBool::new(false),
@@ -221,6 +224,9 @@ impl SessionLink {
     pub(super) fn send_message(&self, message: &SessionMessage) -> Result<()> {
         let text =
             serde_json::to_vec(message).map_err(|error| SyncError::wrap_io_error("send")(error.into()))?;
+        // The other side puts the parts of a message together as they come, so no other message, such as a request
+        // to stop, may be sent between them.
+        let _whole = self.messages.lock();
         let mut parts = text.chunks(FRAME_MAX as usize).peekable();
         while let Some(part) = parts.next() {
             let kind = if parts.peek().is_some() { FrameKind::Part } else { FrameKind::Message };

@@ -776,3 +776,33 @@ fn a_plan_before_a_listing_is_refused() {
     let job = SyncJob { plan: &plan, source: &local, from: &empty, to: &empty, options: &options };
     assert!(served.client().execute_plan(&job, &ProgressMeter::default()).is_err());
 }
+
+/// A request to stop is sent by another thread than the messages of a run.
+#[test]
+fn no_message_is_sent_between_the_parts_of_another() {
+    const SENT: usize = 6;
+    let [ours, theirs] = pipes();
+    let link = SessionLink::start_link(ours.0, ours.1, &settings(WireCodec::Plain));
+    let peer = SessionLink::start_link(theirs.0, theirs.1, &settings(WireCodec::Plain));
+    let long = BeginRequest {
+        // Each byte takes three of the message.
+        path: vec![b'1'; crate::remote::wire::FRAME_MAX as usize / 2],
+        ..begin(ServerRole::Source, "")
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                for _ in 0..SENT / 2 {
+                    link.send_message(&message::SessionMessage::Begin(long.clone())).unwrap();
+                }
+            });
+        }
+        scope.spawn(|| (0..SENT).for_each(|_| link.send_message(&message::SessionMessage::Stop).unwrap()));
+        for _ in 0..SENT {
+            let received = peer.receive_message().unwrap();
+            assert!(matches!(received, link::IncomingMessage::Message(message::SessionMessage::Begin(_))));
+        }
+    });
+    link.close();
+    peer.close();
+}
