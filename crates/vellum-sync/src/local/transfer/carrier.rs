@@ -369,6 +369,11 @@ impl<'a> TransferContext<'a> {
         self.receiver.apply_attributes(&node, step, entry)
     }
 
+    /// Opens the directory at the path of an entry of the destination's listing.
+    pub fn open_old_dir(&self, dir: &ListingEntry<'_>) -> Result<HeldDir> {
+        self.old_dirs.open_dir(dir)
+    }
+
     fn open_old_parent(&self, old: &ListingEntry<'_>) -> Result<HeldDir> {
         old.parent().map_or_else(|| self.old_dirs.open_dir(old), |parent| self.old_dirs.open_dir(&parent))
     }

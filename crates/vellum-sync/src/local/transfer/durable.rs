@@ -1,7 +1,7 @@
 //! Making the entries of a run durable.
 //!
-//! Invariant: after success, every filesystem that holds an entry of the plan, or an entry that is to be removed at the
-//! source, is synced: other filesystems may be mounted below the destination's root.
+//! Invariant: after success, every filesystem that holds an entry of the plan, or held one that was deleted, or holds an
+//! entry that is to be removed at the source, is synced: other filesystems may be mounted below the destination's root.
 
 use std::collections::HashSet;
 
@@ -11,6 +11,7 @@ use vellum_host::beneath::HeldDir;
 use super::carrier::TransferContext;
 use crate::error::SyncError;
 use crate::model::listing::ListingEntryId;
+use crate::plan::StepAction;
 
 /// Syncs the filesystems of the destination; false if one of them could not be synced, which is reported.
 pub(super) fn sync_destination(carrier: &TransferContext<'_>, root: &HeldDir) -> bool {
@@ -23,12 +24,20 @@ pub(super) fn sync_destination(carrier: &TransferContext<'_>, root: &HeldDir) ->
     // Entries that are moved need not have a step: the destination may have them from an earlier run, which
     // was perhaps killed before it had synced them.
     let entries = job.plan.steps.iter().filter_map(|step| step.source).chain(job.plan.moved.iter().copied());
-    for entry in entries.map(|id| job.from.entry(id)) {
+    let written = entries.map(|id| job.from.entry(id)).filter_map(|entry| {
         let dir = if entry.is_dir() { entry } else { entry.parent().unwrap_or(entry) };
-        if !seen.insert(dir.id()) {
-            continue;
-        }
-        let opened = carrier.open_dir(&dir).and_then(|opened| Ok((opened.stat_self()?.dev, opened)));
+        seen.insert(dir.id()).then(|| (dir, carrier.open_dir(&dir)))
+    });
+    let deletions = job.plan.steps.iter().filter(|step| step.action == StepAction::Delete);
+    let deleted: Vec<ListingEntryId> = deletions.filter_map(|step| step.old).collect();
+    // A directory that was deleted as well cannot be opened any more; the one above it is on the same filesystem.
+    let mut seen_old: HashSet<ListingEntryId> = deleted.iter().copied().collect();
+    let emptied = deleted.iter().map(|id| job.to.entry(*id)).filter_map(|old| {
+        let dir = old.parent().unwrap_or(old);
+        seen_old.insert(dir.id()).then(|| (dir, carrier.open_old_dir(&dir)))
+    });
+    for (dir, opened) in written.chain(emptied) {
+        let opened = opened.and_then(|opened| Ok((opened.stat_self()?.dev, opened)));
         match opened {
             Ok((device, opened)) if !synced.contains(&device) => {
                 is_durable &= sync_filesystem(carrier, &opened, &dir.path());
