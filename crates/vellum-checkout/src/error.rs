@@ -75,6 +75,9 @@ pub enum CheckoutError {
     /// Files are not to be removed, because the store does not have all of them.
     #[error("the store has lost a part of the last snapshot, which the directory may have")]
     LostSnapshot,
+    /// The last snapshot says that it has given out all inode numbers.
+    #[error("the last snapshot is damaged: by its record no inode number is left for a new file")]
+    NumbersUsedUp,
     /// A directory that leads to absent paths is elsewhere.
     #[error("the directory '{0}' was moved since the last snapshot, and what is absent in it with it")]
     Moved(String),
@@ -109,7 +112,7 @@ impl CheckoutError {
             | Self::Absent { .. }
             | Self::Moved(_)
             | Self::Interrupted(_) => ErrorKind::Conflict,
-            Self::AbsentList { .. } | Self::LostSnapshot => ErrorKind::Corrupt,
+            Self::AbsentList { .. } | Self::LostSnapshot | Self::NumbersUsedUp => ErrorKind::Corrupt,
             Self::AbsentNowhere(_) => ErrorKind::NotFound,
             Self::Engine { .. } => ErrorKind::Unsupported,
         }

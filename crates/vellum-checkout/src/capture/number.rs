@@ -13,7 +13,7 @@ use vellum_volume::FsTree;
 
 use super::CaptureRequest;
 use crate::absent::AbsentNames;
-use crate::error::Result;
+use crate::error::{CheckoutError, Result};
 use crate::scan::{ScanDir, ScanDirIndex, ScanEntryId, ScanEntryRef, ScanTree};
 use crate::statcache::{CachedDir, CachedEntry, StatCache};
 
@@ -48,7 +48,7 @@ impl InodeNumbers {
         // replaced file takes the number of its name only if it is still free, and the rest get new numbers.
         work.match_cached_files()?;
         work.match_replaced_files()?;
-        work.assign_remaining();
+        work.assign_remaining()?;
         Ok(Self {
             starts: work.starts,
             inos: work.inos,
@@ -286,14 +286,15 @@ impl<'a> NumberAssignment<'a> {
         Ok(self.partial || !looks_same)
     }
 
-    fn assign_remaining(&mut self) {
+    fn assign_remaining(&mut self) -> Result<()> {
         for dir in self.tree.dirs() {
             for entry in dir.entries() {
                 if self.assigned_number(entry.id()) == Ino::SUPER {
                     // Another name of the same file may have been given a number a moment ago.
                     let ino = self.find_host_link(&entry).unwrap_or(self.next);
                     if ino == self.next {
-                        self.next = Ino(self.next.0 + 1);
+                        // The number comes from the store, where another machine may have written anything.
+                        self.next = Ino(ino.0.checked_add(1).ok_or(CheckoutError::NumbersUsedUp)?);
                     }
                     self.set_number(entry.id(), ino);
                     self.record_link(&entry, ino);
@@ -302,6 +303,7 @@ impl<'a> NumberAssignment<'a> {
                 }
             }
         }
+        Ok(())
     }
 
     /// Gives `ino` to an entry, unless another file has it. Names of one file share its number.

@@ -9,15 +9,16 @@ use vellum_volume::FsTree;
 
 use crate::error::Result;
 
-/// How many directories are kept open; half of them, the oldest, are closed when there are more.
-const KEPT: usize = 512;
+/// Directories that are used between two times that those are closed which were not, a count: at most twice as many are
+/// open.
+const KEPT: usize = 256;
 
 /// Opens directories below the root by the target's inode numbers, at any depth.
 pub struct TargetDirs<'a> {
     target: &'a FsTree,
     root: &'a HeldDir,
     base: Ino,
-    kept: Mutex<HashMap<Ino, (HeldDir, u64)>>,
+    kept: Mutex<RecentDirs<HeldDir>>,
 }
 
 impl<'a> TargetDirs<'a> {
@@ -52,17 +53,58 @@ impl<'a> TargetDirs<'a> {
     }
 
     fn find_kept_dir(&self, ino: Ino) -> Option<HeldDir> {
-        let kept = self.kept.lock();
-        kept.get(&ino).map(|(dir, _)| dir.clone())
+        self.kept.lock().find_dir(ino)
     }
 
     fn keep_dir(&self, ino: Ino, dir: &HeldDir) {
-        let mut kept = self.kept.lock();
-        let clock = kept.values().map(|(_, used)| *used).max().unwrap_or(0) + 1;
-        if kept.len() >= KEPT {
-            let middle = clock.saturating_sub(KEPT as u64 / 2);
-            kept.retain(|_, (_, used)| *used >= middle);
+        self.kept.lock().keep_dir(ino, dir.clone());
+    }
+}
+
+/// The directories that were used most recently, in two generations: each operation takes constant time.
+struct RecentDirs<D> {
+    young: HashMap<Ino, D>,
+    old: HashMap<Ino, D>,
+}
+
+impl<D> Default for RecentDirs<D> {
+    fn default() -> Self {
+        Self { young: HashMap::new(), old: HashMap::new() }
+    }
+}
+
+impl<D: Clone> RecentDirs<D> {
+    fn find_dir(&mut self, ino: Ino) -> Option<D> {
+        if let Some(dir) = self.young.get(&ino) {
+            return Some(dir.clone());
         }
-        kept.insert(ino, (dir.clone(), clock));
+        // It is in use, so it goes to those that stay.
+        let dir = self.old.remove(&ino)?;
+        self.keep_dir(ino, dir.clone());
+        Some(dir)
+    }
+
+    fn keep_dir(&mut self, ino: Ino, dir: D) {
+        if self.young.len() >= KEPT {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(ino, dir);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_in_use_stays_open_and_few_others_do() {
+        let mut dirs = RecentDirs::default();
+        dirs.keep_dir(Ino(0), 0);
+        for number in 1..10 * KEPT as u64 {
+            dirs.keep_dir(Ino(number), number);
+            assert_eq!(dirs.find_dir(Ino(0)), Some(0), "after {number} others");
+            assert!(dirs.young.len() + dirs.old.len() <= 2 * KEPT);
+        }
+        assert_eq!(dirs.find_dir(Ino(1)), None);
     }
 }
