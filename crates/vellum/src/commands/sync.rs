@@ -164,8 +164,8 @@ fn run_once(args: &Args, context: &CommandContext, hides_idle: bool) -> Result<C
     }
     let options = fake_super::set_stored_stat_sides(&options, args, &pair.opened)?;
     let outcome = pair.run_pair(args, &pair.adapt_options(&options), context);
-    if let (Some(log), Err(error)) = (&pair.log, &outcome) {
-        log.log_failure(error)?;
+    if let Some(log) = &pair.log {
+        log.log_failure(&outcome, &context.ui)?;
     }
     outcome
 }
@@ -303,15 +303,16 @@ impl SyncPair {
             notes: Vec::new(),
             hides_idle: self.hides_idle,
         };
-        if let Some(log) = &self.log {
-            log.log_result(&run, args.show.dry_run)?;
-        }
+        let logged = match &self.log {
+            Some(log) => log.log_result(&run, args.show.dry_run, &context.ui)?,
+            None => CommandOutcome::Done,
+        };
         let stopped = done.as_ref().is_some_and(|done| done.stopped);
         // A failure is an object of its own.
         if stopped && context.ui.is_json() {
             return Err(CliError::Stopped { resume: AGAIN.into() });
         }
-        let outcome = run.report_run(args, context)?;
+        let outcome = run.report_run(args, context)?.max(logged);
         if stopped { Err(CliError::Stopped { resume: AGAIN.into() }) } else { Ok(outcome) }
     }
 

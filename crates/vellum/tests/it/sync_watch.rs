@@ -107,3 +107,20 @@ fn what_never_changes_is_not_watched() {
     let world = World::with_snapshot();
     world.run_at_home(&["sync", "--watch", ".@first:/", "../out"]).code(3).remarks("ever changes");
 }
+
+#[test]
+fn a_source_that_is_replaced_is_watched_at_its_path() {
+    let world = World::empty();
+    world.write("src/file", "1\n");
+    // Not of the same size: both may be written in the same tick of the clock.
+    world.write("next/file", "second\n");
+    let watching = Watching::start(&world, &["src/", "dst"]);
+    arrives(&world, "dst/file", "1\n");
+    fs::rename(world.tree().join("src"), world.tree().join("previous")).unwrap();
+    fs::rename(world.tree().join("next"), world.tree().join("src")).unwrap();
+    arrives(&world, "dst/file", "second\n");
+    // The directory that has the path now reports its changes.
+    world.write("src/file", "third\n");
+    arrives(&world, "dst/file", "third\n");
+    assert_eq!(watching.stop(&world).0, Some(0));
+}

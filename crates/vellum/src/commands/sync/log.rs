@@ -14,7 +14,8 @@ use super::itemize::itemize_steps;
 use super::line_format::{self, LineFormat};
 use super::report::SyncRun;
 use crate::context::CommandContext;
-use crate::error::{CliError, Result};
+use crate::error::{CliError, CommandOutcome, Result};
+use crate::ui::UserInterface;
 
 /// The file of `--log-file`.
 pub struct SyncLog {
@@ -49,20 +50,31 @@ impl SyncLog {
         self.append_lines(&[if is_dry { format!("dry run: {words}") } else { words.to_owned() }])
     }
 
-    /// Appends what a run did.
-    pub fn log_result(&self, run: &SyncRun<'_>, is_dry: bool) -> Result<()> {
+    /// Appends what a run did. Returns whether that could be written; if not, it is reported.
+    pub fn log_result(&self, run: &SyncRun<'_>, is_dry: bool, ui: &UserInterface) -> Result<CommandOutcome> {
         let steps = itemize_steps(run.plan, run.from, run.to)
             .map(|step| self.format.format_line(&step, run.direction));
         let problems = run.collect_problems();
         let problems = problems.iter().map(|problem| format!("error: {problem}"));
         let refusal = run.plan.refusal.iter().map(|refusal| format!("would be refused: {refusal}"));
         let end = std::iter::once(run.format_summary(is_dry));
-        self.append_lines(&steps.chain(problems).chain(refusal).chain(end).collect::<Vec<_>>())
+        let lines: Vec<String> = steps.chain(problems).chain(refusal).chain(end).collect();
+        Self::report_unwritten(self.append_lines(&lines), ui)
     }
 
-    /// Appends why a run ended.
-    pub fn log_failure(&self, error: &CliError) -> Result<()> {
-        self.append_lines(&[format!("error: {}", format_path(error.to_string().as_bytes()))])
+    /// Appends why a run ended, if it failed. What the run was stays what it was if that cannot be written, which is
+    /// reported.
+    pub fn log_failure(&self, outcome: &Result<CommandOutcome>, ui: &UserInterface) -> Result<()> {
+        let Err(error) = outcome else { return Ok(()) };
+        let line = format!("error: {}", format_path(error.to_string().as_bytes()));
+        Self::report_unwritten(self.append_lines(&[line]), ui).map(drop)
+    }
+
+    /// Prints why lines are missing in the file. The run has been carried out, so this is no failure of it.
+    fn report_unwritten(written: Result<()>, ui: &UserInterface) -> Result<CommandOutcome> {
+        let Err(error) = written else { return Ok(CommandOutcome::Done) };
+        ui.print_warning(format!("the log is not complete: {}", error.format_chain()))?;
+        Ok(CommandOutcome::Findings)
     }
 
     /// In one call, so that lines of runs at the same time do not mix.
@@ -71,5 +83,25 @@ impl SyncLog {
         let pid = std::process::id();
         let text: String = lines.iter().map(|line| format!("{now} [{pid}] {line}\n")).collect();
         (&self.file).write_all(text.as_bytes()).map_err(CliError::io_error("write", &self.shown))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+    use crate::ui::OutputOptions;
+
+    #[test]
+    fn a_log_that_cannot_be_written_does_not_hide_how_a_run_ended() {
+        let file = File::options().append(true).open("/dev/full").unwrap();
+        let log = SyncLog { file, shown: "log".to_owned(), format: LineFormat::default() };
+        let ui = UserInterface::new(OutputOptions::default());
+        let failed: Result<CommandOutcome> = Err(CliError::usage_error("the failure", ""));
+        assert!(log.log_failure(&failed, &ui).is_ok());
+        assert!(log.log_start("words", false).is_err(), "nothing has been done yet");
+        let outcome = SyncLog::report_unwritten(log.append_lines(&["line".to_owned()]), &ui).unwrap();
+        assert_eq!(outcome, CommandOutcome::Findings);
     }
 }

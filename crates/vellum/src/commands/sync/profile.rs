@@ -27,11 +27,24 @@ struct SyncProfile {
 /// The command line with the options of a profile in it.
 pub fn expand_profile(name: &str, typed: impl Iterator<Item = OsString>) -> Result<Vec<OsString>> {
     let options = read_profile_options(name)?;
-    // Right behind the word 'sync': later options override earlier ones, so that what was typed counts.
     let mut words: Vec<OsString> = typed.collect();
-    let place = words.iter().skip(1).position(|word| word == "sync").map_or(words.len(), |place| place + 2);
+    let place = find_options_place(&words);
     words.splice(place..place, options.into_iter().map(OsString::from));
     Ok(words)
+}
+
+/// The place right behind the command's name: later options override earlier ones, so that what was typed counts.
+fn find_options_place(words: &[OsString]) -> usize {
+    let mut is_value = false;
+    let is_command = |word: &OsString| {
+        // The word behind -C or --retry-for is its value, which may be 'sync' as well. Both can also have it attached.
+        let bytes = word.as_encoded_bytes();
+        let is_cluster = bytes.starts_with(b"-") && !bytes.starts_with(b"--");
+        let takes_value = bytes == b"--retry-for"
+            || is_cluster && bytes.iter().position(|b| *b == b'C') == bytes.len().checked_sub(1);
+        !std::mem::replace(&mut is_value, takes_value) && word == "sync"
+    };
+    words.iter().skip(1).position(is_command).map_or(words.len(), |place| place + 2)
 }
 
 fn read_profile_options(name: &str) -> Result<Vec<String>> {
@@ -60,4 +73,22 @@ fn read_profile_options(name: &str) -> Result<Vec<String>> {
         ));
     }
     Ok(profile.options)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_of_the_name_of_the_command_is_not_taken_for_it() {
+        let place = |line: &str| {
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            find_options_place(&words)
+        };
+        assert_eq!(place("vellum sync a b"), 2);
+        assert_eq!(place("vellum -C sync sync a b"), 4);
+        assert_eq!(place("vellum -qC sync sync a b"), 4);
+        assert_eq!(place("vellum -Csync sync a b"), 3);
+        assert_eq!(place("vellum --retry-for 1m -v sync sync b"), 5);
+    }
 }

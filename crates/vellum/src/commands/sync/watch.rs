@@ -93,7 +93,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
 
 /// What is watched, and what is looked at from time to time.
 struct SyncWatch {
-    trees: Vec<WatchedTree>,
+    trees: Vec<WatchedSource>,
     /// How often to look at what cannot be watched, if there is such a thing.
     poll: Option<Duration>,
     every: Duration,
@@ -151,18 +151,15 @@ impl SyncWatch {
         } else {
             path.parent().map(PathBuf::from).unwrap_or_default()
         };
-        let root = HeldDir::open_root(&dir).map_err(SyncError::from)?;
-        let rules = filters
-            .create_filter(SyncSide::Source, dir.as_os_str().as_encoded_bytes())
-            .map_err(SyncError::from)?;
-        self.trees.push(WatchedTree::new(root, rules)?);
+        self.trees.push(WatchedSource::open(dir, filters)?);
         Ok(())
     }
 
     /// Watches what there is now.
     fn refresh_watches(&mut self, context: &CommandContext) -> Result<()> {
-        for tree in &mut self.trees {
-            if tree.refresh_watches()? == WatchCoverage::Partial {
+        for source in &mut self.trees {
+            source.reopen_if_replaced()?;
+            if source.tree.refresh_watches()? == WatchCoverage::Partial {
                 self.poll = Some(self.every);
                 if !std::mem::replace(&mut self.is_reported, true) {
                     context.ui.print_warning(format!(
@@ -191,8 +188,8 @@ impl SyncWatch {
             }
             let wait = [quiet, rest, Some(LOOK_UP)].into_iter().flatten().min().unwrap_or(LOOK_UP);
             self.sleep_until_event(wait)?;
-            for tree in &mut self.trees {
-                if tree.read_events()? != WatchEvent::Nothing {
+            for source in &mut self.trees {
+                if source.tree.read_events()? != WatchEvent::Nothing {
                     self.settle.record_event(Instant::now());
                 }
             }
@@ -200,8 +197,11 @@ impl SyncWatch {
     }
 
     fn sleep_until_event(&self, wait: Duration) -> Result<()> {
-        let mut fds: Vec<PollFd<'_>> =
-            self.trees.iter().map(|tree| PollFd::from_borrowed_fd(tree.as_fd(), PollFlags::IN)).collect();
+        let mut fds: Vec<PollFd<'_>> = self
+            .trees
+            .iter()
+            .map(|source| PollFd::from_borrowed_fd(source.tree.as_fd(), PollFlags::IN))
+            .collect();
         // A moment more: to wake too early is to go round for nothing.
         let wait = wait + Duration::from_millis(1);
         let wait = Timespec::try_from(wait)
@@ -210,6 +210,35 @@ impl SyncWatch {
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(errno) => Err(CliError::io_error("wait for", "changes")(errno.into())),
         }
+    }
+}
+
+/// A directory that is watched, and the path by which it was named.
+struct WatchedSource {
+    dir: PathBuf,
+    filters: Arc<SyncFilters>,
+    root: HeldDir,
+    tree: WatchedTree,
+}
+
+impl WatchedSource {
+    fn open(dir: PathBuf, filters: &Arc<SyncFilters>) -> Result<Self> {
+        let root = HeldDir::open_root(&dir).map_err(SyncError::from)?;
+        let rules = filters
+            .create_filter(SyncSide::Source, dir.as_os_str().as_encoded_bytes())
+            .map_err(SyncError::from)?;
+        let tree = WatchedTree::new(root.clone(), rules)?;
+        Ok(Self { dir, filters: Arc::clone(filters), root, tree })
+    }
+
+    /// Watches the directory that has the path now, if it is another one.
+    fn reopen_if_replaced(&mut self) -> Result<()> {
+        let now = HeldDir::open_root(&self.dir).and_then(|dir| dir.stat_self()).map_err(SyncError::from)?;
+        // A run lists what has the path. The directory that had it before reports no changes of that.
+        if !now.is_same_file(&self.root.stat_self().map_err(SyncError::from)?) {
+            *self = Self::open(self.dir.clone(), &self.filters)?;
+        }
+        Ok(())
     }
 }
 

@@ -79,8 +79,8 @@ impl ObjectRun {
             log.log_start(&self.words, args.show.dry_run)?;
         }
         let outcome = self.run_and_report(args, log.as_ref(), context);
-        if let (Some(log), Err(error)) = (&log, &outcome) {
-            log.log_failure(error)?;
+        if let Some(log) = &log {
+            log.log_failure(&outcome, &context.ui)?;
         }
         outcome
     }
@@ -112,15 +112,16 @@ impl ObjectRun {
             notes: self.describe_left_out(&from, &plan).into_iter().collect(),
             hides_idle: false,
         };
-        if let Some(log) = log {
-            log.log_result(&run, is_dry)?;
-        }
+        let logged = match log {
+            Some(log) => log.log_result(&run, is_dry, &context.ui)?,
+            None => CommandOutcome::Done,
+        };
         let stopped = done.as_ref().is_some_and(|done| done.stopped);
         // A failure is an object of its own.
         if stopped && context.ui.is_json() {
             return Err(CliError::Stopped { resume: AGAIN.into() });
         }
-        let outcome = run.report_run(args, context)?;
+        let outcome = run.report_run(args, context)?.max(logged);
         if stopped { Err(CliError::Stopped { resume: AGAIN.into() }) } else { Ok(outcome) }
     }
 
