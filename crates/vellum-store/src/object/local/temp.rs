@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags, flock};
 use rustix::io::Errno;
 
 use crate::owner::set_owner_from_dir;
@@ -64,17 +64,31 @@ impl TempFile {
     /// Names the file where neither is known (exFAT): an empty file takes the name first. A process that is killed
     /// between the two leaves the empty file, and the next writer replaces it: no object is empty.
     fn claim_and_replace(&mut self, folder: &OwnedFd, name: &str) -> io::Result<()> {
-        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        match rustix::fs::openat(folder, name, flags, Mode::RUSR | Mode::WUSR) {
-            Ok(_) => {}
-            Err(Errno::EXIST) => {
-                let there = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
-                let is_left_over = FileType::from_raw_mode(there.st_mode).is_file() && there.st_size == 0;
-                if !is_left_over {
-                    return Err(Errno::EXIST.into());
-                }
-            }
+        // Reading is enough for a lock, and is allowed for what is there. `NONBLOCK` is for a pipe that stands at the
+        // name, which is refused below.
+        let flags = OFlags::CREATE | OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let claimed = match rustix::fs::openat(folder, name, flags, Mode::RUSR | Mode::WUSR) {
+            Ok(claimed) => claimed,
+            // A link or a directory.
+            Err(Errno::LOOP | Errno::ISDIR) => return Err(Errno::EXIST.into()),
             Err(errno) => return Err(errno.into()),
+        };
+        // An empty file is also that of a writer that is between the two at this moment. It holds the lock until the
+        // name has its bytes; the lock of one that died is free.
+        match flock(&claimed, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => return Err(Errno::EXIST.into()),
+            Err(errno) => return Err(errno.into()),
+        }
+        // Under the lock: whoever had it before may have replaced the file that was opened.
+        let ours = rustix::fs::fstat(&claimed)?;
+        let there = match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => return Err(Errno::EXIST.into()),
+            there => there?,
+        };
+        let is_empty_file = FileType::from_raw_mode(there.st_mode).is_file() && there.st_size == 0;
+        if !is_empty_file || there.st_ino != ours.st_ino || there.st_dev != ours.st_dev {
+            return Err(Errno::EXIST.into());
         }
         self.publish_replacing(folder, name)
     }
@@ -120,5 +134,40 @@ pub(super) fn remove_leftovers(folder: &OwnedFd) {
         if age.is_ok_and(|age| age > LEFTOVER_AGE) {
             let _ = rustix::fs::unlinkat(folder, name, AtFlags::empty());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Many writers where names can neither be linked nor kept.
+    #[test]
+    fn of_writers_that_claim_one_name_at_once_one_wins() -> io::Result<()> {
+        let dir = tempfile::tempdir()?;
+        let open = || rustix::fs::open(dir.path(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty());
+        let temporary = Arc::new(open()?);
+        let folder = open()?;
+        for round in 0..50 {
+            let name = format!("name-{round}");
+            // Every other round begins with what a killed writer leaves.
+            if round % 2 == 1 {
+                std::fs::write(dir.path().join(&name), b"")?;
+            }
+            let write = |bytes: &'static [u8]| {
+                let mut temp = TempFile::create(temporary.clone(), Mode::RUSR | Mode::WUSR, bytes)?;
+                temp.claim_and_replace(&folder, &name)
+            };
+            let write = &write;
+            let won = std::thread::scope(|scope| {
+                let threads =
+                    [b"1", b"2", b"3", b"4"].map(|bytes| scope.spawn(move || (bytes, write(bytes))));
+                let ended = threads.into_iter().filter_map(|thread| thread.join().ok());
+                ended.filter(|(_, outcome)| outcome.is_ok()).map(|(bytes, _)| bytes).collect::<Vec<_>>()
+            });
+            assert_eq!(won.len(), 1, "of round {round}");
+            assert_eq!(won.first().map(|bytes| bytes.to_vec()), Some(std::fs::read(dir.path().join(&name))?));
+        }
+        Ok(())
     }
 }
