@@ -83,15 +83,26 @@ impl BandwidthLimits {
     pub(super) fn write_to(self, cache: &Path) -> io::Result<()> {
         DirBuilder::new().recursive(true).mode(0o700).create(cache)?;
         // Renamed into place, because other processes read the file once a second. It is not synced: limits that a
-        // power cut loses can be set again. Each process has its own temporary name.
-        let temporary = cache.join(format!("{LIMITS_FILE}.{}.tmp", std::process::id()));
-        let mut file =
-            File::options().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+        // power cut loses can be set again. The temporary name is random, since threads and machines may share
+        // the folder.
+        let name = getrandom::u64().map_err(io::Error::other)?;
+        let temporary = cache.join(format!("{LIMITS_FILE}.{name:016x}.tmp"));
         let lines = [("upload", self.upload), ("download", self.download)];
-        for (name, rate) in lines.into_iter().filter_map(|(name, rate)| Some((name, rate?))) {
-            writeln!(file, "{name} {rate}")?;
-        }
-        fs::rename(&temporary, cache.join(LIMITS_FILE))
+        let lines = lines.into_iter().filter_map(|(name, rate)| Some(format!("{name} {}\n", rate?)));
+        let text: String = lines.collect();
+        let write = || -> io::Result<()> {
+            File::options()
+                .write(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(&temporary)?
+                .write_all(text.as_bytes())?;
+            fs::rename(&temporary, cache.join(LIMITS_FILE))
+        };
+        // Nobody would look for what has a random name.
+        write().inspect_err(|_| {
+            let _ = fs::remove_file(&temporary);
+        })
     }
 }
 

@@ -88,7 +88,16 @@ impl PlainObjects {
         // The request runs on another runtime and must own what it uses, so the numbers come back through a channel.
         let (counted, counts) = std::sync::mpsc::channel();
         let listing = std::thread::scope(|scope| {
-            scope.spawn(move || counts.into_iter().for_each(listed));
+            scope.spawn(move || {
+                // A listing that failed half-way begins anew, and its objects were reported already.
+                let mut reported = 0;
+                for found in counts {
+                    if found > reported {
+                        listed(found - reported);
+                        reported = found;
+                    }
+                }
+            });
             let found = self.service.repeat(subject, &self.service.writes, |operator| {
                 let counted = counted.clone();
                 async move { collect_listing(&operator, &counted).await }
@@ -313,16 +322,16 @@ async fn collect_listing(
 ) -> opendal::Result<PlainListing> {
     let mut listing = PlainListing::default();
     let mut entries = operator.lister_with("").recursive(true).await?;
-    let mut since = 0;
+    let mut found = 0_u64;
     while let Some(entry) = poll_fn(|context| Pin::new(&mut entries).poll_next(context)).await {
         add_entry(&mut listing, &entry?);
-        since += 1;
-        if since == LISTED_STEP {
+        found += 1;
+        if found.is_multiple_of(LISTED_STEP) {
             // Nobody counts any more if the wait was interrupted.
-            let _ = counted.send(std::mem::take(&mut since));
+            let _ = counted.send(found);
         }
     }
-    let _ = counted.send(since);
+    let _ = counted.send(found);
     Ok(listing)
 }
 

@@ -116,8 +116,7 @@ struct RequestedRange {
 impl RequestedAnswer {
     fn from_request(method: &Method, headers: &HeaderMap, query: Option<&str>) -> Self {
         let range = headers.get(RANGE).and_then(|value| value.to_str().ok()).and_then(parse_range);
-        // Listings and the like have a query; a read of an object has none that names an operation.
-        let is_object = method == Method::GET && !query.is_some_and(|query| query.contains("list-type"));
+        let is_object = method == Method::GET && !query.is_some_and(is_listing_query);
         Self { is_head: method == Method::HEAD, is_object, range }
     }
 
@@ -174,6 +173,13 @@ impl RequestedAnswer {
             (false, _) => TEXT_MAX,
         }
     }
+}
+
+/// Whether a query asks for a listing: S3 has `list-type`, Azure `comp=list`, and all three, Google included, name the
+/// folder as the prefix, unless it is the root. Reads of objects have none of these, but may have a signature.
+fn is_listing_query(query: &str) -> bool {
+    let names = ["list-type", "comp", "restype", "prefix", "delimiter", "maxResults", "pageToken"];
+    query.split('&').filter_map(|field| field.split('=').next()).any(|name| names.contains(&name))
 }
 
 fn parse_range(text: &str) -> Option<RequestedRange> {
@@ -435,4 +441,30 @@ fn innermost_error(error: &dyn std::error::Error) -> String {
         innermost = source;
     }
     innermost.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listings_of_all_services_are_limited_and_objects_are_not() {
+        let max = |query| {
+            RequestedAnswer::from_request(&Method::GET, &HeaderMap::new(), query).max_body(StatusCode::OK)
+        };
+        for listing in [
+            "list-type=2&prefix=packs%2F",
+            "restype=container&comp=list",
+            "restype=container&comp=list&prefix=packs%2F",
+            "prefix=packs%2F&maxResults=1000",
+            "pageToken=x",
+        ] {
+            assert_eq!(max(Some(listing)), TEXT_MAX, "{listing}");
+        }
+        for object in
+            [None, Some("alt=media"), Some("sv=2024&sp=rl&sig=list-type"), Some("generation=7&alt=media")]
+        {
+            assert_eq!(max(object), u64::MAX, "{object:?}");
+        }
+    }
 }

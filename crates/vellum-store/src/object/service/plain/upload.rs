@@ -149,9 +149,11 @@ impl PlainUpload<'_> {
         loop {
             // It is missing after a step that did not run to its end: nothing is known of the upload then.
             let Some(writer) = self.writer.take() else { return Err(objects.changed_error(&key)) };
-            // For one step, and not for the whole upload: other writes come between the parts.
-            let _permit = service.writes.enter();
+            // For one step, and not for the whole upload: other writes come between the parts, and during the pause
+            // before the next try.
+            let permit = service.writes.enter();
             let ended = run_future_to_end(record_exchange(step(writer)));
+            drop(permit);
             let ((writer, outcome), exchange) =
                 ended.map_err(|error| service.wrap_run_error(subject, error))?;
             self.writer = Some(writer);
