@@ -79,6 +79,24 @@ fn webdav_servers_conform_with_one_writer_and_numbered_refs() {
 }
 
 #[test]
+fn what_killed_processes_wrote_to_learn_the_time_is_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let served = dir.path().join("served");
+    let temporary = served.join("store/.tmp");
+    std::fs::create_dir_all(&temporary).unwrap();
+    for name in ["clock-old", "clock-new"] {
+        std::fs::write(temporary.join(name), b"").unwrap();
+    }
+    let old = std::fs::File::options().write(true).open(temporary.join("clock-old")).unwrap();
+    old.set_modified(std::time::SystemTime::now() - Duration::from_hours(48)).unwrap();
+    let server = WebdavServer::start(&served);
+    let store = open_on_machine(&server.store_url("store"), WEBDAV_CREDENTIALS, &dir.path().join("cache"));
+    store.put_object(&key("one"), b"1").unwrap();
+    assert!(!temporary.join("clock-old").exists());
+    assert!(temporary.join("clock-new").exists(), "another machine may be looking at it");
+}
+
+#[test]
 fn wrong_credentials_of_a_webdav_server_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let server = WebdavServer::start(dir.path());

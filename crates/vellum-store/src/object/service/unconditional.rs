@@ -10,7 +10,7 @@ use bytes::Bytes;
 use super::{RequestSubject, ServiceStore, body};
 use crate::error::StoreError;
 
-/// The folder of objects that have not got their names yet.
+/// The folder of objects that have not got their names yet, and of those that are written to learn the time.
 const TEMP_FOLDER: &str = ".tmp";
 /// What is left there for longer belongs to a writer that died.
 const ABANDONED: Duration = Duration::from_hours(24);
@@ -117,9 +117,6 @@ impl ServiceStore {
 
     /// Removes what writers that died have left without a name. What cannot be removed now is removed another time.
     pub(in crate::object) fn remove_abandoned_objects(&self) {
-        if self.writes_whole_objects() {
-            return;
-        }
         let subject = RequestSubject { action: "list", key: TEMP_FOLDER };
         let listed = self.repeat(subject, &self.writes, |operator| async move {
             operator.list(&format!("{TEMP_FOLDER}/")).await

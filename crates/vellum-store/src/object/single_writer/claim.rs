@@ -23,8 +23,8 @@ use crate::object::{ObjectStore, ServiceStore};
 
 /// The object that names the machine with the right to write.
 const CLAIM_OBJECT: &str = ".writer";
-/// How objects begin that are written to learn the service's time.
-const CLOCK_OBJECT: &str = ".clock-";
+/// How objects begin that are written to learn the service's time. They lie where what a killed process leaves is removed.
+const CLOCK_OBJECT: &str = ".tmp/clock-";
 /// Longest claim, bytes.
 const CLAIM_MAX: u64 = 256;
 /// What a claim begins with.
