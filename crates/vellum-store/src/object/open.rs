@@ -37,6 +37,9 @@ pub struct RequestLimits {
     pub first_answer_max: Duration,
     /// For how long a request may stay without any progress before it counts as failed.
     pub silence_max: Duration,
+    /// For how long nothing is sent after the service did not answer, however often it was asked: programs that look at
+    /// many files get their errors at once, and not one after another.
+    pub break_for: Duration,
 }
 
 impl StoreLocation {
@@ -60,6 +63,7 @@ impl Default for RequestLimits {
             retry_for: chosen.unwrap_or(Duration::from_mins(5)),
             first_answer_max: chosen.unwrap_or(Duration::from_secs(15)),
             silence_max: Duration::from_secs(10),
+            break_for: Duration::from_secs(5),
         }
     }
 }

@@ -99,7 +99,7 @@ impl ServiceStore {
             limits: limits.clone(),
             operator: RwLock::new(operator),
             budget: RequestRetryBudget::new(limits.first_answer_max),
-            switch: RequestSwitch::new(cache),
+            switch: RequestSwitch::new(cache, limits.break_for),
             reads: RequestGate::new(READS_MAX),
             writes: RequestGate::new(WRITES_MAX),
             known_refs: KnownRefs::default(),

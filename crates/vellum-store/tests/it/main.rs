@@ -12,6 +12,7 @@ mod local_dir;
 mod processes;
 mod services;
 mod sftp;
+mod silence;
 mod single_writer;
 mod suites;
 mod world;

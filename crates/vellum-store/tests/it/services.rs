@@ -20,7 +20,7 @@ pub(super) fn short_limits() -> RequestLimits {
     }
 }
 
-fn open_service(url: &str, limits: &RequestLimits) -> ServiceStore {
+pub(super) fn open_service(url: &str, limits: &RequestLimits) -> ServiceStore {
     let StoreAddress::Service(address) = StoreAddress::parse(url).unwrap() else { panic!("{url}") };
     ServiceStore::open(address, Some(test_credentials()), limits, None).unwrap()
 }

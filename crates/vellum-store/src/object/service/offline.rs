@@ -11,9 +11,6 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// For how long nothing is sent after a service did not answer: programs that look at many files get their errors at
-/// once, and not one after another.
-const BREAK: Duration = Duration::from_secs(5);
 /// The file whose existence means that the user chose to be offline.
 const OFFLINE_FILE: &str = "offline";
 
@@ -39,13 +36,15 @@ impl WithheldRequest {
 pub(super) struct RequestSwitch {
     /// The file; none if there is no place for it.
     file: Option<PathBuf>,
+    /// For how long nothing is sent after the service did not answer.
+    break_for: Duration,
     broken: Mutex<Option<Instant>>,
 }
 
 impl RequestSwitch {
     /// The switch in the cache of a store.
-    pub fn new(cache: Option<&Path>) -> Self {
-        Self { file: cache.map(|cache| cache.join(OFFLINE_FILE)), broken: Mutex::new(None) }
+    pub fn new(cache: Option<&Path>, break_for: Duration) -> Self {
+        Self { file: cache.map(|cache| cache.join(OFFLINE_FILE)), break_for, broken: Mutex::new(None) }
     }
 
     /// Why a request is not to be sent now.
@@ -54,7 +53,7 @@ impl RequestSwitch {
         if self.file.as_ref().is_some_and(|file| file.exists()) {
             return Some(WithheldRequest::Offline);
         }
-        let is_broken = self.broken.lock().is_some_and(|since| since.elapsed() < BREAK);
+        let is_broken = self.broken.lock().is_some_and(|since| since.elapsed() < self.break_for);
         is_broken.then_some(WithheldRequest::Unanswered)
     }
 
@@ -97,7 +96,7 @@ mod tests {
     fn requests_are_withheld_while_the_file_is_there() -> io::Result<()> {
         let dir = tempfile::tempdir()?;
         let cache = dir.path().join("cache");
-        let switch = RequestSwitch::new(Some(&cache));
+        let switch = RequestSwitch::new(Some(&cache), Duration::from_hours(1));
         assert_eq!(switch.find_obstacle(), None);
         assert!(set_offline(&cache, true)? && !set_offline(&cache, true)?);
         assert!(is_offline(&cache));
