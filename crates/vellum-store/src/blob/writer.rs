@@ -10,7 +10,7 @@ mod stats;
 mod upload;
 
 use std::cell::RefCell;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, MutexGuard};
@@ -25,7 +25,7 @@ use self::upload::{UploadJob, UploadQueue};
 use super::body::{BasePlace, BlobBodyFault, NewDifference, OpenedBody};
 use super::reliance::{PackReliance, StoredCopy};
 use super::{BlobError, BlobStore, body};
-use crate::index::{BlobLocation, IndexAddition};
+use crate::index::{BlobLocation, CommitFailure, IndexAddition};
 use crate::object::ObjectKey;
 use crate::pack::{PackBuilder, PackEntry, pack_key};
 
@@ -57,6 +57,11 @@ impl Drop for BlobWriterShared {
             let _ = self.store.inner.objects.delete_object(&pack_key(&pack));
         }
     }
+}
+
+/// One blob of each pack.
+fn select_packs(blobs: &[(BlobId, BlobLocation)]) -> HashMap<PackId, (BlobId, BlobLocation)> {
+    blobs.iter().map(|blob| (blob.1.pack, *blob)).collect()
 }
 
 /// The pack of one kind that is being filled.
@@ -91,6 +96,18 @@ pub struct BlobWriter {
 }
 
 impl BlobWriterShared {
+    /// Remembers a failed commit. Packs that no index object names go when the writer does, if there was no space.
+    fn record_failed_commit(
+        &self,
+        failure: CommitFailure,
+        packs: HashMap<PackId, (BlobId, BlobLocation)>,
+    ) -> BlobError {
+        if !failure.may_be_named {
+            self.uploaded.lock().extend(packs.into_values());
+        }
+        self.record_failure(failure.error)
+    }
+
     /// Remembers the first failure; returns the error for the caller of the failed call.
     fn record_failure(&self, error: BlobError) -> BlobError {
         // Of failures that race, the first one stays: the others are mostly its consequences.
@@ -365,10 +382,13 @@ impl BlobWriter {
         let renewed = renewed.into_inner();
         let again: HashSet<BlobId> = renewed.iter().map(|(id, _)| *id).collect();
         let found: Vec<_> = blobs.iter().filter(|(id, _)| again.contains(id)).copied().collect();
+        let packs = select_packs(&blobs);
         let before = built.iter().map(|pack| (pack_key(&pack.id), pack.bytes.as_slice())).collect();
         let addition = IndexAddition { blobs, before, after: after.to_vec(), ..IndexAddition::default() };
-        let index_bytes =
-            inner.index.commit_addition(addition).map_err(|error| shared.record_failure(error))?;
+        let index_bytes = inner
+            .index
+            .commit_addition(addition)
+            .map_err(|failure| shared.record_failed_commit(failure, packs))?;
         shared.stats.count_index(index_bytes);
         if !renewed.is_empty() {
             inner.lost.record_stored(&again);

@@ -8,7 +8,7 @@ use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use vellum_crypto::VolumeKeys;
@@ -26,6 +26,8 @@ use crate::pack::PackFault;
 const ATTEMPTS: usize = 8;
 /// Listings tried to learn where a vanished run went, a count; after that it counts as deleted.
 const EXPLAIN_ATTEMPTS: usize = 3;
+/// For how long an index object that is damaged is not fetched again.
+const RETRY_DAMAGED: Duration = Duration::from_mins(1);
 /// Permissions of the local folder: for its owner only, whatever the umask.
 const FOLDER_MODE: u32 = 0o700;
 /// Temporary files of processes that died are removed when they are this old.
@@ -44,9 +46,16 @@ pub(crate) struct IndexView {
 pub(super) struct KnownIndexObjects {
     /// Index objects that may exist, superseded ones included.
     pub(super) listed: HashSet<IndexRunId>,
-    /// Objects that could not be used, and why.
-    problems: HashMap<IndexRunId, Arc<BlobError>>,
+    /// Objects that could not be used.
+    problems: HashMap<IndexRunId, IndexProblem>,
     healed: bool,
+}
+
+/// An index object that could not be used.
+struct IndexProblem {
+    error: Arc<BlobError>,
+    /// When it was last fetched.
+    tried: Instant,
 }
 
 /// The index of one volume.
@@ -163,7 +172,7 @@ impl BlobIndex {
 
     /// Index objects that cannot be used, and why.
     pub(crate) fn problems(&self) -> Vec<Arc<BlobError>> {
-        self.lock_known().problems.values().cloned().collect()
+        self.lock_known().problems.values().map(|problem| problem.error.clone()).collect()
     }
 
     /// Reads which runs other processes added, merged and deleted.
@@ -209,8 +218,9 @@ impl BlobIndex {
     ) -> Result<Option<Vec<Arc<IndexRun>>>, BlobError> {
         let mut runs = Vec::with_capacity(listed.len());
         for id in listed.iter() {
-            // Not fetched again: objects of the index do not change.
-            if known.problems.contains_key(id) {
+            // Objects of the index do not change, but what lies between may garble them. They may be large, and each
+            // blob that is not found leads here, so that one which stays damaged is fetched now and then only.
+            if known.problems.get(id).is_some_and(|problem| problem.tried.elapsed() < RETRY_DAMAGED) {
                 continue;
             }
             if let Some(run) = before.get(id) {
@@ -218,10 +228,14 @@ impl BlobIndex {
                 continue;
             }
             match self.load_run(id) {
-                Ok(run) => runs.push(run),
+                Ok(run) => {
+                    known.problems.remove(id);
+                    runs.push(run);
+                }
                 Err(BlobError::Store(error)) if error.is_not_found() => return Ok(None),
                 Err(error @ BlobError::Index { .. }) => {
-                    known.problems.insert(*id, Arc::new(error));
+                    let problem = IndexProblem { error: Arc::new(error), tried: Instant::now() };
+                    known.problems.insert(*id, problem);
                 }
                 Err(error) => return Err(error),
             }
@@ -270,7 +284,12 @@ impl BlobIndex {
 
     /// Reads an index object and makes its local form.
     fn fetch_run(&self, id: &IndexRunId) -> Result<Arc<IndexRun>, BlobError> {
-        self.create_local_run(*id, &self.read_record(id)?)
+        let record = match self.read_record(id) {
+            // A garbled answer is not repeated; damage is.
+            Err(BlobError::Index { .. }) => self.read_record(id)?,
+            read => read?,
+        };
+        self.create_local_run(*id, &record)
     }
 
     fn read_record(&self, id: &IndexRunId) -> Result<IndexRecord, BlobError> {

@@ -31,9 +31,22 @@ pub(crate) struct IndexAddition<'a> {
     pub(crate) after: Vec<(ObjectKey, &'a [u8])>,
 }
 
+/// Why an addition failed.
+pub(crate) struct CommitFailure {
+    pub(crate) error: BlobError,
+    /// Whether an index object may name its packs in spite of that: others may rely on them.
+    pub(crate) may_be_named: bool,
+}
+
+impl From<CommitFailure> for BlobError {
+    fn from(failure: CommitFailure) -> Self {
+        failure.error
+    }
+}
+
 impl BlobIndex {
     /// Makes an addition durable, all of it behind one barrier; returns the bytes of the index object.
-    pub(crate) fn commit_addition(&self, addition: IndexAddition<'_>) -> Result<u64, BlobError> {
+    pub(crate) fn commit_addition(&self, addition: IndexAddition<'_>) -> Result<u64, CommitFailure> {
         // Orders the commits of this process. Other processes are not locked out: their runs are listed beside this
         // one.
         let mut known = self.lock_known();
@@ -44,7 +57,8 @@ impl BlobIndex {
         if record.is_empty() {
             objects.extend(addition.after);
             if !objects.is_empty() {
-                put_named_objects(&*self.objects, &objects)?;
+                put_named_objects(&*self.objects, &objects)
+                    .map_err(|error| CommitFailure { error: error.into(), may_be_named: true })?;
             }
             return Ok(0);
         }
@@ -54,8 +68,14 @@ impl BlobIndex {
         let id = IndexRunId::from_object_bytes(&bytes);
         objects.push((id.object_key(), &bytes));
         objects.extend(addition.after);
-        put_named_objects(&*self.objects, &objects)?;
-        self.install_runs(vec![(id, record)], &mut known)?;
+        if let Err(error) = put_named_objects(&*self.objects, &objects) {
+            // It may have been put, and what comes after it have failed.
+            let found = self.objects.object_size(&id.object_key());
+            let may_be_named = !found.is_err_and(|error| error.is_not_found());
+            return Err(CommitFailure { error: error.into(), may_be_named });
+        }
+        self.install_runs(vec![(id, record)], &mut known)
+            .map_err(|error| CommitFailure { error, may_be_named: true })?;
         Ok(bytes.len() as u64)
     }
 

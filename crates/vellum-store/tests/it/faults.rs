@@ -177,6 +177,33 @@ fn wrong_bytes_and_short_bodies_are_errors_or_are_read_again() {
 }
 
 #[test]
+fn one_garbled_answer_damages_no_index_object() {
+    let world = World::new();
+    let objects = Arc::new(FaultyStore::new(world.objects()));
+    let ids = commit(&try_open(&world, &objects, "writer").unwrap(), 0..1).unwrap();
+    for fault in [StoreFault::Flip(77), StoreFault::Torn(20)] {
+        objects.set_script([(FaultTrigger::Once(StoreOperation::Get, "index/".into()), fault)]);
+        let store = try_open(&world, &objects, &format!("{fault:?}")).unwrap();
+        assert!(ids.iter().all(|(_, id, _)| store.contains(id)), "{fault:?}");
+        assert!(store.index_problems().is_empty(), "{fault:?}");
+    }
+}
+
+#[test]
+fn a_commit_without_space_leaves_no_pack_that_nothing_names() {
+    for space in [30_000, 45_000, 200_000, 245_000] {
+        let world = World::new();
+        let objects = Arc::new(FaultyStore::new(world.objects()));
+        let store = try_open(&world, &objects, "writer").unwrap();
+        objects.set_space_limit(Some(space));
+        let error = commit(&store, 0..14).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+        let left = world.objects().list_keys("packs").unwrap();
+        assert!(left.is_empty(), "{space} bytes: {left:?}");
+    }
+}
+
+#[test]
 fn a_failing_disk_is_reported_as_such() {
     let world = World::new();
     let objects = Arc::new(FaultyStore::new(Arc::new(LocalStore::create(world.local("store")).unwrap())));

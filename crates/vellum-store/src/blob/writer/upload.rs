@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use parking_lot::Mutex;
 use vellum_types::PackId;
 
-use super::{BlobError, BlobLocation, BlobWriterShared, IndexAddition, PackBuilder, pack_key};
+use super::{BlobError, BlobLocation, BlobWriterShared, IndexAddition, PackBuilder, pack_key, select_packs};
 
 /// Blobs uploaded that make the writer put an index object midway, a count: bounds its memory to some 60 MB, and
 /// what an interrupted import must repeat.
@@ -150,7 +150,11 @@ fn upload_pack(
     let blobs = std::mem::take(&mut *uploaded);
     drop(uploaded);
     let ids: Vec<_> = blobs.iter().map(|(id, _)| *id).collect();
-    let index_bytes = inner.index.commit_addition(IndexAddition { blobs, ..IndexAddition::default() })?;
+    let packs = select_packs(&blobs);
+    let index_bytes = inner
+        .index
+        .commit_addition(IndexAddition { blobs, ..IndexAddition::default() })
+        .map_err(|failure| shared.record_failed_commit(failure, packs))?;
     shared.stats.count_index(index_bytes);
     // The index knows them now.
     ids.iter().for_each(|id| shared.pending.remove_blob(id));
