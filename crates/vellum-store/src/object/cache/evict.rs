@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 use vellum_types::PackId;
 
-use super::pack_file::{CachedPack, data_path, remove_pack};
+use super::pack_file::{CachedPack, data_path, map_path, remove_pack};
 use crate::object::PieceSet;
 
 /// Part of the limit that stays when packs are removed, percent: the next look is then some time away.
@@ -35,7 +35,10 @@ pub(super) fn list_packs(folder: &Path) -> Vec<EvictionCandidate> {
     for folder in fs::read_dir(folder).into_iter().flatten().flatten() {
         for entry in fs::read_dir(folder.path()).into_iter().flatten().flatten() {
             let map = entry.path();
-            let Some(path) = data_path(&map) else { continue };
+            let Some(path) = data_path(&map) else {
+                found.extend(find_orphan(&entry));
+                continue;
+            };
             let Ok(map) = map.symlink_metadata() else { continue };
             let data = path.symlink_metadata().ok();
             // Blocks, not lengths: the data file is sparse.
@@ -45,6 +48,16 @@ pub(super) fn list_packs(folder: &Path) -> Vec<EvictionCandidate> {
         }
     }
     found
+}
+
+/// A data file without a map: the process that removed the pack, or began it, was killed in between. It takes space, and
+/// no reader finds it.
+fn find_orphan(entry: &fs::DirEntry) -> Option<EvictionCandidate> {
+    let path = entry.path();
+    let data = path.symlink_metadata().ok().filter(|data| data.is_file())?;
+    let fetched = data.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+    let has_map = map_path(&path).exists();
+    (!has_map).then_some(EvictionCandidate { path, bytes: data.blocks() * STAT_BLOCK, fetched })
 }
 
 impl EvictionCandidate {
@@ -59,7 +72,14 @@ impl EvictionCandidate {
             remove_pack(&self.path);
             return self.bytes;
         };
-        let Ok(pack) = CachedPack::open(&self.path) else { return 0 };
+        let Ok(pack) = CachedPack::open(&self.path) else {
+            // Without its map nothing of it can be read, pinned or not.
+            if !map_path(&self.path).exists() {
+                remove_pack(&self.path);
+                return self.bytes;
+            }
+            return 0;
+        };
         let mut removed = 0;
         for number in pack.piece_numbers() {
             let size = pack.piece_size(number).unwrap_or_default();

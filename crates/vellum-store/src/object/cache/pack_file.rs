@@ -60,7 +60,8 @@ struct PieceRecord {
     hash: [u8; HASH_LEN],
 }
 
-fn map_path(path: &Path) -> PathBuf {
+/// The map of a data file.
+pub(super) fn map_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(MAP_SUFFIX);
     name.into()

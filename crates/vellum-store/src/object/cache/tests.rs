@@ -146,6 +146,20 @@ fn what_nobody_counted_is_counted() {
 }
 
 #[test]
+fn data_without_a_map_counts_and_goes() {
+    let (_dir, cache) = cache();
+    cache.set_limit(2 << 20).unwrap();
+    cache.store_pieces(&pack_key(1), 0, &content(1, 0, 2 * PIECE));
+    let data = cache.pack_path(&pack_key(1)).unwrap();
+    fs::remove_file(format!("{}.map", data.display())).unwrap();
+    assert_eq!(cache.summarize().unwrap().bytes, 2 * PIECE);
+    for pack in 2..12 {
+        cache.store_pieces(&pack_key(pack), 0, &content(pack, 0, PIECE));
+    }
+    assert!(!data.exists(), "it was there first");
+}
+
+#[test]
 fn the_folder_may_go_at_any_moment() {
     let (_dir, cache) = cache();
     let is_over = AtomicBool::new(false);
