@@ -20,7 +20,7 @@ use std::sync::{Arc, OnceLock};
 use vellum_crypto::VolumeKeys;
 use vellum_types::{BlobId, BlobKind, PackId};
 
-use self::body::{BlobBodyFault, OpenedBody};
+use self::body::{BasePlace, BlobBodyFault, OpenedBody};
 pub use self::error::BlobError;
 pub use self::fetch::FetchedBlobs;
 pub use self::gc::PackInfo;
@@ -174,9 +174,14 @@ impl BlobStore {
                     // The store did not answer, so it is not known whether the blob is intact.
                     Err(UnreadableCopy { error: BlobError::Store(error), .. }) => return Err(error.into()),
                     Err(UnreadableCopy { error, base }) => {
+                        // Perhaps the store has it as it was written, and only the answer was wrong. The next attempt
+                        // asks the store and not the local copy. Once, since true damage stays what it is.
+                        if attempt == ReadAttempt::First && matches!(error, BlobError::Damaged { .. }) {
+                            self.drop_copies_of(&place, base.as_deref());
+                        }
                         last = Some(error);
                         unreadable.push(place);
-                        blobs.extend(base.map(|base| *base));
+                        blobs.extend(base.map(|base| base.id));
                     }
                 }
             }
@@ -192,6 +197,13 @@ impl BlobStore {
             observer(&UnreadableBlob { kind, blobs, packs });
         }
         Err(last.unwrap_or(BlobError::NotFound { kind, id: *id }))
+    }
+
+    /// Drops the local copies of a blob's bytes, or of those of its base, if that is what is damaged.
+    fn drop_copies_of(&self, place: &BlobLocation, base: Option<&BasePlace>) {
+        let offset = base.map_or(place.offset, |base| base.offset);
+        let len = base.map_or(place.len, |base| base.len);
+        self.inner.objects.drop_local_copies(&pack_key(&place.pack), offset.into(), len.into());
     }
 
     /// Whether the attempt is worth making.
@@ -236,7 +248,7 @@ impl BlobStore {
                 OpenedBody::Difference(difference) => difference,
             };
         // The difference itself is intact: what fails from here on is the base's fault.
-        let base = difference.base.id;
+        let base = difference.base;
         let with_base = |error| UnreadableCopy { error, base: Some(Box::new(base)) };
         let sealed = get(difference.base.offset, difference.base.len).map_err(with_base)?;
         OpenedBody::Difference(difference)
@@ -255,9 +267,10 @@ impl BlobStore {
 struct UnreadableCopy {
     error: BlobError,
     /// The blob that it is a difference to, if that is what cannot be read. In a box, as errors are small.
-    base: Option<Box<BlobId>>,
+    base: Option<Box<BasePlace>>,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum ReadAttempt {
     First,
     Refreshed,

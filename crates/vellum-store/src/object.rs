@@ -165,6 +165,14 @@ pub trait ObjectStore: Send + Sync {
         }
     }
 
+    /// Drops what is kept on this machine of a range of a pack: it did not authenticate, and may have arrived garbled. The
+    /// next read fetches it anew.
+    fn drop_local_copies(&self, key: &ObjectKey, offset: u64, len: u64) {
+        if let Some(inner) = self.inner_store() {
+            inner.drop_local_copies(key, offset, len);
+        }
+    }
+
     /// Tries whether the store keeps the promises of this trait, where that is the affair of a server. Stores that keep
     /// them by their construction are not tried.
     fn probe_guarantees(&self) -> Result<StoreGuarantees, StoreError> {

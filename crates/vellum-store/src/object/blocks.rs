@@ -125,6 +125,9 @@ impl BlockStore {
     fn claim_pieces<'a>(&'a self, key: &'a ObjectKey, number: u64, last: u64) -> Option<FetchClaim<'a>> {
         // The range of the caller goes into one request, even if the window is smaller.
         let count = self.windows.lock().choose_piece_count(key, number).max(last.saturating_sub(number) + 1);
+        // Files are opened before the lock is taken, since all threads of all packs wait for it. A piece that comes to
+        // the disk in between is fetched once more, which does no harm.
+        let cached = self.readable_cache().map(|cache| cache.find_pieces(key, number..number + count));
         // Locked for the whole choice, so that two threads cannot claim one piece.
         let mut fetching = self.fetching.lock();
         if fetching.contains(&(key.clone(), number)) {
@@ -132,8 +135,8 @@ impl BlockStore {
         }
         let is_wanted = |piece: &u64| {
             let id = (key.clone(), *piece);
-            let is_cached = || self.readable_cache().is_some_and(|cache| cache.contains_piece(key, *piece));
-            !fetching.contains(&id) && self.pieces.get(&id).is_none() && !is_cached()
+            let is_cached = cached.as_ref().is_some_and(|cached| cached.contains(piece));
+            !fetching.contains(&id) && self.pieces.get(&id).is_none() && !is_cached
         };
         // The claim ends before the first piece that is here already, since a request cannot leave out its middle.
         let end =
@@ -186,9 +189,9 @@ impl BlockStore {
             return self.inner.get_range(key, offset, len);
         };
         let end = offset.saturating_add(len);
-        let pieces = offset / PIECE..=(end - 1) / PIECE;
+        let pieces = offset / PIECE..end.div_ceil(PIECE);
         // All or nothing: a request for the rest costs as much as one for the whole range.
-        if pieces.clone().all(|number| cache.contains_piece(key, number))
+        if cache.find_pieces(key, pieces.clone()).len() as u64 == pieces.end - pieces.start
             && let Some(bytes) = read_cached_range(cache, key, offset, end)
         {
             return Ok(bytes);
@@ -296,6 +299,16 @@ impl ObjectStore for BlockStore {
 
     fn ignore_local_copies(&self) {
         self.ignores_cache.store(true, Ordering::Relaxed);
+    }
+
+    fn drop_local_copies(&self, key: &ObjectKey, offset: u64, len: u64) {
+        let pieces = offset / PIECE..offset.saturating_add(len).div_ceil(PIECE);
+        for number in pieces.clone() {
+            self.pieces.remove(&(key.clone(), number));
+        }
+        if let Some(cache) = &self.cache {
+            cache.forget_pieces(key, pieces);
+        }
     }
 
     fn as_block_store(&self) -> Option<&BlockStore> {

@@ -13,11 +13,14 @@ mod evict;
 mod keeping;
 mod pack_file;
 mod pins;
+mod reservation;
 mod usage;
 
+use std::collections::HashSet;
 use std::fmt::Display;
 use std::fs::{self, DirBuilder};
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,6 +29,7 @@ use std::time::SystemTime;
 pub use self::keeping::{CacheRoom, EvictedBytes};
 use self::pack_file::CachedPack;
 pub use self::pins::{CachePin, PinListing};
+use self::reservation::{OwnReservations, ReservedRoom, count_reserved};
 use self::usage::CacheUsage;
 use super::{ObjectKey, PieceSet};
 
@@ -41,6 +45,7 @@ const PACKS_FOLDER: &str = "packs";
 /// The pieces of one store's packs on the local disk. Shared by all processes of a user.
 pub struct PackCache {
     folder: PathBuf,
+    reservations: OwnReservations,
     /// Whether it was said already that it cannot be used.
     has_warned: AtomicBool,
 }
@@ -73,7 +78,7 @@ impl PackCache {
     /// The cache in a folder, which need not exist.
     #[must_use]
     pub fn new(folder: PathBuf) -> Self {
-        Self { folder, has_warned: AtomicBool::new(false) }
+        Self { folder, reservations: OwnReservations::default(), has_warned: AtomicBool::new(false) }
     }
 
     /// The cache of the store at this address; none if the user has no folder for caches.
@@ -106,10 +111,11 @@ impl PackCache {
         })
     }
 
-    /// Whether a piece seems to be here.
-    pub(super) fn contains_piece(&self, key: &ObjectKey, number: u64) -> bool {
+    /// Those of some pieces that seem to be here.
+    pub(super) fn find_pieces(&self, key: &ObjectKey, numbers: Range<u64>) -> HashSet<u64> {
         let pack = self.pack_path(key).and_then(|path| CachedPack::open(&path).ok());
-        pack.is_some_and(|pack| pack.contains_piece(number))
+        let is_here = |number: &u64| pack.as_ref().is_some_and(|pack| pack.contains_piece(*number));
+        numbers.filter(is_here).collect()
     }
 
     /// Keeps pieces of a pack, from the piece `first` on, as far as there is room. All but the last of a pack have
@@ -128,9 +134,9 @@ impl PackCache {
         // Some of the pieces may be here already. The number in use is then too high until packs are counted again,
         // which is the safe side.
         let room = pieces.iter().map(|(_, piece)| pack_file::disk_size(piece.len() as u64)).sum::<u64>();
-        if !self.reserve_room(room + pack_file::new_map_size(path))? {
+        let Some(_reserved) = self.reserve_room(room + pack_file::new_map_size(path))? else {
             return Ok(false);
-        }
+        };
         let folder = path.parent().unwrap_or(&self.folder);
         DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(folder)?;
         // Another process may remove the pack at any moment from here on. Then the pieces go into files without
@@ -140,27 +146,45 @@ impl PackCache {
         Ok(true)
     }
 
-    /// Reserves room, and removes packs that came earlier if there is too little. Returns false if there is still too
-    /// little.
-    fn reserve_room(&self, room: u64) -> io::Result<bool> {
+    /// Reserves room until what is returned is dropped, when it must be in use. Removes packs that came earlier if there is
+    /// too little. Returns none if there is still too little.
+    fn reserve_room(&self, room: u64) -> io::Result<Option<ReservedRoom<'_>>> {
         DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(&self.folder)?;
         let mut usage = CacheUsage::lock(&self.folder)?;
         let allowed = usage.allowed_bytes(&self.folder)?;
         // What can never fit must not empty the cache.
         if room > allowed {
-            return Ok(false);
+            return Ok(None);
         }
         // Under the lock, so that one process at a time counts and removes.
         if usage.used() + room > allowed {
-            let left = evict::evict_packs(&self.packs_folder(), &self.pinned_pieces(), room, allowed);
-            usage.set_used(left)?;
-            if left + room > allowed {
-                return Ok(false);
+            self.evict_packs(&mut usage, room, allowed)?;
+            if usage.used() + room > allowed {
+                return Ok(None);
             }
         }
+        // Reserved first: if the process is killed before the number is written, the reservation ends with it.
+        let reserved = self.reservations.reserve(&self.folder, room)?;
         let used = usage.used() + room;
         usage.set_used(used)?;
-        Ok(true)
+        Ok(Some(reserved))
+    }
+
+    /// Removes packs until `room` fits within `allowed`, if possible, and counts what is left and what is reserved.
+    fn evict_packs(&self, usage: &mut CacheUsage, room: u64, allowed: u64) -> io::Result<()> {
+        // Counted before the packs: what is written meanwhile then counts twice, and not at all in the other order.
+        let reserved = count_reserved(&self.folder);
+        let wanted = room.saturating_add(reserved);
+        let left = evict::evict_packs(&self.packs_folder(), &self.pinned_pieces(), wanted, allowed);
+        usage.set_used(left + reserved)
+    }
+
+    /// Removes some pieces of a pack. The room that they took is free when packs are counted the next time.
+    pub(super) fn forget_pieces(&self, key: &ObjectKey, mut numbers: Range<u64>) {
+        let Some(pack) = self.pack_path(key).and_then(|path| CachedPack::open(&path).ok()) else { return };
+        if let Err(error) = numbers.try_for_each(|number| pack.remove_piece(number)) {
+            self.warn_once(&error);
+        }
     }
 
     /// Removes all pieces of a pack.
@@ -191,8 +215,7 @@ impl PackCache {
         usage.set_limit(limit)?;
         // A lower limit applies at once, not only when something is written the next time.
         let allowed = usage.allowed_bytes(&self.folder)?;
-        let left = evict::evict_packs(&self.packs_folder(), &self.pinned_pieces(), 0, allowed);
-        usage.set_used(left)
+        self.evict_packs(&mut usage, 0, allowed)
     }
 
     /// Removes everything but what is pinned, and keeps the limit.
@@ -202,8 +225,9 @@ impl PackCache {
         }
         let mut usage = CacheUsage::lock(&self.folder)?;
         let pinned = self.pinned_pieces();
+        let reserved = count_reserved(&self.folder);
         let packs = evict::list_packs(&self.packs_folder());
-        let left = packs.iter().map(|pack| pack.bytes - pack.remove_unpinned(&pinned)).sum();
+        let left: u64 = packs.iter().map(|pack| pack.bytes - pack.remove_unpinned(&pinned)).sum();
         // The folder contains nothing but packs, so whatever else was left in it goes, too.
         if pinned.is_empty() {
             match fs::remove_dir_all(self.packs_folder()) {
@@ -211,7 +235,7 @@ impl PackCache {
                 _ => {}
             }
         }
-        usage.set_used(left)
+        usage.set_used(left + reserved)
     }
 
     /// Checks every piece against its hash, and removes those that are wrong.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use vellum_store::{BlobError, BlobOptions, BlobStore, LocalStore, WriteStats};
+use vellum_store::{BlobError, BlobOptions, BlobStore, BlockStore, LocalStore, PackCache, WriteStats};
 use vellum_testkit::{FaultTrigger, FaultyStore, StoreFault, StoreOperation};
 use vellum_types::{BlobId, BlobKind, ErrorKind};
 
@@ -173,6 +173,30 @@ fn wrong_bytes_and_short_bodies_are_errors_or_are_read_again() {
         let error = store.read_blob(kind, &id).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
         assert!(error.to_string().contains(&id.to_string()), "{error}");
+    }
+}
+
+#[test]
+fn what_arrived_garbled_and_was_kept_is_fetched_again() {
+    let world = World::new();
+    let objects = Arc::new(FaultyStore::new(world.objects()));
+    let [(kind, id, seed)] = commit(&try_open(&world, &objects, "writer").unwrap(), 0..1).unwrap()[..] else {
+        panic!("one blob")
+    };
+    for fault in [StoreFault::Flip(77_777), StoreFault::Torn(1000)] {
+        let cache = world.local("cache");
+        let open = |local: &str| {
+            let blocks = Arc::new(BlockStore::new(objects.clone(), Some(PackCache::new(cache.clone()))));
+            BlobStore::open(blocks, world.keys.clone(), &world.local(local), BlobOptions::default()).unwrap()
+        };
+        let store = open("first");
+        objects.set_script([(FaultTrigger::Once(StoreOperation::GetRange, "packs/".into()), fault)]);
+        assert_eq!(store.read_blob(kind, &id).unwrap(), noise(seed, 20_000), "{fault:?}");
+        // What is kept now is right, also for another process.
+        objects
+            .set_script([(FaultTrigger::Each(StoreOperation::GetRange, String::new()), StoreFault::Before)]);
+        assert_eq!(open("second").read_blob(kind, &id).unwrap(), noise(seed, 20_000), "{fault:?}");
+        std::fs::remove_dir_all(&cache).unwrap();
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::SystemTime;
 use vellum_types::PackId;
 
 use super::pack_file::{self, CachedPack};
+use super::reservation::count_reserved;
 use super::usage::CacheUsage;
 use super::{CachePin, FOLDER_MODE, PackCache, PieceSet, PinListing, evict, pins};
 use crate::object::{BandwidthLimits, service};
@@ -207,10 +208,11 @@ impl PackCache {
             return Ok(EvictedBytes::default());
         }
         let mut usage = CacheUsage::lock(self.folder())?;
+        let reserved = count_reserved(self.folder());
         let before = self.count_bytes();
         let left = evict()?;
         // Counted anew under the lock: the number in use is never too low, but may have been too high.
-        usage.set_used(left)?;
+        usage.set_used(left + reserved)?;
         Ok(EvictedBytes { before, left })
     }
 

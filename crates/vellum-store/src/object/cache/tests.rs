@@ -44,7 +44,7 @@ fn what_was_stored_is_read_by_any_handle() {
     assert_eq!(other.read_piece(&key, 2), None);
     assert_eq!(other.read_piece(&key, 3), Some(content(1, 0, PIECE)));
     assert_eq!(other.read_piece(&key, 5), Some(content(1, 2, 77)));
-    assert!(other.contains_piece(&key, 4) && !other.contains_piece(&key, 6));
+    assert_eq!(other.find_pieces(&key, 2..9), HashSet::from([3, 4, 5]));
     assert_eq!(other.read_piece(&ObjectKey::new("index/ab").unwrap(), 3), None);
     assert_eq!(fs::metadata(cache.folder()).unwrap().permissions().mode() & 0o777, 0o700);
     other.forget_pack(&key);
@@ -157,6 +157,38 @@ fn data_without_a_map_counts_and_goes() {
         cache.store_pieces(&pack_key(pack), 0, &content(pack, 0, PIECE));
     }
     assert!(!data.exists(), "it was there first");
+}
+
+#[test]
+fn a_recount_keeps_the_room_that_others_have_reserved() {
+    let (_dir, cache) = cache();
+    cache.set_limit(2 << 20).unwrap();
+    let other = PackCache::new(cache.folder().into());
+    let reserved = other.reserve_room(1 << 20).unwrap().unwrap();
+    // Nothing of it is on the disk yet when this one counts.
+    cache.set_limit(2 << 20).unwrap();
+    assert!(cache.reserve_room((1 << 20) + 4096).unwrap().is_none(), "more than is left");
+    drop(reserved);
+    cache.set_limit(2 << 20).unwrap();
+    assert!(cache.reserve_room((1 << 20) + 4096).unwrap().is_some());
+}
+
+#[test]
+fn room_that_a_killed_process_reserved_is_free_again() {
+    let (_dir, cache) = cache();
+    cache.set_limit(2 << 20).unwrap();
+    let other = PackCache::new(cache.folder().into());
+    // As a kill leaves it: what the file says stays, and nobody holds its lock.
+    let reserved = other.reserve_room(1 << 20).unwrap();
+    let file = fs::read_dir(cache.folder().join("reserved")).unwrap().next().unwrap().unwrap().path();
+    let left = fs::read(&file).unwrap();
+    drop(reserved);
+    drop(other);
+    assert!(!file.exists());
+    fs::write(&file, left).unwrap();
+    cache.set_limit(2 << 20).unwrap();
+    assert!(cache.reserve_room((1 << 20) + 4096).unwrap().is_some());
+    assert!(!file.exists());
 }
 
 #[test]
