@@ -479,6 +479,8 @@ impl<'a> ChangePairing<'a> {
             let Some(signature) = content_signature(&self.states.to.read_inode(dentry.ino)?) else {
                 continue;
             };
+            // Each removed file is paired once, with whichever of the equal ones comes first: content does not tell
+            // them apart.
             if let Some(old_link) = gone.get_mut(&signature).and_then(Vec::pop) {
                 self.push_pair(ChangeKind::Renamed, old_link, new_link)?;
             }
@@ -522,6 +524,7 @@ impl<'a> ChangePairing<'a> {
     /// Inodes that kept their names.
     fn add_modified_inodes(&mut self) -> Result<()> {
         for (ino, touched) in std::mem::take(&mut self.inodes) {
+            // What one state lacks was told of by its names.
             if !touched.is_in_both() || self.reported.contains(&ino) {
                 continue;
             }

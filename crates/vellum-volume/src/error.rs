@@ -453,6 +453,7 @@ impl VolumeError {
             Self::CacheTooSmall { .. } => ErrorKind::NoSpace,
             Self::DeepPaths { .. } => ErrorKind::Io,
             Self::Local { source, .. } => ErrorKind::from_io_error(source),
+            // Above the other errors of decoding: a newer version is no damage, and the advice is another one.
             Self::Decode { source: DecodeError::Version(_), .. } => ErrorKind::Unsupported,
             Self::Damaged { .. }
             | Self::Decode { .. }
@@ -502,6 +503,7 @@ impl VolumeError {
 
 /// Whether something stored is lost, as opposed to a store that does not answer.
 pub(crate) fn is_data_loss(error: &VolumeError) -> bool {
+    // What a newer version wrote is as good as lost to this one.
     matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported)
 }
 

@@ -94,6 +94,7 @@ impl Lease {
     #[must_use]
     pub fn new_ended(token: LeaseToken) -> Self {
         let session = SessionObject::for_current_process();
+        // The form has no lease without a session: that of this process stands in for it.
         Self { token, session, mountpoint: None, since: current_time(), term: TERM, ended: true }
     }
 
@@ -106,6 +107,7 @@ impl Lease {
 
     /// Encodes the lease as a part of the head (docs/format.md).
     pub fn encode(&self, writer: &mut FieldWriter) {
+        // The session with its length, so that its own form can change without that of the lease.
         writer.write_raw(&self.token.0).write_bytes(&self.session.encode());
         match &self.mountpoint {
             None => writer.write_u8(0),

@@ -147,6 +147,7 @@ impl<'a> RecordStart<'a> {
             .collect::<std::result::Result<_, _>>()?;
         let counter = reader.read_varint()?;
         let time = UnixTime::decode(reader)?;
+        // The last that a summary needs; lists of many snapshots read no further.
         let worktree = reader.read_string(REF_NAME_MAX)?;
         Ok(Self { nonce, parents, counter, time, worktree })
     }
@@ -171,6 +172,8 @@ impl SnapshotRecord {
     /// Encodes what the id is the hash of. A mounted worktree needs the id before the tree exists.
     fn encode_identity(&self) -> Vec<u8> {
         let mut writer = FieldWriter::new();
+        // The nonce makes the ids of two snapshots differ that say the same, as of two worktrees in one tick of the
+        // clock.
         writer.write_u8(VERSION).write_raw(&self.nonce).write_varint(self.parents.len() as u64);
         for parent in &self.parents {
             writer.write_raw(parent.as_bytes());
@@ -210,6 +213,7 @@ impl SnapshotRecord {
         let author = text(WHO_MAX)?;
         let host = text(WHO_MAX)?;
         let note = text(NOTE_MAX)?;
+        // Refused and not taken for the nearest: equal records have equal encodings.
         let origin = match reader.read_u8()? {
             0 => SnapshotOrigin::User,
             1 => SnapshotOrigin::Safety,

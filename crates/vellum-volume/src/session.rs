@@ -98,6 +98,7 @@ impl SessionObject {
     /// Returns whether its process is known to have ended, which only processes of the same machine can determine.
     #[must_use]
     pub fn is_process_dead(&self) -> bool {
+        // The number alone would not do: the kernel gives it to a later process.
         self.scope == process_scope() && read_process_start(self.pid) != self.started
     }
 
@@ -122,6 +123,7 @@ fn open_session(keys: &VolumeKeys, key: &ObjectKey, sealed: &[u8]) -> Result<Ses
 
 fn seal_session(keys: &VolumeKeys, key: &ObjectKey, session: &SessionObject) -> Vec<u8> {
     let mut sealed = Vec::new();
+    // Bound to its key: a copy under another key does not open.
     keys.seal_record(RecordDomain::Session, key.as_str().as_bytes(), &session.encode(), &mut sealed);
     sealed
 }

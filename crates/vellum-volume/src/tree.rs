@@ -450,8 +450,10 @@ pub fn collect_file_pieces(inode: &InodeRecord) -> Result<Vec<FilePiece>> {
             }
         };
         pieces.push(FilePiece { offset: *offset, len: extent.len, chunk });
+        // It cannot overflow: the record was checked against the file's size when it was read.
         at = offset + extent.len;
     }
+    // What was never written at the end, as after truncate(2) to a larger size, has no extent.
     if at < inode.attr.size && inode.attr.inline.is_none() {
         pieces.push(hole(at, inode.attr.size));
     }

@@ -79,6 +79,7 @@ impl Volume {
     pub fn fork_into(&self, state: &StateDir, name: &str) -> Result<Self> {
         check_ref_name(name)?;
         if let Some(master) = self.state.read_master_key()? {
+            // The fork opens the same volume without being asked for a secret again.
             state.write_master_key(&master)?;
         }
         let location = locate_store(&self.state, &self.worktree)?;
@@ -154,6 +155,7 @@ impl Volume {
         if config.volume.to_string() != worktree.volume {
             return Err(foreign("its volume has another id"));
         }
+        // Whoever can write to the store can put a plain config there: the worktree's own file decides.
         if config.encrypted != worktree.encrypted {
             return Err(foreign(
                 "this worktree's volume is encrypted, and the one there is plain, or the reverse",
@@ -264,6 +266,7 @@ impl Volume {
         let missing = || VolumeError::NoSuchRef { kind: "worktree", name: name.into() };
         self.refs.update_ref(RefKind::Worktree, name, |old| {
             let mut head = decode_worktree_head(old.ok_or_else(missing)?)?;
+            // Inside of the swap: what is checked is the very value that is replaced.
             self.check_lease(name, &head)?;
             self.check_worktree_mark(name, &head)?;
             change(&mut head);
@@ -285,6 +288,7 @@ impl Volume {
 
     fn new_head(&self) -> WorktreeHead {
         let root = self.state.root();
+        // Without symlinks, as the same directory may be reached by several of them.
         let place = root.canonicalize().unwrap_or_else(|_| root.into());
         WorktreeHead::new(host_name(), place.display().to_string())
     }
@@ -397,6 +401,7 @@ impl Volume {
             return Ok(Some(self.state.clone()));
         }
         let place = Path::new(&head.place);
+        // The same path on another machine is another directory.
         if head.host != host_name() || !place.join(STATE_DIR).exists() {
             return Ok(None);
         }
@@ -446,6 +451,7 @@ impl Volume {
         let worktree = record.worktree.clone();
         // The record before the ref: a head must never name a snapshot that is not there.
         let id = self.store_snapshot(record)?;
+        // `live` counts from the last snapshot, which is this one now.
         self.update_worktree_ref(&worktree, |old| (old.head, old.live) = (Some(id), None))?;
         tracing::info!(worktree, snapshot = %id, "snapshot committed");
         self.ensure_reserves();
@@ -482,6 +488,8 @@ impl Volume {
             Some(old) if decode_tag_target(old)? != target => {
                 Err(VolumeError::Exists { kind: "tag", name: name.into() })
             }
+            // Setting a tag to what it names already succeeds, so that a command that was interrupted can be
+            // repeated.
             _ => Ok(Some(target.as_bytes().to_vec())),
         })
     }

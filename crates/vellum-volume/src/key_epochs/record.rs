@@ -93,6 +93,7 @@ impl EpochRecord {
     /// All that stands before the seal, and is authenticated with it.
     pub(crate) fn encode_head(&self) -> Vec<u8> {
         let mut writer = FieldWriter::new();
+        // In the clear, since nobody can open the seal who has not found his wrapped key first.
         writer.write_raw(MAGIC).write_u32(VERSION).write_raw(self.volume.as_bytes());
         writer.write_u32(self.epoch.number());
         self.time.encode(&mut writer);
@@ -114,6 +115,7 @@ impl EpochRecord {
             return Err(DecodeError::Version(version));
         }
         let volume = VolumeId(reader.read_array()?);
+        // The first epoch has no object: its key is the volume's.
         let epoch = KeyEpoch::from_number(reader.read_u32()?).filter(|epoch| *epoch != KeyEpoch::FIRST);
         let epoch = epoch.ok_or(DecodeError::Invalid("key epoch"))?;
         let time = UnixTime::decode(&mut reader)?;
@@ -143,6 +145,7 @@ impl EpochSecret {
     #[must_use]
     pub fn encode(&self) -> Zeroizing<Vec<u8>> {
         let len = MasterKey::LEN + self.publics.len() * ExchangePublic::LEN;
+        // Reserved whole: growing would leave copies of the key in freed memory.
         let mut bytes = Zeroizing::new(Vec::with_capacity(len));
         bytes.extend_from_slice(self.previous.as_bytes());
         self.publics.iter().for_each(|public| bytes.extend_from_slice(&public.0));
@@ -269,6 +272,7 @@ impl SlotKeyRecord {
 /// What the public key of a slot is sealed with.
 pub(crate) fn build_slot_key_data(key: &ObjectKey, grant: Option<&SlotGrant>) -> Vec<u8> {
     let mut data = key.as_str().as_bytes().to_vec();
+    // No key of an object has a zero byte, so that the two parts cannot be confused.
     data.push(0);
     data.extend_from_slice(&encode_grant(grant));
     data

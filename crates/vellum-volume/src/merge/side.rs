@@ -91,6 +91,7 @@ impl SideChanges {
     /// Compares a side with the base.
     pub fn collect(volume: &Volume, base: &MapRoot, side: super::MergeSide) -> Result<Self> {
         let tree = volume.open_tree(side.root);
+        // Kept for the result, whose new files are numbered above those of both sides.
         let next_ino = read_next_number(volume, &tree)?;
         let mut changes = Self {
             id: side.id,
@@ -137,6 +138,7 @@ impl SideChanges {
                 }
             }
             MapKeyRef::Xattr(ino, _) | MapKeyRef::Extent(ino, _) => {
+                // Only that something differs is kept: the versions are read when they are merged.
                 self.contents.insert(ino);
             }
         }

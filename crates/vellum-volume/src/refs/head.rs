@@ -161,6 +161,7 @@ impl WorktreeHead {
         let reader = &mut rest;
         let head = if decode_flag(reader, "head")? { Some(SnapshotId(reader.read_array()?)) } else { None };
         let created = UnixTime::decode(reader)?;
+        // Without a limit of its own: the object has one.
         let host = reader.read_string(usize::MAX)?.to_owned();
         let place = reader.read_string(usize::MAX)?.to_owned();
         let live = if decode_flag(reader, "live root")? {

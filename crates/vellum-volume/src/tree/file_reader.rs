@@ -66,6 +66,7 @@ impl FileReader {
 
     /// Reads the next part; None at the end. Fails if a chunk is missing, damaged or too short.
     pub fn next_part(&mut self) -> Result<Option<ContentPart<'_>>> {
+        // A file has inline content or pieces, never both.
         if let Some(content) = self.inline.take() {
             self.current = content;
             return Ok(Some(ContentPart::Data(&self.current)));
@@ -86,6 +87,7 @@ impl FileReader {
 
     fn fetch_batch(&self, start: usize) -> Result<FetchedBatch> {
         let len = if self.blobs.local_copies().is_some() { SERVICE_BATCH } else { BATCH };
+        // Not beyond what this reader is to read: the rest is another thread's.
         let end = self.left.end.min(start + len);
         let pieces = self.pieces.get(start..end).unwrap_or_default();
         let wanted: Vec<_> =

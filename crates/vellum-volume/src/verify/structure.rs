@@ -30,6 +30,7 @@ pub fn check_structure(
     damage: &mut FoundDamage,
     meter: &ProgressMeter,
 ) -> Result<()> {
+    // The empty tree has no root directory, and is the state of a worktree before its first snapshot.
     let mut met = HashSet::from([volume.empty_root()]);
     let mut sound: Option<MapRoot> = None;
     for (snapshot, root) in snapshots {
@@ -107,6 +108,7 @@ impl TreeCheck<'_> {
         match self.tree.read_super_block() {
             Ok(record) => Ok(record.next_ino),
             Err(VolumeError::BadTree(problem)) => {
+                // The check goes on: with the highest number, no inode is reported for a counter that is missing.
                 self.add_problem(problem);
                 Ok(Ino(u64::MAX))
             }
@@ -126,6 +128,7 @@ impl TreeCheck<'_> {
             self.check_entry(&entry.key, &entry.value, &mut group)?;
             match MapKeyRef::parse(&entry.key).map_err(wrap_decode_error())? {
                 MapKeyRef::Attr(ino) if ino != Ino::SUPER => {
+                    // Whoever writes on from this snapshot would give the number to another file.
                     if ino >= next {
                         self.add_problem(format!("inode {ino} has a number that was not given out yet"));
                     }
@@ -181,6 +184,8 @@ impl TreeCheck<'_> {
     fn check_entry(&mut self, key: &[u8], value: &[u8], group: &mut InodeGroup) -> Result<()> {
         let key = MapKeyRef::parse(key).map_err(wrap_decode_error())?;
         if key.ino() != group.ino {
+            // The entries of one inode follow each other, the attributes first: what comes before any is of an inode
+            // that is missing.
             *group = InodeGroup { ino: key.ino(), attr: None, end: 0 };
         }
         let ino = group.ino;
@@ -226,6 +231,7 @@ impl TreeCheck<'_> {
         if offset < group.end {
             self.add_problem(format!("inode {ino} has overlapping extents"));
         }
+        // A sum that is too large is a problem of its own below, and must not end the check of the other entries.
         group.end = offset.saturating_add(extent.len);
         if group.end > size || offset.checked_add(extent.len).is_none() {
             self.add_problem(format!("inode {ino} has extents beyond its size"));
@@ -254,6 +260,7 @@ impl TreeCheck<'_> {
         for change in diff_maps(&*self.volume.nodes, &sound, &self.tree.map_view().base) {
             let change = change?;
             let key = MapKeyRef::parse(&change.key).map_err(wrap_decode_error())?;
+            // Whatever differs of an inode, all of it is looked at again: its parts have to fit together.
             inodes.insert(key.ino());
             match (key, change.before.as_deref(), change.after.as_deref()) {
                 (MapKeyRef::Dentry(dir, name), before, after) => {
@@ -265,6 +272,7 @@ impl TreeCheck<'_> {
                         gone.push((dir, name.to_vec(), before));
                     }
                 }
+                // Where its entry was is known from the attributes that it had.
                 (MapKeyRef::Attr(ino), Some(before), None) if ino != Ino::SUPER => {
                     lost.insert(ino, InodeAttr::decode_published(before).map_err(wrap_decode_error())?);
                 }
@@ -276,6 +284,7 @@ impl TreeCheck<'_> {
             self.check_changed_inode(*ino, next)?;
         }
         for (dir, name, dentry) in links {
+            // From the tree and not from the changes: an entry may be new and its inode an old one.
             let mut target = self.tree.inode_attr(dentry.ino)?.map(new_seen_inode);
             if let Some(problem) = find_dentry_problem(dir, &name, dentry, target.as_mut()) {
                 self.add_problem(problem);
@@ -425,9 +434,11 @@ fn find_dentry_problem(
     if target.kind != dentry.kind {
         return Some(format!("'{shown}' in directory {dir} is said to be another kind of file than it is"));
     }
+    // Other files may have any number of names, in any directories.
     if target.kind != FileKind::Dir {
         return None;
     }
+    // A directory has one place, which it names itself. This is what makes every walk down a tree end.
     if dentry.ino == Ino::ROOT || target.parent != dir || *target.name != *name {
         return Some(format!("'{shown}' in directory {dir} is a directory that belongs to another place"));
     }

@@ -37,12 +37,14 @@ pub fn walk_trees(
     let mut chunks: HashSet<BlobId> = HashSet::new();
     while !waiting.is_empty() {
         meter.check_stopped()?;
+        // From the end, so that the walk goes down first: of a wide tree, few nodes wait at a time.
         let batch = waiting.split_off(waiting.len().saturating_sub(NODE_BATCH));
         for ((place, parent), outcome) in batch.iter().zip(check_nodes(volume, &batch)?) {
             read.add_blob(volume, &place.id);
             let (facts, references) = match outcome {
                 Ok(sound) => sound,
                 Err(problem) => {
+                    // What lies below it cannot be reached, and is named as hit by this node.
                     damage.add_blob(BlobKind::Node, place.id, problem);
                     continue;
                 }
@@ -54,6 +56,7 @@ pub fn walk_trees(
                 damage.add_blob(BlobKind::Node, *parent, format!("its child {} is not as it says", place.id));
                 continue;
             }
+            // Snapshots share most of their trees: what another one has named in the same words is not read again.
             let below = references.nodes.into_iter().filter(|place| seen.insert(place.clone()));
             waiting.extend(below.map(|below| (below, Some(place.id))));
             chunks.extend(references.chunks);
@@ -116,6 +119,7 @@ fn classify_outcome<T>(outcome: std::result::Result<T, vellum_store::BlobError>)
         Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) => {
             Ok(Err(error.to_string()))
         }
+        // A store that does not answer is no damage: the verification fails, and says nothing of what it did not see.
         Err(error) => Err(VolumeError::Blob(error)),
     }
 }
@@ -160,6 +164,7 @@ fn collect_blob_references(node: &MapNode) -> std::result::Result<BlobReferences
 }
 
 fn look_up_chunks(volume: &Volume, chunks: &HashSet<BlobId>, damage: &mut FoundDamage) -> Result<()> {
+    // Reading the trees may have taken hours. A collection may have moved chunks to other packs meanwhile.
     volume.blobs.refresh_index()?;
     for id in chunks {
         let known = volume.blobs.locate_blob(id).is_some() && !damage.gone.contains(id);
