@@ -253,6 +253,7 @@ impl StateComparison<'_> {
         };
         let from = self.from.map_view();
         let to = self.to.map_view();
+        // The layers of both views: each may cover what the base of the other says.
         let is_layered = |key: &[u8]| {
             let layers = || from.layers.iter().chain(&to.layers);
             layers().any(|layer| layer.get(key).is_some())

@@ -183,6 +183,8 @@ impl KeyEpochs {
             return Ok(());
         }
         match self.find_last_end()? {
+            // Unlike refs, records are not sealed anew, since they never change: the end lists those that were
+            // genuine.
             Some(last) if epoch < last.epoch && !last.end.knows_record(id, plain) => {
                 Err(old_key_error(object, epoch))
             }
@@ -211,6 +213,7 @@ impl KeyEpochs {
 
     /// The end of the rotation to an epoch, if it is finished.
     fn find_end(&self, epoch: KeyEpoch) -> Result<Option<KnownEnd>> {
+        // Once it is there it never changes, so that a process asks the store once.
         if let Some(known) = self.end.lock().as_ref().filter(|known| known.epoch == epoch) {
             return Ok(Some(known.clone()));
         }
@@ -223,6 +226,7 @@ impl KeyEpochs {
             Err(error) => return Err(error.into()),
         };
         let end = Arc::new(self.open_end(epoch, &sealed)?);
+        // Only after the seal was checked: a forged end must not become one that is missed.
         self.note_seen(&key)?;
         let known = KnownEnd { epoch, end };
         *self.end.lock() = Some(known.clone());
@@ -249,6 +253,7 @@ impl KeyEpochs {
 
     /// Remembers that an object is there, so that it is missed if it is removed.
     fn note_seen(&self, key: &ObjectKey) -> Result<()> {
+        // The file is replaced and synced for each note, and most commands find nothing new.
         if self.has_seen(key)? {
             return Ok(());
         }
@@ -299,6 +304,7 @@ impl KeyEpochs {
     pub(crate) fn forget_keys_of_other_store(&self) -> Result<bool> {
         let Some(source) = &self.source else { return Ok(false) };
         match self.read_newest_epoch() {
+            // Only if the store answered: one that cannot be reached may be the right one.
             Err(error) if is_data_loss(&error) => source.home.store.remove_epoch_masters().map(|()| true),
             outcome => outcome.map(|_| false),
         }

@@ -70,6 +70,7 @@ fn read_config_head(dir: &Path) -> Option<Vec<u8>> {
     let path = dir.join(CONFIG_OBJECT);
     // What is no file may block whoever opens it.
     path.symlink_metadata().ok().filter(std::fs::Metadata::is_file)?;
+    // Only so many bytes as tell: the file may be anybody's, and of any length.
     let mut head = Vec::new();
     File::open(path).ok()?.take(CONFIG_HEAD_LEN as u64).read_to_end(&mut head).ok()?;
     Some(head)

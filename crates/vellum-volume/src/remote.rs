@@ -70,6 +70,7 @@ impl Volume {
                 remotes.push(self.read_remote(name)?);
             }
         }
+        // The order of a directory's entries is the filesystem's own.
         remotes.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(remotes)
     }
@@ -81,6 +82,7 @@ impl Volume {
             return self.read_remote(name);
         }
         let mut remotes = self.list_remotes()?;
+        // Also if there are others: adding a second remote must not change where `push` goes.
         if let Some(position) = remotes.iter().position(|remote| remote.name == DEFAULT_REMOTE) {
             return Ok(remotes.swap_remove(position));
         }
@@ -152,6 +154,8 @@ impl Volume {
             Some(_) => Ok(RemoteContent::Volume),
             None => {
                 if let Some(objects) = open_existing_store(location)? {
+                    // Now and not at the first push, which may come weeks later and with nobody who remembers the
+                    // address.
                     require_fit_store(state, &*objects)?;
                 }
                 Ok(RemoteContent::Nothing)
@@ -190,6 +194,7 @@ impl Volume {
             builder.mode(0o700).recursive(true);
             builder.create(copy.path()).map_err(VolumeError::wrap_local_error(copy.path()))?;
             let kept = self.state.within(&path);
+            // With what was seen there: a store that was rolled back is noticed by the new worktree, too.
             copy.write_seen_counters(&kept.read_seen_counters()?)?;
             copy.write_remote_refs(&kept.read_remote_refs()?)?;
             copy.write_worktree_file(&kept.read_worktree_file()?)?;

@@ -61,6 +61,7 @@ pub fn find_content_state(blobs: &BlobStore, extents: &[Extent]) -> Result<Conte
     let mut pieces = PieceSet::default();
     add_readable_extents(blobs, extents, &mut pieces)?;
     let total = pieces.wanted_bytes();
+    // Without a place for copies, nothing of a service's content is on this machine; an empty file has none anywhere.
     let Some(cache) = copies.pack_cache().filter(|_| total > 0) else {
         return Ok(if total == 0 { ContentState::Here } else { ContentState::Remote });
     };

@@ -190,6 +190,7 @@ impl Volume {
         if steps == 0 {
             return Ok(entry);
         }
+        // For the steps alone: the snapshot that was named counts, forgotten or not.
         let live = self.catalog.last_listed_ids()?;
         let mut left = steps;
         while left > 0 {

@@ -87,6 +87,7 @@ impl NodeSink for EmptyMapNode<'_> {
 
 impl LoadBytes for NodeLoader {
     fn load_bytes(&self, id: &BlobId) -> std::result::Result<Vec<u8>, MapError> {
+        // Also if the store has it: what is known needs no request.
         if *id == self.empty.0 {
             return Ok(self.empty.1.clone());
         }

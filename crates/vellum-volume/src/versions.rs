@@ -96,6 +96,7 @@ impl Volume {
     /// Returns whether anything at or under a path differs between two trees; without a tree before, whether the path is
     /// there. Fails if a node of one of them cannot be read.
     pub fn is_path_changed(&self, path: &[u8], before: Option<MapRoot>, after: MapRoot) -> Result<bool> {
+        // Snapshots that changed nothing are common, and need no look into the tree.
         if before == Some(after) {
             return Ok(false);
         }

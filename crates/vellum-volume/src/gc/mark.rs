@@ -47,6 +47,7 @@ impl LiveBlobs {
 
 fn low_half_bits(id: &BlobId) -> u128 {
     let mut bytes = [0; 16];
+    // Ids are hashes: either half is as good as the other.
     bytes.iter_mut().zip(id.as_bytes()).for_each(|(to, from)| *to = *from);
     u128::from_le_bytes(bytes)
 }

@@ -109,6 +109,7 @@ pub(super) fn build_collection_plan(
         plan.live_bytes += used.live;
         plan.dead_bytes += used.dead;
     }
+    // Over the whole store, not for each pack: a small store with one bad pack is not rewritten all the time.
     let worth_copying = plan.dead_bytes * 100 > (plan.dead_bytes + plan.live_bytes) * SLACK_PERCENT;
     for pack in packs {
         // A writer puts a pack before it tells the index of it. So the writer of this one was killed in between, or
@@ -123,6 +124,7 @@ pub(super) fn build_collection_plan(
             continue;
         };
         let action = match (used.live, used.dead) {
+            // Whatever its size: to delete costs one request and no copy.
             (0, _) => PackAction::Delete,
             // Only packs that are mostly dead: each gives back more than is copied.
             (live, dead) if live < dead && worth_copying => PackAction::Repack,
@@ -153,6 +155,7 @@ fn measure_pack_usage(
         let used = usage.entry(place.pack).or_default();
         let read = || volume.blobs.locate_in_present(id, |pack| present.contains(pack));
         let needed = live.contains_id(id) && read().is_none_or(|read| read.pack == place.pack);
+        // A second copy counts as dead, so that packs which an interrupted repacking wrote twice go again.
         *(if needed { &mut used.live } else { &mut used.dead }) += u64::from(place.len);
     });
     usage

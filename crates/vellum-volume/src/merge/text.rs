@@ -176,6 +176,7 @@ pub fn merge_texts(base: &[u8], first: TextVersion<'_>, second: TextVersion<'_>)
         let b_lines = b.lines_for(&region, b_before);
         match (is_from_a, is_from_b) {
             (true, false) => push_lines(&mut merged.bytes, a_lines),
+            // A region is never of neither: then it comes from the second alone.
             (false, _) => push_lines(&mut merged.bytes, b_lines),
             (true, true) if a_lines == b_lines => push_lines(&mut merged.bytes, a_lines),
             (true, true) => {

@@ -53,6 +53,7 @@ impl MergeWork<'_> {
     pub fn preferred_side(&self, id: FileId) -> Option<SideName> {
         match self.policies.policy_for(self.table.get(id).key()) {
             ConflictPolicy::Prefer(snapshot) => {
+                // Policies name a snapshot, since which side is the first depends on the ids.
                 SideName::BOTH.into_iter().find(|side| self.table.sides.get(*side).id == snapshot)
             }
             ConflictPolicy::Report | ConflictPolicy::KeepBoth => None,

@@ -150,6 +150,7 @@ fn preview_first_push(volume: &Volume, request: &PushRequest) -> Result<PushRepo
     let heads: Vec<_> =
         wanted.iter().map(|wanted| wanted.snapshot).chain(request.snapshots.iter().copied()).collect();
     let missing = if request.is_everything {
+        // Nothing was forgotten in a store that does not exist.
         volume.catalog.last_listed_ids()?.len() as u64
     } else {
         AncestorWalk::from_heads(&volume.catalog, heads)?.count() as u64
@@ -174,6 +175,7 @@ pub fn push_to_volume(
     let wanted = find_wanted_refs(volume, request)?;
     let mut refs = Vec::with_capacity(wanted.len());
     for WantedRef { kind, name, snapshot } in wanted {
+        // Judged before anything is sent: for a ref that cannot move, the transfer would be for nothing.
         let outcome = judge_ref(volume, target, kind, &name, snapshot)?;
         refs.push(PushedRef { kind, name, snapshot, outcome });
     }
@@ -208,6 +210,7 @@ fn judge_ref(
 ) -> Result<RefPushOutcome> {
     match kind {
         RefKind::Worktree => {
+            // A name that both kinds had could not be resolved there any more.
             if target.refs.get_ref(RefKind::Tag, name)?.is_some() {
                 return Ok(RefPushOutcome::NameInUse);
             }

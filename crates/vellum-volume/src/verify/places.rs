@@ -74,6 +74,7 @@ fn find_damaged_paths(volume: &Volume, root: MapRoot, damage: &FoundDamage) -> R
     search.search_node(root.0, LEVEL_MAX, Ino::SUPER, Ino(u64::MAX));
     let tree = volume.open_tree(root);
     let named = search.hits.iter().map(|(blob, hit)| {
+        // Of a lost node only the range of its inodes is known; directories elsewhere name those that exist.
         let in_range = hit.range.into_iter().flat_map(|(from, to)| search.names.range(from..=to));
         let inodes: BTreeSet<Ino> = hit.inodes.iter().copied().chain(in_range.map(|(ino, _)| *ino)).collect();
         let mut paths: Vec<String> =

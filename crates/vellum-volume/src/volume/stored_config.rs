@@ -62,11 +62,14 @@ pub(super) fn read_config_copy(
     objects: &dyn ObjectStore,
     worktree: &WorktreeFile,
 ) -> Result<Option<StoredConfig>> {
+    // A directory is as near as the copy would be, and can be another one by now.
     if !objects.is_remote() {
         return Ok(None);
     }
     let Some(bytes) = state.read_file(CONFIG_COPY_FILE)? else { return Ok(None) };
+    // A copy that cannot be read counts as none: the object itself is asked for then.
     let config = VolumeConfig::decode(&bytes).ok();
+    // Its seal is checked by the caller, as that of the object would be. This only spares the keys of another volume.
     let is_own = |config: &VolumeConfig| {
         config.volume.to_string() == worktree.volume && config.encrypted == worktree.encrypted
     };
