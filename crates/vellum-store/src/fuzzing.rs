@@ -54,6 +54,14 @@ pub fn fuzz_ref_version(bytes: &[u8]) {
     crate::object::fuzz_version_decoder(bytes);
 }
 
+/// The listing of a published store.
+///
+/// # Panics
+/// When a listing that is read has another form.
+pub fn fuzz_listing(bytes: &[u8]) {
+    crate::object::fuzz_listing_decoder(bytes);
+}
+
 /// What a server answers over SFTP.
 pub fn fuzz_sftp(bytes: &[u8]) {
     crate::object::fuzz_sftp_decoder(bytes);

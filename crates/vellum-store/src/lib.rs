@@ -23,9 +23,10 @@ pub use object::{
     BandwidthLimits, BlockStore, CacheCheck, CachePin, CacheRoom, CacheSummary, ClaimPace, EvictedBytes,
     KeyUse, LocalStore, MemoryObjectStore, MeteredStore, NumberedRefStore, ObjectCondition, ObjectInfo,
     ObjectKey, ObjectStore, ObjectTag, PackCache, PieceSet, PinListing, PlainListing, PlainObject,
-    PlainObjectHead, PlainObjects, PlainUpload, ReadOnlyStore, RequestCounts, RequestLimits, ServiceStore,
-    SftpStore, SingleWriterStore, StoreAddress, StoreGuarantees, StoreLocation, StoreMode, create_store,
-    join_requests, map_requests, open_store, open_store_with_limits, set_retry_time,
+    PlainObjectHead, PlainObjects, PlainUpload, PublishedObjects, PublishedStore, ReadOnlyStore,
+    RequestCounts, RequestLimits, ServiceStore, SftpStore, SingleWriterStore, StoreAddress, StoreGuarantees,
+    StoreLocation, StoreMode, create_store, join_requests, map_requests, open_store, open_store_with_limits,
+    publish_store, set_retry_time,
 };
 pub use owner::set_owner_from_dir;
 pub use pack::{PackEntry, PackFinding};

@@ -18,6 +18,7 @@ mod parallel;
 mod pieces;
 mod plain;
 mod probe;
+mod published;
 mod read_only;
 mod service;
 mod sftp;
@@ -44,6 +45,8 @@ pub use self::open::{
 pub use self::parallel::{join_requests, map_requests};
 pub use self::pieces::PieceSet;
 pub use self::plain::{ObjectCondition, ObjectTag, PlainListing, PlainObject, PlainObjectHead};
+pub(crate) use self::published::fuzz_listing_decoder;
+pub use self::published::{PublishedObjects, PublishedStore, publish_store};
 pub use self::read_only::ReadOnlyStore;
 pub use self::service::{PlainObjects, PlainUpload, ServiceStore};
 pub use self::sftp::SftpStore;
@@ -155,6 +158,11 @@ pub trait ObjectStore: Send + Sync {
     /// Whether requests leave this machine: what is to be saved is their number, not their bytes.
     fn is_remote(&self) -> bool {
         self.inner_store().is_some_and(|inner| inner.is_remote())
+    }
+
+    /// Whether nothing can ever be written to it, whoever asks.
+    fn is_read_only(&self) -> bool {
+        self.inner_store().is_some_and(|inner| inner.is_read_only())
     }
 
     /// From now on nothing is answered from copies that earlier processes kept on this machine: what is to be checked is

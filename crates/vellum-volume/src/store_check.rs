@@ -145,6 +145,10 @@ pub(crate) fn open_known_store(
         None => StoreMode::Shared,
     };
     let objects = apply_mode(objects, mode);
+    // It refuses writes by itself: there is nothing to try.
+    if objects.is_read_only() {
+        return Ok(objects);
+    }
     let found = match check_store(state, &*objects, Some(keys), Some(mode)) {
         // Whoever may only read cannot lose anybody's changes.
         Err(error) if error.kind() == ErrorKind::Denied => {

@@ -44,6 +44,10 @@ pub enum ServiceKind {
     WebDavs,
     /// A WebDAV server, not encrypted on the way.
     WebDav,
+    /// A web server, which is only read, encrypted on the way.
+    Https,
+    /// A web server, which is only read, not encrypted on the way.
+    Http,
 }
 
 /// A folder in a service.
@@ -51,7 +55,7 @@ pub enum ServiceKind {
 pub struct ServiceAddress {
     /// The kind of service.
     pub kind: ServiceKind,
-    /// The bucket or the container; of WebDAV, the host with its port.
+    /// The bucket or the container; of WebDAV and web servers, the host with its port.
     pub bucket: String,
     /// The folder, without slashes at its ends; empty for all of the bucket.
     pub folder: String,
@@ -61,7 +65,8 @@ pub struct ServiceAddress {
 
 impl ServiceKind {
     /// All kinds, in the order in which help lists them.
-    pub const ALL: [Self; 5] = [Self::S3, Self::Gcs, Self::Azure, Self::WebDavs, Self::WebDav];
+    pub const ALL: [Self; 7] =
+        [Self::S3, Self::Gcs, Self::Azure, Self::WebDavs, Self::WebDav, Self::Https, Self::Http];
 
     /// The scheme of its addresses.
     #[must_use]
@@ -72,6 +77,8 @@ impl ServiceKind {
             Self::Azure => "az",
             Self::WebDavs => "webdavs",
             Self::WebDav => "webdav",
+            Self::Https => "https",
+            Self::Http => "http",
         }
     }
 
@@ -80,7 +87,7 @@ impl ServiceKind {
         match self {
             Self::S3 | Self::Gcs => "bucket",
             Self::Azure => "container",
-            Self::WebDavs | Self::WebDav => "host",
+            Self::WebDavs | Self::WebDav | Self::Https | Self::Http => "host",
         }
     }
 
@@ -89,7 +96,16 @@ impl ServiceKind {
     pub fn is_object_service(self) -> bool {
         match self {
             Self::S3 | Self::Gcs | Self::Azure => true,
-            Self::WebDavs | Self::WebDav => false,
+            Self::WebDavs | Self::WebDav | Self::Https | Self::Http => false,
+        }
+    }
+
+    /// Whether it is a web server, of which stores are only read.
+    #[must_use]
+    pub fn is_read_only(self) -> bool {
+        match self {
+            Self::S3 | Self::Gcs | Self::Azure | Self::WebDavs | Self::WebDav => false,
+            Self::Https | Self::Http => true,
         }
     }
 
@@ -118,7 +134,7 @@ impl ServiceAddress {
     /// Whether one machine writes at a time, since the service takes no conditions.
     #[must_use]
     pub fn has_single_writer(&self) -> bool {
-        self.options.has_single_writer || !self.kind.is_object_service()
+        self.options.has_single_writer || !(self.kind.is_object_service() || self.kind.is_read_only())
     }
 }
 

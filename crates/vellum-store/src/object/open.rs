@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use vellum_types::ErrorKind;
 
 use super::{
-    BlockStore, ClaimPace, LocalStore, MemoryObjectStore, MeteredStore, ObjectStore, PackCache, ServiceStore,
-    SftpStore, SingleWriterStore, StoreAddress,
+    BlockStore, ClaimPace, LocalStore, MemoryObjectStore, MeteredStore, ObjectStore, PackCache,
+    PublishedStore, ServiceStore, SftpStore, SingleWriterStore, StoreAddress,
 };
 use crate::error::StoreError;
 
@@ -96,6 +96,10 @@ pub fn open_store_with_limits(
             let cache = PackCache::for_address(&address);
             let folder = cache.as_ref().map(PackCache::folder);
             let service = ServiceStore::open(address.clone(), credentials, limits, folder)?;
+            if address.kind.is_read_only() {
+                let published = PublishedStore::new(Arc::new(MeteredStore::new(Arc::new(service))));
+                return Ok(Arc::new(BlockStore::new(Arc::new(published), cache)));
+            }
             let store: Arc<dyn ObjectStore> = match (address.has_single_writer(), folder) {
                 (false, _) => Arc::new(service),
                 (true, Some(folder)) => {

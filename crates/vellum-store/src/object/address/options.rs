@@ -76,9 +76,10 @@ impl ServiceOptions {
             return Err("'region' and 'style' are options of s3:// only".to_owned());
         }
         if !kind.is_object_service() && self.endpoint.is_some() {
-            return Err(
-                "the host of a WebDAV server stands in front of the path, not in 'endpoint'".to_owned()
-            );
+            return Err("the host of a server stands in front of the path, not in 'endpoint'".to_owned());
+        }
+        if kind.is_read_only() && self.has_single_writer {
+            return Err("a web server is only read: leave out 'single-writer'".to_owned());
         }
         if !kind.is_object_service() && self.has_single_writer {
             return Err(
@@ -86,7 +87,7 @@ impl ServiceOptions {
             );
         }
         // `webdav://` is WebDAV over http: its host is checked as an endpoint is.
-        if kind == ServiceKind::WebDav {
+        if matches!(kind, ServiceKind::WebDav | ServiceKind::Http) {
             return self.check_encrypted(&format!("http://{host}"));
         }
         match &self.endpoint {

@@ -15,8 +15,12 @@ pub(in crate::object) const MTIME_FIELD: &str = "mtime";
 /// The time as other programs expect it in this service: seconds with decimals in S3, RFC 3339 elsewhere.
 pub(in crate::object) fn encode_mtime(kind: ServiceKind, time: UnixTime) -> String {
     let timestamp = match kind {
-        // WebDAV has no metadata of this kind.
-        ServiceKind::S3 | ServiceKind::WebDavs | ServiceKind::WebDav => None,
+        // WebDAV and web servers have no metadata of this kind.
+        ServiceKind::S3
+        | ServiceKind::WebDavs
+        | ServiceKind::WebDav
+        | ServiceKind::Https
+        | ServiceKind::Http => None,
         ServiceKind::Gcs | ServiceKind::Azure => {
             let nanos = i32::try_from(time.nanos).unwrap_or_default();
             jiff::Timestamp::new(time.secs, nanos).ok()

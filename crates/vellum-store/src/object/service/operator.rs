@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use opendal::services::{Azblob, Gcs, S3, Webdav};
+use opendal::services::{Azblob, Gcs, Http, S3, Webdav};
 use opendal::{Executor, HttpTransporter, OperationContext, Operator};
 use vellum_types::ErrorKind;
 
@@ -38,6 +38,7 @@ pub(super) fn build_operator(
         ServiceKind::Azure => Operator::new(build_azure(address, &root, get)),
         ServiceKind::WebDavs => Operator::new(build_webdav(address, "https", &root, get)),
         ServiceKind::WebDav => Operator::new(build_webdav(address, "http", &root, get)),
+        ServiceKind::Https | ServiceKind::Http => Operator::new(build_http(address, &root, get)),
     };
     let operator = built.map_err(|error| {
         let reason = match error.message() {
@@ -133,6 +134,14 @@ fn build_webdav<'a>(
     builder = get("user").into_iter().fold(builder, Webdav::username);
     builder = get("password").into_iter().fold(builder, Webdav::password);
     get("token").into_iter().fold(builder, Webdav::token)
+}
+
+fn build_http<'a>(address: &ServiceAddress, root: &str, get: impl Fn(&str) -> Option<&'a str>) -> Http {
+    let endpoint = format!("{}://{}", address.kind.scheme(), address.bucket);
+    let mut builder = Http::default().endpoint(&endpoint).root(root);
+    builder = get("user").into_iter().fold(builder, Http::username);
+    builder = get("password").into_iter().fold(builder, Http::password);
+    get("token").into_iter().fold(builder, Http::token)
 }
 
 /// The HTTP client: no redirects, no encodings, and the certificates of the system or of the address.

@@ -245,9 +245,12 @@ impl PlainObjects {
     fn match_version(&self, tag: &ObjectTag) -> Option<VersionMatch> {
         // Google Cloud Storage compares generations, the others compare tags.
         match self.service.address.kind {
-            ServiceKind::S3 | ServiceKind::Azure | ServiceKind::WebDavs | ServiceKind::WebDav => {
-                tag.etag.as_deref().map(|etag| VersionMatch::Etag(etag.into()))
-            }
+            ServiceKind::S3
+            | ServiceKind::Azure
+            | ServiceKind::WebDavs
+            | ServiceKind::WebDav
+            | ServiceKind::Https
+            | ServiceKind::Http => tag.etag.as_deref().map(|etag| VersionMatch::Etag(etag.into())),
             ServiceKind::Gcs => tag.version.as_deref().map(|version| VersionMatch::Version(version.into())),
         }
     }

@@ -185,6 +185,10 @@ fn parse_address(typed: &OsStr) -> Result<ServiceAddress> {
         CliError::usage_error(format!("'{}' is not UTF-8", format_path(typed.as_bytes())), "")
     })?;
     match StoreAddress::parse(text).map_err(VolumeError::from)? {
+        StoreAddress::Service(address) if address.kind.is_read_only() => Err(CliError::usage_error(
+            "a web server does not list its files",
+            "'vellum sync' takes s3://, gs:// and az://",
+        )),
         StoreAddress::Service(address) => Ok(address),
         StoreAddress::Directory(_) | StoreAddress::Memory(_) | StoreAddress::Sftp(_) => {
             Err(CliError::usage_error("an address of a service is needed", "s3://BUCKET/PREFIX"))
