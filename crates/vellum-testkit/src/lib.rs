@@ -8,13 +8,16 @@ pub mod faulty;
 pub mod live_conformance;
 pub mod model;
 pub mod random;
+mod rclone;
 pub mod s3;
 pub mod seaweed;
 pub mod sshd;
+pub mod web;
 pub mod webdav;
 
 pub use faulty::{FaultTrigger, FaultyStore, StoreFault, StoreOperation};
 pub use s3::{LyingS3, S3Failure, S3Lie, S3Match, S3Request};
 pub use seaweed::SeaweedServer;
 pub use sshd::SshServer;
+pub use web::WebServer;
 pub use webdav::WebdavServer;

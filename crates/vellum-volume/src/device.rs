@@ -16,7 +16,7 @@ use crate::session::current_time;
 use crate::volume::Volume;
 
 /// Where the records are.
-const PREFIX: &str = "devices/";
+pub(crate) const PREFIX: &str = "devices/";
 /// Version of a record.
 const VERSION: u8 = 1;
 /// Longest name, bytes: the names of worktrees begin with it.

@@ -4,6 +4,7 @@
 //! and left alone. Each remote has a state directory of its own within that of the worktree, so that what was seen of
 //! one store is never held against another.
 
+mod published;
 mod pull;
 mod push;
 mod standing;
@@ -15,6 +16,7 @@ use std::os::unix::fs::DirBuilderExt;
 use vellum_store::{ObjectStore, StoreLocation, set_owner_from_dir};
 use vellum_types::ErrorKind;
 
+pub use self::published::{copy_keys_to_dir, publish_listing};
 pub use self::pull::{PullReport, PullRequest, PulledRef, pull_snapshots};
 pub use self::push::{PushReport, PushRequest, PushedRef, RefPushOutcome, push_snapshots, push_to_volume};
 pub use self::standing::{RemoteStanding, compare_with_remote};

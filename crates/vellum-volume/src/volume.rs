@@ -21,7 +21,7 @@ use vellum_store::{
 };
 use vellum_types::SnapshotId;
 
-pub use self::init::{InitialisedVolume, InspectedStore, NewWorktree, StoreContent};
+pub use self::init::{DEFAULT_STORE, InitialisedVolume, InspectedStore, NewWorktree, StoreContent};
 pub(crate) use self::stored_config::{CONFIG_COPY_FILE, StoredConfig, config_object_key, read_volume_config};
 use self::stored_config::{keep_config_copy, open_key_epochs, read_config_copy};
 use crate::catalog::SnapshotCatalog;
@@ -573,7 +573,7 @@ impl Volume {
 
 /// Where a worktree's store is. One within the state directory is remembered by its relative name, so that a worktree can
 /// be moved.
-fn locate_store(state: &StateDir, worktree: &WorktreeFile) -> Result<StoreLocation> {
+pub(crate) fn locate_store(state: &StateDir, worktree: &WorktreeFile) -> Result<StoreLocation> {
     let kept = StoreLocation { url: worktree.store.clone(), credentials: worktree.credentials.clone() };
     Ok(kept.resolve_against(state.path())?)
 }

@@ -8,8 +8,8 @@ use clap::{Parser, Subcommand};
 use crate::commands::{
     bandwidth, bench, cache, cat, clone, completion, conflicts, device, diff, evict, export, flush, forget,
     fork, gc, history, hydrate, info, init, key, ls, mdtest, merge, mount, mounts, objbench, offline, pin,
-    pins, profile, pull, push, remote, resolve, restore, show, snapshot, stats, status, sync, tag, umount,
-    unpin, verify, worktree,
+    pins, profile, publish, pull, push, remote, resolve, restore, show, snapshot, stats, status, sync, tag,
+    umount, unpin, verify, worktree,
 };
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, EXIT_USAGE, Result};
@@ -94,6 +94,7 @@ enum Command {
     Remote(remote::Command),
     Push(push::Args),
     Pull(pull::Args),
+    Publish(publish::Args),
     Verify(verify::Args),
     #[command(subcommand)]
     Gc(gc::Command),
@@ -189,6 +190,7 @@ fn dispatch_command(command: Command, context: &CommandContext) -> Result<Comman
         Command::Remote(command) => remote::run(&command, context),
         Command::Push(args) => push::run(&args, context),
         Command::Pull(args) => pull::run(&args, context),
+        Command::Publish(args) => publish::run(&args, context),
         Command::Verify(args) => verify::run(&args, context),
         Command::Gc(command) => gc::run(&command, context),
         Command::Forget(args) => forget::run(&args, context),

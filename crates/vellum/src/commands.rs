@@ -30,6 +30,7 @@ pub mod offline;
 pub mod pin;
 pub mod pins;
 pub mod profile;
+pub mod publish;
 pub mod pull;
 pub mod push;
 pub mod remote;

@@ -26,7 +26,7 @@ use crate::store_check::{join_store, require_fit_store, set_up_store};
 use crate::store_identity::StoreIdentity;
 
 /// Folder of the default store within the state directory.
-const DEFAULT_STORE: &str = "store";
+pub const DEFAULT_STORE: &str = "store";
 
 /// What a new worktree is to be.
 #[derive(Debug, Clone)]

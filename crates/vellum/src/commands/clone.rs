@@ -11,7 +11,9 @@ use vellum_library::live;
 use vellum_store::StoreAddress;
 use vellum_volume::device::join_line_name;
 use vellum_volume::history::{HistoryEntry, list_history};
-use vellum_volume::{Volume, VolumeError};
+use vellum_volume::remote::{DEFAULT_REMOTE, PullRequest, copy_keys_to_dir, pull_snapshots};
+use vellum_volume::volume::DEFAULT_STORE;
+use vellum_volume::{StateDir, Volume, VolumeError};
 
 use super::init::PreparedWorktree;
 use super::{init, mount, restore};
@@ -24,6 +26,7 @@ use crate::secret::SecretArgs;
 use crate::store_args::CredentialsArgs;
 use crate::ui::format;
 use crate::ui::json::ProblemJson;
+use crate::ui::progress::ProgressTask;
 
 /// The worktree whose files are taken unless another snapshot is named.
 const MAIN_WORKTREE: &str = "main";
@@ -31,9 +34,10 @@ const MAIN_WORKTREE: &str = "main";
 /// Create a directory with the files of a volume
 ///
 /// DIR becomes a new worktree of the volume in the store at URL, and is filled from a snapshot. Its snapshots go into
-/// that store. With --mount, the worktree is mounted on DIR: it can be used at once, and content is fetched when it
-/// is read. With --only, DIR is a partial checkout: the other paths are absent, and snapshots take them from the last
-/// snapshot.
+/// that store. A store over http:// or https:// can only be read: DIR then has a store of its own, into which the
+/// snapshots are copied, and the one at URL is its remote 'origin'. With --mount, the worktree is mounted on DIR: it can
+/// be used at once, and content is fetched when it is read. With --only, DIR is a partial checkout: the other paths are
+/// absent, and snapshots take them from the last snapshot.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The store: a path or a URL
@@ -128,17 +132,69 @@ fn check_only_paths(volume: &Volume, target: Option<&HistoryEntry>, only: &[Vec<
     only.iter().try_for_each(|path| tree.find_path(path, &place).map(drop)).map_err(CliError::from)
 }
 
+/// A worktree of the volume in the store. One that can only be read becomes the remote of a store in the directory.
 fn prepare_clone(
     args: &Args,
     context: &CommandContext,
     dir: &Path,
     name: Option<String>,
 ) -> Result<PreparedWorktree> {
+    if !init::is_read_only_address(&args.store) {
+        return attach_worktree(args, context, dir, name);
+    }
+    let location = args.credentials.locate_store(&args.store, &context.cwd).map_err(VolumeError::from)?;
+    StateDir::for_new_root(dir)?;
+    let is_new = !dir.exists();
+    fs::create_dir_all(dir).map_err(CliError::io_error("create", dir.display().to_string()))?;
+    let state = StateDir::create(dir)?;
+    let prepared = copy_keys_to_dir(&location, &state.join(DEFAULT_STORE))
+        .map_err(CliError::from)
+        .and_then(|()| attach_worktree(args, context, dir, name))
+        .inspect_err(|_| remove_copied_keys(&state, is_new))?;
+    let volume = &prepared.initialised.volume;
+    let fetched = volume.add_remote(DEFAULT_REMOTE, &location).and_then(|_| {
+        let remote = volume.find_remote(Some(DEFAULT_REMOTE))?;
+        let task = ProgressTask { first: "Comparing", verb: "Fetching", item: "blob" };
+        context
+            .run_with_progress(task, |meter| pull_snapshots(volume, &remote, PullRequest::default(), meter))
+    });
+    match fetched {
+        Ok(_) => Ok(prepared),
+        Err(error) => {
+            prepared.abandon();
+            remove_copied_keys(&state, is_new);
+            Err(error.into())
+        }
+    }
+}
+
+/// Takes back what was copied for a worktree that did not come to be. Only what was made here can be there: the directory
+/// was empty.
+fn remove_copied_keys(state: &StateDir, is_new: bool) {
+    let _ = fs::remove_dir_all(state.join(DEFAULT_STORE));
+    state.remove_if_unused();
+    if is_new {
+        let _ = fs::remove_dir(state.root());
+    }
+}
+
+fn attach_worktree(
+    args: &Args,
+    context: &CommandContext,
+    dir: &Path,
+    name: Option<String>,
+) -> Result<PreparedWorktree> {
+    // Without an address, the store is in the state directory.
+    let store = (!init::is_read_only_address(&args.store)).then(|| args.store.clone());
+    let credentials = match store {
+        Some(_) => args.credentials.clone(),
+        None => CredentialsArgs { credentials: None },
+    };
     init::prepare_worktree(
         &init::Args {
             dir: Some(dir.into()),
-            store: Some(args.store.clone()),
-            credentials: args.credentials.clone(),
+            store,
+            credentials,
             name,
             plain: args.plain,
             secret: args.secret.clone(),
@@ -211,6 +267,10 @@ fn default_dir(store: &str) -> Result<PathBuf> {
 fn choose_snapshot(args: &Args, volume: &Volume) -> Result<Option<HistoryEntry>> {
     if let Some(typed) = &args.from {
         return Ok(Some(volume.resolve_snapshot(typed)?));
+    }
+    // What a remote was read for just now comes before a worktree here, which is new.
+    if let Some(head) = volume.read_remote_refs(DEFAULT_REMOTE)?.worktrees.get(MAIN_WORKTREE) {
+        return Ok(Some(volume.resolve_snapshot(&head.to_string())?));
     }
     if let Some(head) = volume.read_worktree_head(MAIN_WORKTREE)?.and_then(|head| head.head) {
         return Ok(Some(volume.resolve_snapshot(&head.to_string())?));

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use vellum_host::escape::format_path;
+use vellum_store::StoreAddress;
 use vellum_volume::refs::check_ref_name;
 use vellum_volume::volume::{InitialisedVolume, InspectedStore, NewWorktree, StoreContent};
 use vellum_volume::{StateDir, Volume, VolumeError, keyring};
@@ -129,6 +130,7 @@ pub fn prepare_worktree(
             "leave out --plain, or the passphrase and the key file",
         ));
     }
+    refuse_read_only_store(args)?;
     args.secret.check_availability()?;
     let root = NewWorktreeRoot::prepare_root(args, context)?;
     let locate = |store: &str| args.credentials.locate_store(store, &context.cwd);
@@ -159,6 +161,26 @@ pub fn prepare_worktree(
         keyring::add_key_slot(&initialised.volume, secret.as_slot_secret(), secret.default_label())?;
     }
     Ok(PreparedWorktree { initialised, is_protected, root })
+}
+
+/// A worktree writes to its store.
+fn refuse_read_only_store(args: &Args) -> Result<()> {
+    let Some(store) = args.store.as_deref().filter(|store| is_read_only_address(store)) else {
+        return Ok(());
+    };
+    let shown = format_path(store.as_bytes());
+    Err(CliError::usage_error(
+        format!("{shown} can only be read, since stores over http:// and https:// are read only"),
+        "'vellum clone URL DIR' copies its volume into a store of its own; 'vellum remote add NAME URL' reads it too",
+    ))
+}
+
+/// Whether an address names a web server. What is no address is left to whoever opens it.
+pub fn is_read_only_address(store: &str) -> bool {
+    match StoreAddress::parse(store) {
+        Ok(StoreAddress::Service(service)) => service.kind.is_read_only(),
+        Ok(StoreAddress::Directory(_) | StoreAddress::Memory(_) | StoreAddress::Sftp(_)) | Err(_) => false,
+    }
 }
 
 /// The directory that becomes a worktree, and what has to be made for it.

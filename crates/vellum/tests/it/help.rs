@@ -45,6 +45,7 @@ const COMMANDS: &[&[&str]] = &[
     &["remote", "remove"],
     &["push"],
     &["pull"],
+    &["publish"],
     &["verify"],
     &["gc"],
     &["gc", "plan"],

@@ -48,6 +48,7 @@ mod nameless;
 mod objbench;
 mod profile;
 mod programs;
+mod published;
 mod push_pull;
 mod quota;
 mod readme;
