@@ -354,27 +354,42 @@ impl StateDir {
 
     /// Locks the worktree; waits until no other command changes it, and calls `waiting` once before it waits.
     pub fn lock_worktree(&self, waiting: impl FnOnce()) -> Result<WorktreeLock> {
-        if let Some(lock) = self.try_lock_worktree()? {
+        let object = format!("the worktree {}", self.root().display());
+        self.lock_named_file(LOCK_FILE, &object, waiting)
+    }
+
+    /// Takes the lock of a file; `object` names what it protects. Calls `waiting` once before it waits.
+    pub(crate) fn lock_named_file(
+        &self,
+        name: &str,
+        object: &str,
+        waiting: impl FnOnce(),
+    ) -> Result<WorktreeLock> {
+        if let Some(lock) = self.try_lock_named_file(name)? {
             return Ok(lock);
         }
         waiting();
-        let file = self.open_lock_file(LOCK_FILE)?;
-        lock_exclusive(&file, || format!("the worktree {}", self.root().display()))
-            .map_err(VolumeError::wrap_local_error(self.join(LOCK_FILE)))?;
+        let file = self.open_lock_file(name)?;
+        lock_exclusive(&file, || object.into()).map_err(VolumeError::wrap_local_error(self.join(name)))?;
         self.remove_stale_temp_files();
         Ok(WorktreeLock { _file: file })
     }
 
     /// Locks the worktree; None if another command has the lock.
     pub fn try_lock_worktree(&self) -> Result<Option<WorktreeLock>> {
-        let file = self.open_lock_file(LOCK_FILE)?;
+        self.try_lock_named_file(LOCK_FILE)
+    }
+
+    /// Takes the lock of a file; None if another command has it.
+    pub(crate) fn try_lock_named_file(&self, name: &str) -> Result<Option<WorktreeLock>> {
+        let file = self.open_lock_file(name)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {
                 self.remove_stale_temp_files();
                 Ok(Some(WorktreeLock { _file: file }))
             }
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
-            Err(error) => Err(VolumeError::wrap_local_error(self.join(LOCK_FILE))(error.into())),
+            Err(error) => Err(VolumeError::wrap_local_error(self.join(name))(error.into())),
         }
     }
 

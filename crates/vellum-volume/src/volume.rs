@@ -460,14 +460,19 @@ impl Volume {
 
     /// Records a snapshot on which no worktree stands yet.
     pub fn store_snapshot(&self, mut record: SnapshotRecord) -> Result<SnapshotId> {
+        self.prepare_snapshot(&mut record)?;
+        self.catalog.store_record(&record)
+    }
+
+    /// Puts a new record behind its parents, and gives it its identity; returns the id.
+    pub(crate) fn prepare_snapshot(&self, record: &mut SnapshotRecord) -> Result<SnapshotId> {
         for parent in &record.parents {
             let parent = self.catalog.get_record(parent)?;
             // Walks over the history go by time and counter, and have to meet a snapshot before its parents.
             record.time = record.time.max(parent.time);
             record.counter = record.counter.max(parent.counter.saturating_add(1));
         }
-        self.assign_snapshot_id(&mut record)?;
-        self.catalog.store_record(&record)
+        self.assign_snapshot_id(record)
     }
 
     /// Gives a new record its identity, and with it its id; the tree and the statistics may follow later.

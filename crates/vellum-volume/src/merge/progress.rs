@@ -1,14 +1,15 @@
 //! A merge under way: the file in the state directory that remembers it until it is finished or taken back.
 //!
-//! Invariant: the file is written before the first file of the worktree changes and removed after the last, so that a
-//! merge that was killed can go on or be taken back. What it names is in the store.
+//! Invariants: the file is written before the first file of the worktree changes and removed after the last, so that a
+//! merge that was killed can go on or be taken back. It names a snapshot before that is in the store, so that none is left
+//! there that nothing names; all other snapshots that it names are in the store.
 
 use serde::{Deserialize, Serialize};
 use vellum_types::{Ino, SnapshotId};
 
 use super::conflict::{ConflictKind, ConflictPolicies, ConflictPolicy, MergeConflict, MergedFileKey};
 use crate::error::{Result, VolumeError};
-use crate::state::StateDir;
+use crate::state::{StateDir, WorktreeLock};
 use crate::volume::Volume;
 
 const VERSION: u32 = 1;
@@ -21,6 +22,8 @@ const NAME_DIGITS: usize = 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MergeStage {
+    /// The snapshot of the result is being stored: it may be there or not. The worktree is as before.
+    Storing,
     /// The worktree is being brought to the result.
     Applying,
     /// Somebody is to look at conflicts.
@@ -69,6 +72,9 @@ pub struct MergeProgress {
     pub merged: SnapshotId,
     /// The snapshot of the result with what was decided about conflicts, once something was.
     pub resolved: Option<SnapshotId>,
+    /// Snapshots of results that took another one's place, or that are being stored: they may be in the store or not, and
+    /// nothing needs them.
+    pub leftovers: Vec<SnapshotId>,
     /// The note of the snapshot that ends the merge.
     pub note: String,
     /// How far it has come.
@@ -87,6 +93,8 @@ struct ProgressFile {
     base: Option<String>,
     merged: String,
     resolved: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    leftovers: Vec<String>,
     note: String,
     stage: MergeStage,
     conflicts: Vec<ConflictEntry>,
@@ -149,6 +157,7 @@ impl MergeProgress {
             base: self.base.map(|id| id.to_string()),
             merged: self.merged.to_string(),
             resolved: self.resolved.map(|id| id.to_string()),
+            leftovers: self.leftovers.iter().map(ToString::to_string).collect(),
             note: self.note.clone(),
             stage: self.stage,
             conflicts: self.conflicts.iter().map(entry).collect(),
@@ -178,6 +187,7 @@ impl MergeProgress {
             base: optional_id(&file.base)?,
             merged: id(&file.merged)?,
             resolved: optional_id(&file.resolved)?,
+            leftovers: file.leftovers.iter().map(|text| id(text)).collect::<Option<_>>()?,
             name: file.name,
             note: file.note,
             stage: file.stage,
@@ -228,6 +238,31 @@ impl Volume {
     /// Writes the note of a merge that is under way.
     pub fn write_merge_progress(&self, progress: &MergeProgress) -> Result<()> {
         self.state.write_json_file(&self.merge_file()?, &progress.to_file())
+    }
+
+    /// Takes the snapshot of a result out of the history that nothing needs. One that is not there counts as taken out.
+    pub fn forget_merge_result(&self, id: &SnapshotId) -> Result<()> {
+        match self.forget_snapshot(id) {
+            // It was never stored, or an interrupted command has done this.
+            Ok(()) | Err(VolumeError::MissingRecord(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Waits until no other command merges in this worktree, and calls `waiting` once before it waits. For worktrees that
+    /// are mounted: those of directories have a lock for all commands.
+    pub fn lock_merge(&self, waiting: impl FnOnce()) -> Result<WorktreeLock> {
+        let object = format!("a merge in the worktree {}", self.worktree.worktree);
+        self.state.lock_named_file(&self.merge_lock_file()?, &object, waiting)
+    }
+
+    /// Locks out other commands that merge in this worktree; None if there is one.
+    pub fn try_lock_merge(&self) -> Result<Option<WorktreeLock>> {
+        self.state.try_lock_named_file(&self.merge_lock_file()?)
+    }
+
+    fn merge_lock_file(&self) -> Result<String> {
+        Ok(format!("{}.lock", self.merge_file()?.trim_end_matches(".json")))
     }
 
     /// Removes the note of a merge, which has ended.

@@ -1,6 +1,7 @@
 //! Merges of snapshots into snapshots: the base, the tree, and the record with both as parents.
 
 use vellum_host::process::{host_name, user_name};
+use vellum_types::SnapshotId;
 
 use super::{ConflictPolicies, MergeBase, MergeBaseOrigin, MergeInput, MergeSide, MergedTree};
 use crate::error::{Result, VolumeError};
@@ -42,17 +43,20 @@ impl Volume {
     }
 
     /// Merges two snapshots and records the result, with the note that `note` makes of its conflicts. No worktree stands on it
-    /// yet. Fails with [`VolumeError::NotCommon`] if the given base is not in the history of both.
+    /// yet: `announce` is called before the snapshot is stored, and writes down its id, so that it is found if this process
+    /// dies before anything else names it. Fails with [`VolumeError::NotCommon`] if the given base is not in the history of
+    /// both.
     pub fn store_merge(
         &self,
         merge: &SnapshotMerge<'_>,
         note: impl FnOnce(&MergedTree) -> String,
+        announce: impl FnOnce(SnapshotId, &MergedTree) -> Result<()>,
     ) -> Result<StoredMerge> {
         let mut session = self.begin_write_session()?;
         let (base, merged) = self.merge_in_session(merge, &mut session)?;
         let written = session.flush_blobs()?;
         let has_conflicts = !merged.conflicts.is_empty();
-        let record = SnapshotRecord {
+        let mut record = SnapshotRecord {
             nonce: Default::default(),
             root: merged.root,
             parents: vec![merge.ours.id, merge.theirs.id],
@@ -70,7 +74,9 @@ impl Volume {
             statistics: SnapshotStatistics { stored: written.bytes_stored, ..merged.statistics },
         };
         // The record before the end of the session: a collector that finds no session must find the record.
-        let id = self.store_snapshot(record)?;
+        let id = self.prepare_snapshot(&mut record)?;
+        announce(id, &merged)?;
+        self.catalog.store_record(&record)?;
         session.end_session()?;
         let record = self.catalog.get_record(&id)?;
         Ok(StoredMerge { entry: HistoryEntry { id, record }, merged, origin: base.origin })

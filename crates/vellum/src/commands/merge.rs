@@ -7,8 +7,8 @@ use vellum_volume::VolumeError;
 use vellum_volume::history::HistoryEntry;
 use vellum_volume::merge::text::{TEXT_MAX, has_conflict_markers};
 use vellum_volume::merge::{
-    ConflictKind, ConflictPolicies, ConflictPolicy, MergeConflict, MergeProgress, MergeStage, SnapshotMerge,
-    SnapshotRelation, TrackedConflict,
+    ConflictKind, ConflictPolicies, ConflictPolicy, MergeConflict, MergeProgress, MergeStage, MergedTree,
+    SnapshotMerge, SnapshotRelation, TrackedConflict,
 };
 
 use self::report::{MergeOutcomeKind, MergeReport, MergeReports};
@@ -68,8 +68,8 @@ pub struct Args {
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let place = MergePlace::open(context)?;
     let _lock = place.lock(context)?;
-    let progress = place.volume().read_merge_progress()?;
     let command = MergeCommand { args, context, place: &place };
+    let progress = place.volume().read_merge_progress()?;
     if args.all {
         return command.merge_siblings(progress);
     }
@@ -77,6 +77,11 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         (None, None) => return Err(VolumeError::NoMerge.into()),
         (None, Some(progress)) if args.is_aborted => return command.print(command.abort(progress)?),
         (None, Some(progress)) => return command.print(command.proceed(progress)?),
+        // Nothing of it is in the worktree yet, and the options may be others now: it begins anew.
+        (Some(name), Some(progress)) if progress.stage == MergeStage::Storing => {
+            command.discard(&progress)?;
+            name
+        }
         // The same command goes on with what was interrupted.
         (Some(name), Some(progress)) if progress.stage == MergeStage::Applying && progress.name == *name => {
             return command.print(command.apply(progress, None)?);
@@ -101,6 +106,7 @@ impl MergeCommand<'_> {
         let mut reports = MergeReports::default();
         match interrupted {
             // A run like this one was interrupted in the middle of a merge.
+            Some(progress) if progress.stage == MergeStage::Storing => self.discard(&progress)?,
             Some(progress) if progress.stage == MergeStage::Applying => {
                 reports.add(self.apply(progress, None)?, self.context, self.place)?;
             }
@@ -223,36 +229,58 @@ impl MergeCommand<'_> {
         let note = self.args.note.clone().unwrap_or_else(|| format!("merge of {name}"));
         // Conflicts or not, the result is a snapshot: the worktree is then brought to it like to any other, and a
         // merge that is interrupted continues with the same files.
-        let stored = volume.store_merge(merge, |merged| match merged.conflicts.is_empty() {
+        let mark_unfinished = |merged: &MergedTree| match merged.conflicts.is_empty() {
             true => note.clone(),
             false => format!("unfinished merge of {name}"),
-        })?;
-        // Before anything is begun: nothing has to be taken back if a file is in the way.
-        let in_conflict = stored.merged.conflicts.iter().map(|conflict| conflict.path.as_slice());
-        let can_begin = self.place.check_present(in_conflict);
-        if let Err(error) = can_begin.and_then(|()| self.place.check_reachable(self.context, &stored.entry)) {
-            // Otherwise the result would stay in the history.
-            volume.forget_snapshot(&stored.entry.id)?;
-            return Err(error);
-        }
-        let tracked = |conflict| TrackedConflict { conflict, resolution: None };
-        let progress = MergeProgress {
+        };
+        let mut progress = MergeProgress {
             name: name.into(),
             before,
             ours: merge.ours.id,
             theirs: merge.theirs.id,
             base: merge.base.map(|base| base.id),
-            merged: stored.entry.id,
+            merged: merge.ours.id,
             resolved: None,
-            note,
-            stage: MergeStage::Applying,
-            conflicts: stored.merged.conflicts.into_iter().map(tracked).collect(),
+            leftovers: Vec::new(),
+            note: note.clone(),
+            stage: MergeStage::Storing,
+            conflicts: Vec::new(),
         };
-        // The plan is recorded before the first file is changed: a command that is interrupted from here on is
-        // continued or taken back.
-        volume.write_merge_progress(&progress)?;
-        let saved = merge.ours.id;
-        self.apply(progress, (before != saved).then_some(saved))
+        // Written down before the snapshot is stored: a command that dies in between leaves no snapshot that nothing
+        // names.
+        let stored = volume.store_merge(merge, mark_unfinished, |id, merged| {
+            let track =
+                |conflict: &MergeConflict| TrackedConflict { conflict: conflict.clone(), resolution: None };
+            progress.merged = id;
+            progress.conflicts = merged.conflicts.iter().map(track).collect();
+            volume.write_merge_progress(&progress)
+        })?;
+        self.begin(progress, &stored.entry)
+    }
+
+    /// Begins to bring the worktree to a result that is in the store.
+    fn begin(&self, mut progress: MergeProgress, merged: &HistoryEntry) -> Result<MergeReport> {
+        // Before anything is begun: nothing has to be taken back if a file is in the way.
+        let in_conflict = progress.conflicts.iter().map(|tracked| tracked.conflict.path.as_slice());
+        let can_begin = self.place.check_present(in_conflict);
+        if let Err(error) = can_begin.and_then(|()| self.place.check_reachable(self.context, merged)) {
+            // Otherwise the result would stay in the history.
+            self.end(&progress)?;
+            return Err(error);
+        }
+        // Recorded before the first file is changed: a command that is interrupted from here on is continued or taken
+        // back.
+        progress.stage = MergeStage::Applying;
+        self.place.volume().write_merge_progress(&progress)?;
+        let saved = progress.ours;
+        let is_saved = progress.before != saved;
+        self.apply(progress, is_saved.then_some(saved))
+    }
+
+    /// Takes back a merge of which nothing is in the worktree yet. Its files, which may have changed since, stay.
+    fn discard(&self, progress: &MergeProgress) -> Result<()> {
+        self.place.set_head(progress.before)?;
+        self.end(progress)
     }
 
     /// Brings the worktree to the result; ends the merge, if there is no conflict.
@@ -277,6 +305,7 @@ impl MergeCommand<'_> {
     /// Finishes a merge.
     fn proceed(&self, progress: MergeProgress) -> Result<MergeReport> {
         match progress.stage {
+            MergeStage::Storing => return self.proceed_from_store(progress),
             MergeStage::Applying => return self.apply(progress, None),
             MergeStage::Aborting => {
                 let message = "the merge is being taken back";
@@ -310,8 +339,31 @@ impl MergeCommand<'_> {
         Ok(report.with_result(MergeOutcomeKind::Merged, &recorded))
     }
 
+    /// Goes on with a merge that was interrupted while its result was stored.
+    fn proceed_from_store(&self, progress: MergeProgress) -> Result<MergeReport> {
+        let merged = match self.place.entry(progress.merged) {
+            // What was edited since is not in that result: it would have to be taken out of the files.
+            Ok(_) if self.place.has_unsaved_changes(self.context)? => None,
+            Ok(merged) => Some(merged),
+            Err(CliError::Volume(VolumeError::MissingRecord(_))) => None,
+            Err(error) => return Err(error),
+        };
+        if let Some(merged) = merged {
+            return self.begin(progress, &merged);
+        }
+        self.discard(&progress)?;
+        let name = &progress.name;
+        let message = format!("the merge of {name} was interrupted before it changed anything");
+        Err(CliError::usage_error(message, format!("'vellum merge {name}' begins it anew")))
+    }
+
     /// Takes a merge back.
     fn abort(&self, mut progress: MergeProgress) -> Result<MergeReport> {
+        if progress.stage == MergeStage::Storing {
+            self.discard(&progress)?;
+            let report = MergeReport::new(&progress.name, &self.place.entry(progress.theirs)?);
+            return Ok(report.with_result(MergeOutcomeKind::Aborted, &self.place.entry(progress.ours)?));
+        }
         // Recorded first: an abort that is interrupted must not be continued as a merge.
         progress.stage = MergeStage::Aborting;
         self.place.volume().write_merge_progress(&progress)?;
@@ -333,12 +385,8 @@ impl MergeCommand<'_> {
         let volume = self.place.volume();
         // They are forgotten before the record of the merge is removed, which alone names them. After a crash in
         // between, the command is run again.
-        for id in [Some(progress.merged), progress.resolved].into_iter().flatten() {
-            match volume.forget_snapshot(&id) {
-                // A run that was interrupted has done it.
-                Ok(()) | Err(VolumeError::MissingRecord(_)) => {}
-                Err(error) => return Err(error.into()),
-            }
+        for id in [progress.merged].iter().chain(&progress.resolved).chain(&progress.leftovers) {
+            volume.forget_merge_result(id)?;
         }
         Ok(volume.remove_merge_progress()?)
     }

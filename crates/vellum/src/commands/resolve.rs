@@ -10,7 +10,7 @@ use vellum_volume::VolumeError;
 use vellum_volume::diff::{StateComparison, is_path_within};
 use vellum_volume::history::HistoryEntry;
 use vellum_volume::merge::{
-    ConflictKind, ConflictResolution, MergeConflict, MergeProgress, MergeStage, SnapshotMerge,
+    ConflictKind, ConflictResolution, MergeConflict, MergeProgress, MergeStage, MergedTree, SnapshotMerge,
 };
 
 use super::merge::has_markers;
@@ -131,13 +131,24 @@ fn check_markers(place: &MergePlace, context: &CommandContext, chosen: &[MergeCo
 /// Brings the worktree to what the merge is with all that was decided.
 fn merge_again(place: &MergePlace, context: &CommandContext, progress: &mut MergeProgress) -> Result<()> {
     let volume = place.volume();
+    // What a run that was interrupted has left.
+    for id in std::mem::take(&mut progress.leftovers) {
+        volume.forget_merge_result(&id)?;
+    }
     let ours = place.entry(progress.ours)?;
     let theirs = place.entry(progress.theirs)?;
     let base = progress.base.map(|base| place.entry(base)).transpose()?;
     let policies = progress.collect_policies();
     let merge = SnapshotMerge { ours: &ours, theirs: &theirs, base: base.as_ref(), policies: &policies };
     let name = progress.name.clone();
-    let stored = volume.store_merge(&merge, |_| format!("unfinished merge of {name}"))?;
+    // Written down before it is stored, but not as what the worktree has: without the decision, which is recorded when the
+    // files are as it says.
+    let mut intent = volume.read_merge_progress()?.ok_or(VolumeError::NoMerge)?;
+    let announce = |id, _: &MergedTree| {
+        intent.leftovers = vec![id];
+        volume.write_merge_progress(&intent)
+    };
+    let stored = volume.store_merge(&merge, |_| format!("unfinished merge of {name}"), announce)?;
     // Compared with the last result, not with the files: paths that the decision does not concern keep what was
     // edited in them.
     let before = place.entry(progress.resolved.unwrap_or(progress.merged))?;
@@ -147,11 +158,11 @@ fn merge_again(place: &MergePlace, context: &CommandContext, progress: &mut Merg
         // brings the paths to the same content.
         place.restore_paths(context, &stored.entry, paths)?;
     }
-    let old = progress.resolved.replace(stored.entry.id);
+    // The result that was replaced was never a snapshot of the user's. It is named until it is forgotten.
+    progress.leftovers.extend(progress.resolved.replace(stored.entry.id));
     volume.write_merge_progress(progress)?;
-    // The result that was replaced was never a snapshot of the user's.
-    if let Some(old) = old {
-        volume.forget_snapshot(&old)?;
+    for old in &progress.leftovers {
+        volume.forget_merge_result(old)?;
     }
     Ok(())
 }

@@ -78,12 +78,13 @@ impl MergePlace {
         context.paths_at_root(self.root())
     }
 
-    /// Waits until no other command changes it. The process of a mount keeps its own order.
-    pub fn lock(&self, context: &CommandContext) -> Result<Option<WorktreeLock>> {
-        Ok(match self {
-            Self::Directory(worktree) => Some(worktree.lock_worktree(context.lock_wait_notice())?),
-            Self::Mount(_) => None,
-        })
+    /// Waits until no other command changes it. In a mount, until no other command merges: the process of the mount keeps
+    /// the order of all else, and a merge consists of several requests to it.
+    pub fn lock(&self, context: &CommandContext) -> Result<WorktreeLock> {
+        match self {
+            Self::Directory(worktree) => Ok(worktree.lock_worktree(context.lock_wait_notice())?),
+            Self::Mount(mounted) => Ok(mounted.volume.lock_merge(context.lock_wait_notice())?),
+        }
     }
 
     /// The snapshot that it stands on, in the store.

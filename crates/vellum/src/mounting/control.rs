@@ -36,8 +36,9 @@ use crate::error::{CliError, Result, kind_name, parse_kind_name};
 
 /// Name of the socket.
 pub const SOCKET: &str = "control";
-/// Longest request or answer, bytes: a note has 64 KiB at most.
-const LINE_MAX: u64 = 1 << 20;
+/// Longest request or answer, bytes: a note has 64 KiB at most, and the paths of a merge with 10,000 conflicts some MiB (JSON
+/// has each byte of a path as a number).
+const LINE_MAX: u64 = 64 << 20;
 /// Most snapshots that wait to be published of which an answer says what they are called: some 200 bytes each.
 const UNPUBLISHED_MAX: usize = 1000;
 

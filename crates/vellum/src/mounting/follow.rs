@@ -16,7 +16,9 @@ use vellum_host::ProgressMeter;
 use vellum_host::error_chain::format_error_chain;
 use vellum_types::SnapshotId;
 use vellum_volume::history::HistoryEntry;
-use vellum_volume::merge::{ConflictPolicies, SiblingWorktree, SnapshotMerge, SnapshotRelation};
+use vellum_volume::merge::{
+    ConflictPolicies, MergeProgress, MergeStage, MergedTree, SiblingWorktree, SnapshotMerge, SnapshotRelation,
+};
 use vellum_volume::remote::{PullRequest, pull_snapshots};
 use vellum_volume::{SnapshotOrigin, Volume, VolumeError};
 
@@ -209,6 +211,7 @@ impl WorktreeFollower {
     /// nothing was changed since the last round, and no program has a file open. A shell that stands in a directory is
     /// no reason to wait.
     fn is_idle(&self, memory: &mut FollowMemory) -> Result<bool, FsError> {
+        self.discard_interrupted_merge()?;
         let head = self.fs().live_map().lock_head().clone();
         // The first round has nothing to compare with, so that a mount is never considered idle before its second
         // round.
@@ -220,6 +223,30 @@ impl WorktreeFollower {
         let is_published = self.fs().publisher().unpublished_since()?.is_none();
         // The open files come last in this condition, because finding them reads the descriptors of every process.
         Ok(is_same && is_published && !is_merging && holders::list_open_nodes(self.device).is_empty())
+    }
+
+    /// Takes a merge out of the history that this thread had stored when the process died.
+    fn discard_interrupted_merge(&self) -> Result<(), VolumeError> {
+        let state = &self.fs().volume().state;
+        // Looked for first, as it needs no store.
+        if vellum_volume::merge::check_no_merge_in(state, self.fs().worktree_name()).is_ok() {
+            return Ok(());
+        }
+        let volume = Volume::open(state)?.with_worktree(self.fs().worktree_name());
+        let Some(_lock) = volume.try_lock_merge()? else { return Ok(()) };
+        let Some(progress) = volume.read_merge_progress()? else { return Ok(()) };
+        if progress.stage != MergeStage::Storing {
+            return Ok(());
+        }
+        // The process may have died after the worktree was moved to it.
+        let is_taken_over = match self.current_snapshot() {
+            Some(ours) => volume.has_in_history(ours, progress.merged)?,
+            None => false,
+        };
+        if !is_taken_over {
+            volume.forget_merge_result(&progress.merged)?;
+        }
+        volume.remove_merge_progress()
     }
 
     fn pull_from_remotes(&self, volume: &Volume, memory: &mut FollowMemory) -> Result<(), VolumeError> {
@@ -242,6 +269,9 @@ impl WorktreeFollower {
         // Opened anew, for the worktree that is mounted: it sees what others stored meanwhile, and its memory is given
         // back after the merge.
         let volume = Volume::open(&fs.volume().state)?.with_worktree(fs.worktree_name());
+        // A merge of the user's is under way, or begins: a later round goes on.
+        let Some(_lock) = volume.try_lock_merge()? else { return Err(FsError::ChangedMeanwhile) };
+        volume.check_no_merge()?;
         let theirs = self.read_entry(&volume, sibling.head)?;
         let relation = match self.current_snapshot() {
             Some(ours) => volume.relate_snapshots(ours, theirs.id)?,
@@ -267,11 +297,13 @@ impl WorktreeFollower {
         };
         if let Err(error) = self.service.advance_snapshot(target, ours) {
             if relation == SnapshotRelation::Diverged {
-                // Nothing names the merge, and another is made when the mount is idle again.
-                volume.forget_snapshot(&target)?;
+                // Nothing needs the merge, and another is made when the mount is idle again.
+                volume.forget_merge_result(&target)?;
+                volume.remove_merge_progress()?;
             }
             return Err(error);
         }
+        volume.remove_merge_progress()?;
         // The others learn of it without waiting for the next change here.
         self.service.publisher.request_publish();
         self.log().write_line(&format!("following: took over {} of '{}'", theirs.id, sibling.name));
@@ -309,7 +341,23 @@ impl WorktreeFollower {
         if !preview.conflicts.is_empty() {
             return Ok(MergedSibling::Conflicts(preview.conflicts.len()));
         }
-        let stored = volume.store_merge(&merge, |_| format!("merge of {}", sibling.name))?;
+        let note = format!("merge of {}", sibling.name);
+        let announce = |id, _: &MergedTree| {
+            volume.write_merge_progress(&MergeProgress {
+                name: sibling.name.clone(),
+                before: merge.ours.id,
+                ours: merge.ours.id,
+                theirs: theirs.id,
+                base: None,
+                merged: id,
+                resolved: None,
+                leftovers: Vec::new(),
+                note: note.clone(),
+                stage: MergeStage::Storing,
+                conflicts: Vec::new(),
+            })
+        };
+        let stored = volume.store_merge(&merge, |_| note.clone(), announce)?;
         Ok(MergedSibling::Stored(stored.entry.id))
     }
 }

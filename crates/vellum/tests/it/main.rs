@@ -41,6 +41,7 @@ mod memory;
 mod merge;
 mod merge_all;
 mod merge_devices;
+mod merge_killed;
 mod mount;
 mod mounted;
 mod mounts;

@@ -11,12 +11,12 @@ use crate::world::{Ran, World, run};
 
 const MERGE_DOCUMENT: &str = include_str!("../../../../docs/merge.md");
 
-fn run_at(dir: &Path, args: &[&str]) -> Ran {
+pub fn run_at(dir: &Path, args: &[&str]) -> Ran {
     run(dir, args, Stdio::null())
 }
 
 /// All files of a directory with their content, the state directory left out.
-fn files_in(dir: &Path) -> BTreeMap<String, String> {
+pub fn files_in(dir: &Path) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let mut waiting = vec![dir.to_path_buf()];
     while let Some(at) = waiting.pop() {
@@ -37,7 +37,7 @@ fn files_in(dir: &Path) -> BTreeMap<String, String> {
 }
 
 /// A worktree and a fork of it, which both changed: with a conflict in `a.txt` if `conflicting`.
-fn diverged(conflicting: bool) -> World {
+pub fn diverged(conflicting: bool) -> World {
     let world = World::with_snapshot();
     world.run(&["fork", "fork", "--to", "../fork"]).ok();
     let fork = world.path("fork");
@@ -231,6 +231,31 @@ fn a_mount_is_merged_like_a_directory() {
     assert_eq!(files_in(&world.path("fork")), files_in(&mount.path));
     mount.umount().ok();
     world.run(&["verify", "--all"]).ok();
+}
+
+#[test]
+fn many_conflicts_in_a_mount_are_decided_at_once() {
+    // JSON takes 4 bytes for each of a path: a request has more than 1 MiB.
+    const FILES: usize = 1500;
+    let name = |number: usize| format!("{}/{number}", "d".repeat(200));
+    let world = World::empty();
+    world.run(&["init", "--plain"]).ok();
+    let write = |dir: &Path, text: &str| {
+        fs::create_dir_all(dir.join("d".repeat(200))).unwrap();
+        (0..FILES).for_each(|number| fs::write(dir.join(name(number)), text).unwrap());
+    };
+    write(&world.tree(), "base\n");
+    world.snapshot("base");
+    world.run(&["fork", "fork", "--to", "../fork"]).ok();
+    let fork = world.path("fork");
+    write(&fork, "theirs\n");
+    run_at(&fork, &["snapshot"]).ok();
+    let mount = Mount::new(&world, "work");
+    write(&mount.path, "ours\n");
+    run_at(&mount.path, &["merge", "fork"]).code(1).remarks("1,500 conflicts");
+    run_at(&mount.path, &["resolve", "--theirs", "."]).ok().remarks("all conflicts are resolved");
+    assert_eq!(fs::read_to_string(mount.at(&name(FILES - 1))).unwrap(), "theirs\n");
+    run_at(&mount.path, &["merge", "--continue"]).ok();
 }
 
 #[test]
