@@ -169,8 +169,10 @@ impl EndingMount {
         let mut is_told = false;
         loop {
             let answer = match &mut question {
-                // That it died is no reason to fail: what was acknowledged is kept.
-                Some(question) => question.poll_reply(Some(SOON)).unwrap_or(Some(ControlReply::default())),
+                // That it died is no reason to fail: what was acknowledged is kept. Whether it is in the store is not known.
+                Some(question) => {
+                    question.poll_reply(Some(SOON)).unwrap_or_else(|_| Some(lost_process_reply()))
+                }
                 None => self.wait_for_process_end(SOON)?.then(ControlReply::default),
             };
             // The worktree can be mounted again as soon as the process is gone: its lock ends with it.
@@ -222,6 +224,12 @@ impl EndingMount {
             directory: control.parent()?.display().to_string(),
         })
     }
+}
+
+/// What is said for a process that died without saying it.
+fn lost_process_reply() -> ControlReply {
+    let failure = Some("the process of the mount died before it had published everything".into());
+    ControlReply { failure, ..ControlReply::default() }
 }
 
 fn failed_reply(error: CliError) -> ControlReply {

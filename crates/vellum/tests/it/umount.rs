@@ -310,3 +310,32 @@ fn after_the_systems_umount_it_is_mounted_again_at_once() {
     }
     assert_eq!(fs::read(mount.at("big")).unwrap(), noise(4 << 20));
 }
+
+#[test]
+fn a_process_that_dies_while_it_publishes_is_no_success() {
+    let world = World::with_snapshot();
+    let mount = Mount::new(&world, "work");
+    fs::write(mount.at("new"), "not in the store").unwrap();
+    let pid = mount.pid();
+    // No ref of the store can be replaced while its lock is held: the process cannot finish publishing.
+    let lock = fs::File::open(world.tree().join(".vellum/store/.lock")).unwrap();
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let umount = Command::new(env!("CARGO_BIN_EXE_vellum"))
+        .args(["umount", mount.path.to_str().unwrap()])
+        .current_dir(world.tree())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    wait_until("it is unmounted", || !mount.is_mounted());
+    kill(pid, "-KILL");
+    let output = umount.wait_with_output().unwrap();
+    drop(lock);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("the process of the mount died before"), "{said}");
+    // What was acknowledged is there again.
+    mount.again(&["--worktree", "work"]).ok();
+    assert_eq!(fs::read_to_string(mount.at("new")).unwrap(), "not in the store");
+    mount.umount().ok();
+}
