@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use vellum_host::escape::format_path;
+use vellum_types::SnapshotId;
 
 use crate::context::CommandContext;
 use crate::error::{CommandOutcome, Result};
@@ -42,8 +43,11 @@ impl MountItemJson {
         let named = mount.source.strip_prefix("vellum:").map(String::from);
         let (worktree, snapshot) = match &file {
             Some(file) => (file.worktree.clone(), file.snapshot.clone()),
-            // The source of a mount is the name of a worktree, or a snapshot's whole id of 64 hexadecimal digits.
-            None if named.as_ref().is_some_and(|name| name.len() == 64) => (None, named),
+            // The source of a mount is the name of a worktree, or a snapshot's whole id. A name may be as long, but
+            // worktrees are mounted for writing as a rule.
+            None if mount.read_only && named.as_ref().is_some_and(|name| is_snapshot_id(name)) => {
+                (None, named)
+            }
             None => (named, None),
         };
         Self {
@@ -58,6 +62,10 @@ impl MountItemJson {
             store: file.map(|file| file.store),
         }
     }
+}
+
+fn is_snapshot_id(name: &str) -> bool {
+    name.parse::<SnapshotId>().is_ok()
 }
 
 /// Lists them.

@@ -1,6 +1,6 @@
 //! `vellum mounts`
 
-use crate::mounting::Mount;
+use crate::mounting::{Mount, kill, wait_until};
 use crate::world::World;
 
 #[test]
@@ -51,4 +51,18 @@ fn worktrees_and_snapshots_are_told_apart() {
     let line =
         text.lines().into_iter().find(|line| line.contains(work.path.to_str().unwrap())).unwrap().to_owned();
     assert!(line.contains("work"), "{line}");
+}
+
+#[test]
+fn a_worktree_whose_name_is_as_long_as_an_id_is_one_in_a_dead_mount_too() {
+    let world = World::with_snapshot();
+    let name = "w".repeat(64);
+    let mount = Mount::place(&world, "place");
+    world.run(&["fork", &name, "--mount", mount.path.to_str().unwrap()]).ok();
+    kill(mount.pid(), "-KILL");
+    wait_until("it is dead", || mount.is_dead());
+    let listed = world.json(&["mounts"]);
+    let items = listed["mounts"].as_array().unwrap();
+    let item = items.iter().find(|item| item["mountpoint"] == mount.path.to_str().unwrap()).unwrap();
+    assert_eq!((&item["worktree"], &item["snapshot"]), (&name.into(), &serde_json::Value::Null));
 }
