@@ -19,6 +19,8 @@ struct MergeIdentity([u8; 32]);
 /// Follows parents, and recognises twins.
 pub(crate) struct AncestrySearch<'a> {
     catalog: &'a SnapshotCatalog,
+    /// Where records are looked for that the first has not.
+    other: Option<&'a SnapshotCatalog>,
     identities: HashMap<SnapshotId, MergeIdentity>,
 }
 
@@ -94,16 +96,24 @@ impl ReachedSnapshots {
 
 impl<'a> AncestrySearch<'a> {
     pub fn new(catalog: &'a SnapshotCatalog) -> Self {
-        Self { catalog, identities: HashMap::new() }
+        Self { catalog, other: None, identities: HashMap::new() }
+    }
+
+    /// A search in the records of two stores.
+    pub fn across_stores(catalog: &'a SnapshotCatalog, other: Option<&'a SnapshotCatalog>) -> Self {
+        Self { catalog, other, identities: HashMap::new() }
     }
 
     /// The record of a snapshot; None: it is not known here any more.
     fn find_entry(&self, id: SnapshotId) -> Result<Option<HistoryEntry>> {
-        match self.catalog.get_record(&id) {
-            Ok(record) => Ok(Some(HistoryEntry { id, record })),
-            Err(VolumeError::MissingRecord(_)) => Ok(None),
-            Err(error) => Err(error),
+        for catalog in [Some(self.catalog), self.other].into_iter().flatten() {
+            match catalog.get_record(&id) {
+                Ok(record) => return Ok(Some(HistoryEntry { id, record })),
+                Err(VolumeError::MissingRecord(_)) => {}
+                Err(error) => return Err(error),
+            }
         }
+        Ok(None)
     }
 
     /// What a snapshot and its twins have in common. Merges of merges are followed without recursion.
@@ -137,6 +147,23 @@ impl<'a> AncestrySearch<'a> {
             self.identities.insert(at, MergeIdentity(*hasher.finalize().as_bytes()));
         }
         Ok(self.identities.get(&id).copied().unwrap_or(MergeIdentity(id.0)))
+    }
+
+    /// Counts the snapshots of which neither they nor twins of them are among others.
+    pub fn count_missing(
+        &mut self,
+        snapshots: &HashSet<SnapshotId>,
+        others: &HashSet<SnapshotId>,
+    ) -> Result<u64> {
+        let mut known = HashSet::new();
+        for id in others {
+            known.insert(self.find_identity(*id)?);
+        }
+        let mut missing = HashSet::new();
+        for id in snapshots {
+            missing.insert(self.find_identity(*id)?);
+        }
+        Ok(missing.difference(&known).count() as u64)
     }
 
     /// Returns whether two snapshots are one, or one merge made twice.

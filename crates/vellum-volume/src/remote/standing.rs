@@ -7,6 +7,7 @@ use vellum_types::SnapshotId;
 use super::Remote;
 use crate::catalog::SnapshotCatalog;
 use crate::error::{Result, VolumeError};
+use crate::merge::ancestry::AncestrySearch;
 use crate::volume::Volume;
 
 /// Where a remote's worktree is, compared with the worktree of the same name here.
@@ -14,7 +15,8 @@ use crate::volume::Volume;
 pub struct RemoteStanding {
     /// The snapshot on which it stands there; none if it has none, or if there is no such worktree.
     pub there: Option<SnapshotId>,
-    /// Snapshots in the history here that are not in the history there.
+    /// Snapshots in the history here that are not in the history there. A merge that was made twice counts as one
+    /// snapshot.
     pub ahead: u64,
     /// Snapshots in the history there that are not in the history here.
     pub behind: u64,
@@ -34,10 +36,13 @@ pub fn compare_with_remote(volume: &Volume, remote: &Remote) -> Result<RemoteSta
         Some(target) => collect_ancestors(&target.catalog, there)?,
         None => HashSet::new(),
     };
+    // Two machines that made the same merge have not diverged: neither has anything that the other lacks.
+    let mut search =
+        AncestrySearch::across_stores(&volume.catalog, target.as_ref().map(|target| &target.catalog));
     Ok(RemoteStanding {
         there,
-        ahead: ours.difference(&theirs).count() as u64,
-        behind: theirs.difference(&ours).count() as u64,
+        ahead: search.count_missing(&ours, &theirs)?,
+        behind: search.count_missing(&theirs, &ours)?,
     })
 }
 

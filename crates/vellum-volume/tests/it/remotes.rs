@@ -11,8 +11,8 @@ use vellum_types::{Ino, SnapshotId};
 use vellum_volume::history::list_history;
 use vellum_volume::refs::RefKind;
 use vellum_volume::remote::{
-    PullRequest, PushReport, PushRequest, RefPushOutcome, RemoteContent, pull_snapshots, push_snapshots,
-    push_to_volume,
+    PullRequest, PushReport, PushRequest, RefPushOutcome, RemoteContent, compare_with_remote, pull_snapshots,
+    push_snapshots, push_to_volume,
 };
 use vellum_volume::{Result, StateDir, Volume, VolumeError};
 
@@ -474,4 +474,29 @@ fn a_remote_can_be_opened_with_the_secrets_of_the_volume() {
     assert_eq!(clone.resolve_snapshot("main").unwrap().id, head);
     small(1).assert_readable(&clone, clone.catalog.get_record(&head).unwrap().root);
     assert_clean(&clone);
+}
+
+#[test]
+fn the_same_merge_made_on_two_machines_has_not_diverged() {
+    let world = World::new(PLAIN);
+    let volume = &world.volume;
+    let base = snapshot(volume, &small(1), "base");
+    let root = volume.catalog.fetch_record(&base).unwrap().root;
+    let commit = |parents: &[SnapshotId], note: &str| {
+        let record = record_on(volume, None, root, note);
+        volume.commit_snapshot(vellum_volume::SnapshotRecord { parents: parents.to_vec(), ..record }).unwrap()
+    };
+    let a = commit(&[base], "a");
+    let b = commit(&[base], "b");
+    let there = commit(&[a, b], "merged there");
+    volume.add_remote("origin", &StoreLocation::new("memory://twins")).unwrap();
+    let remote = volume.find_remote(None).unwrap();
+    push_snapshots(volume, &remote, &everything(), &ProgressMeter::default()).unwrap();
+    let here = commit(&[b, a], "merged here");
+    assert_eq!(volume.read_head().unwrap(), Some(here));
+    let standing = compare_with_remote(volume, &remote).unwrap();
+    assert_eq!((standing.there, standing.ahead, standing.behind), (Some(there), 0, 0));
+    commit(&[here], "onward");
+    let standing = compare_with_remote(volume, &remote).unwrap();
+    assert_eq!((standing.ahead, standing.behind), (1, 0));
 }
