@@ -19,10 +19,12 @@ mod pieces;
 mod plain;
 mod probe;
 mod published;
+mod purpose;
 mod read_only;
 mod service;
 mod sftp;
 mod single_writer;
+mod traffic;
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -47,12 +49,14 @@ pub use self::pieces::PieceSet;
 pub use self::plain::{ObjectCondition, ObjectTag, PlainListing, PlainObject, PlainObjectHead};
 pub(crate) use self::published::fuzz_listing_decoder;
 pub use self::published::{PublishedObjects, PublishedStore, publish_store};
+pub use self::purpose::{PerPurpose, PurposeScope, RequestPurpose};
 pub use self::read_only::ReadOnlyStore;
 pub use self::service::{PlainObjects, PlainUpload, ServiceStore};
 pub use self::sftp::SftpStore;
 pub(crate) use self::sftp::fuzz_sftp_decoder;
 pub(crate) use self::single_writer::fuzz_claim_decoder;
 pub use self::single_writer::{ClaimPace, SingleWriterStore};
+pub use self::traffic::{PurposeTraffic, ServiceTraffic};
 
 use crate::error::StoreError;
 
@@ -197,6 +201,11 @@ pub trait ObjectStore: Send + Sync {
     /// What is kept of its packs on this machine, if the store is in a service.
     fn as_block_store(&self) -> Option<&BlockStore> {
         self.inner_store()?.as_block_store()
+    }
+
+    /// What this process sent to the service, if the store is in one.
+    fn service_traffic(&self) -> Option<ServiceTraffic> {
+        self.inner_store()?.service_traffic()
     }
 
     /// The request statistics, if requests are counted.

@@ -44,6 +44,8 @@ pub enum S3Lie {
     Hang,
     /// Announces the whole body, and closes after this many bytes.
     CutBody(usize),
+    /// Announces the whole body, sends this many bytes, and then nothing until the server ends.
+    StallBody(usize),
     /// Announces and sends only this many bytes, as if that were all.
     ShortBody(usize),
     /// Sends the range that begins this many bytes later, and announces that range.
@@ -258,6 +260,7 @@ impl S3Shared {
             | S3Lie::RefuseIfMatch
             | S3Lie::LoseReply
             | S3Lie::CutBody(_)
+            | S3Lie::StallBody(_)
             | S3Lie::ShortBody(_)
             | S3Lie::EndlessBody
             | S3Lie::ClaimGzip
@@ -268,6 +271,12 @@ impl S3Shared {
             S3Lie::LoseReply => return false,
             S3Lie::CutBody(len) => {
                 let _ = reply.write_beginning(stream, len);
+                return false;
+            }
+            S3Lie::StallBody(len) => {
+                if reply.write_beginning(stream, len).is_ok() {
+                    self.wait_for_end();
+                }
                 return false;
             }
             S3Lie::EndlessBody => {

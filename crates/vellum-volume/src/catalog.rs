@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use vellum_crypto::{RecordDomain, VolumeKeys};
-use vellum_store::{ObjectKey, ObjectStore, StoreError, map_requests};
+use vellum_store::{ObjectKey, ObjectStore, RequestPurpose, StoreError, map_requests};
 use vellum_types::{ErrorKind, FieldReader, FieldWriter, SnapshotId};
 
 use crate::error::{Result, VolumeError};
@@ -232,7 +232,12 @@ impl SnapshotCatalog {
             return Ok(listed.clone());
         }
         // Whoever needs the list needs the records next: their file is read meanwhile.
-        let ((), listed) = rayon::join(|| self.with_known_records(|_| ()), || self.list_ids());
+        let purpose = RequestPurpose::current();
+        let list = || {
+            let _scope = purpose.enter();
+            self.list_ids()
+        };
+        let ((), listed) = rayon::join(|| self.with_known_records(|_| ()), list);
         let listed: Arc<[SnapshotId]> = listed?.into();
         self.with_known_records(|known| known.listed = Some(listed.clone()));
         Ok(listed)

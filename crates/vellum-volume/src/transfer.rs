@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use parking_lot::Mutex;
 use vellum_host::ProgressMeter;
-use vellum_store::{BlobLocation, BlobWriter, PackCopyOutcome};
+use vellum_store::{BlobLocation, BlobWriter, PackCopyOutcome, RequestPurpose};
 use vellum_types::{BlobId, ErrorKind, PackId, SnapshotId};
 
 use self::missing::{BaseTree, MissingBlobs};
@@ -246,8 +246,13 @@ fn copy_missing_blobs(
             meter.add_progress(copy.blobs.len() as u64, copy.wanted);
         }
     };
+    let purpose = RequestPurpose::current();
     std::thread::scope(|scope| {
-        let threads: Vec<_> = (1..count).map(|_| scope.spawn(work)).collect();
+        let copy = || {
+            purpose.set_for_thread();
+            work()
+        };
+        let threads: Vec<_> = (1..count).map(|_| scope.spawn(copy)).collect();
         // This thread works, too: where one request at a time is best, no other is started.
         let mut outcome = work();
         for thread in threads {

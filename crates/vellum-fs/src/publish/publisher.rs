@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use vellum_host::clock::current_time;
 use vellum_live::CommitSequence;
+use vellum_store::RequestPurpose;
 use vellum_types::ErrorKind;
 
 use crate::error::{FsError, Result};
@@ -80,11 +81,15 @@ impl BackgroundPublisher {
         let worker = shared.clone();
         let pool = rayon::ThreadPoolBuilder::new()
             .thread_name(|number| format!("publish-{number}"))
-            .start_handler(|_| lower_priority())
+            .start_handler(|_| {
+                lower_priority();
+                RequestPurpose::Upload.set_for_thread();
+            })
             .build()
             .map_err(std::io::Error::other)?;
         let work = move || {
             lower_priority();
+            RequestPurpose::Upload.set_for_thread();
             worker.run_publisher(&pool);
         };
         let thread = std::thread::Builder::new().name("publisher".into()).spawn(work)?;

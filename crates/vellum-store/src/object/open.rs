@@ -40,6 +40,8 @@ pub struct RequestLimits {
     /// For how long nothing is sent after the service did not answer, however often it was asked: programs that look at
     /// many files get their errors at once, and not one after another.
     pub break_for: Duration,
+    /// How long a small read that somebody waits for is at least waited for before it is sent a second time.
+    pub hedge_after_min: Duration,
 }
 
 impl StoreLocation {
@@ -64,6 +66,7 @@ impl Default for RequestLimits {
             first_answer_max: chosen.unwrap_or(Duration::from_secs(15)),
             silence_max: Duration::from_secs(10),
             break_for: Duration::from_secs(5),
+            hedge_after_min: Duration::from_millis(50),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 
-use super::ObjectStore;
+use super::{ObjectStore, RequestPurpose};
 
 /// Makes two requests, at once if the store is worth it, and returns both answers.
 pub fn join_requests<A: Send, B: Send>(
@@ -18,8 +18,12 @@ pub fn join_requests<A: Send, B: Send>(
     if objects.parallel_get_count() <= 1 {
         return (one(), other());
     }
+    let purpose = RequestPurpose::current();
     std::thread::scope(|scope| {
-        let begun = scope.spawn(one);
+        let begun = scope.spawn(move || {
+            purpose.set_for_thread();
+            one()
+        });
         let second = other();
         match begun.join() {
             Ok(first) => (first, second),
@@ -45,9 +49,11 @@ pub fn map_requests<T: Sync, R: Send>(
     let next = || queue.lock().next();
     // Answers arrive in any order. Sorted by number they are in the order of the items.
     let done = Mutex::new(BTreeMap::new());
+    let purpose = RequestPurpose::current();
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
+                purpose.set_for_thread();
                 while let Some((number, item)) = next() {
                     let answer = request(item);
                     done.lock().insert(number, answer);

@@ -9,9 +9,11 @@ mod credentials;
 mod exchange;
 mod failure;
 mod gate;
+mod hedge;
 mod offline;
 mod operator;
 mod plain;
+mod pool;
 mod refs;
 mod retry;
 mod runtime;
@@ -31,12 +33,13 @@ use opendal::{ErrorKind as DalKind, Operator};
 use parking_lot::RwLock;
 use vellum_types::ErrorKind;
 
-use self::exchange::record_exchange;
 use self::failure::{FailedRequest, FailureClass};
 use self::gate::RequestGate;
+use self::hedge::{EndedAttempt, HEDGED_BELOW, send_hedged, send_once};
 use self::offline::RequestSwitch;
 pub(super) use self::offline::{is_offline, set_offline};
 pub use self::plain::{PlainObjects, PlainUpload};
+use self::pool::RequestPool;
 use self::refs::{DELETION_MARKER, KnownRefs};
 pub(super) use self::retry::wait_before_repeat;
 use self::retry::{RequestRetryBudget, RetrySchedule, pause_before_retry};
@@ -44,14 +47,11 @@ use self::runtime::{RunError, run_future};
 use super::address::ServiceAddress;
 use super::bandwidth::BandwidthMeter;
 use super::{
-    ObjectInfo, ObjectKey, ObjectStore, RequestLimits, StoreGuarantees, check_read_length, key, probe,
+    ObjectInfo, ObjectKey, ObjectStore, RequestLimits, RequestPurpose, ServiceTraffic, StoreGuarantees,
+    check_read_length, key, probe,
 };
 use crate::error::StoreError;
 
-/// Reads under way at once, a count.
-const READS_MAX: u32 = 32;
-/// Writes, listings and deletions under way at once, a count.
-const WRITES_MAX: u32 = 8;
 /// Ranged gets worth having under way at once for one caller, a count: what hides 50 ms of latency at 4 MiB each.
 const PARALLEL_GETS: usize = 8;
 
@@ -65,8 +65,7 @@ pub struct ServiceStore {
     budget: RequestRetryBudget,
     switch: RequestSwitch,
     bandwidth: Arc<BandwidthMeter>,
-    reads: RequestGate,
-    writes: RequestGate,
+    pool: Arc<RequestPool>,
     known_refs: KnownRefs,
     /// Whether refs are deleted by a marker, since the service ignores the condition of a deletion.
     uses_deletion_markers: AtomicBool,
@@ -91,17 +90,18 @@ impl ServiceStore {
         cache: Option<&Path>,
     ) -> Result<Self, StoreError> {
         let bandwidth = Arc::new(BandwidthMeter::new(cache));
-        let operator = operator::build_operator(&address, credentials, limits, &bandwidth)?;
+        let location = address.to_string();
+        let pool = RequestPool::for_store(&location, credentials);
+        let operator = operator::build_operator(&address, credentials, limits, &bandwidth, &pool.traffic)?;
         Ok(Self {
             bandwidth,
-            location: address.to_string(),
+            location,
             credentials: credentials.map(str::to_owned),
             limits: limits.clone(),
             operator: RwLock::new(operator),
             budget: RequestRetryBudget::new(limits.first_answer_max),
             switch: RequestSwitch::new(cache, limits.break_for),
-            reads: RequestGate::new(READS_MAX),
-            writes: RequestGate::new(WRITES_MAX),
+            pool,
             known_refs: KnownRefs::default(),
             uses_deletion_markers: AtomicBool::new(false),
             address,
@@ -118,73 +118,114 @@ impl ServiceStore {
     fn attempt<T, F>(
         &self,
         subject: RequestSubject<'_>,
-        gate: &RequestGate,
+        gate: &Arc<RequestGate>,
         request: impl FnOnce(Operator) -> F,
     ) -> Result<Attempt<T>, StoreError>
     where
         T: Send + 'static,
         F: Future<Output = opendal::Result<T>> + Send + 'static,
     {
+        self.admit_attempt(subject, gate, |operator, purpose| send_once(purpose, request(operator)))
+    }
+
+    /// Sends a small read, and once more if somebody waits for it and the answer takes unusually long.
+    fn attempt_hedged<T, F>(
+        &self,
+        subject: RequestSubject<'_>,
+        request: impl Fn(Operator) -> F,
+    ) -> Result<Attempt<T>, StoreError>
+    where
+        T: Send + 'static,
+        F: Future<Output = opendal::Result<T>> + Send + 'static,
+    {
+        if RequestPurpose::current() != RequestPurpose::Foreground {
+            return self.attempt(subject, &self.pool.reads, request);
+        }
+        self.admit_attempt(subject, &self.pool.reads, |operator, _| {
+            let delay = self.pool.hedging.begin_request(self.limits.hedge_after_min);
+            send_hedged(Arc::clone(&self.pool), delay, request(operator.clone()), request(operator))
+        })
+    }
+
+    /// Waits until a request may be sent, sends it, and counts what came of it.
+    fn admit_attempt<T, F>(
+        &self,
+        subject: RequestSubject<'_>,
+        gate: &Arc<RequestGate>,
+        send: impl FnOnce(Operator, RequestPurpose) -> F,
+    ) -> Result<Attempt<T>, StoreError>
+    where
+        T: Send + 'static,
+        F: Future<Output = EndedAttempt<T>> + Send + 'static,
+    {
         // Asked before the gate: a request that is not sent must not wait behind those that are.
         if let Some(obstacle) = self.switch.find_obstacle() {
             return Err(self.service_error(subject, ErrorKind::Io, obstacle.describe().into()));
         }
+        let purpose = RequestPurpose::current();
         // The permit bounds requests under way. It is held until the answer has arrived, not only while the request
         // is sent.
-        let _permit = gate.enter();
+        let _permit = gate.enter(purpose);
         // Cloned, so that requests under way do not keep others from loading new credentials.
         let operator = self.operator.read().clone();
-        let (output, exchange) = run_future(record_exchange(request(operator)))
-            .map_err(|error| self.wrap_run_error(subject, error))?;
+        let ended =
+            run_future(send(operator, purpose)).map_err(|error| self.wrap_run_error(subject, error))?;
         // Any status is an answer, even that of an error: the service can be reached.
-        if exchange.status.is_some() {
+        if ended.is_answered {
             self.budget.note_answer();
         }
-        match output {
-            Ok(output) => {
-                gate.speed_up();
-                Ok(Ok(output))
-            }
-            Err(error) => {
-                let failed = FailedRequest { error, exchange };
-                if failed.classify() == FailureClass::Throttled {
-                    gate.slow_down();
-                }
-                Ok(Err(failed))
-            }
+        self.pool.traffic.count_discarded(purpose, ended.discarded);
+        match &ended.attempt {
+            Ok(_) => gate.speed_up(),
+            Err(failed) if failed.classify() == FailureClass::Throttled => gate.slow_down(),
+            Err(_) => {}
         }
+        Ok(ended.attempt)
     }
 
     /// Sends a request that may be carried out more than once, until it succeeds or fails for good.
     fn repeat<T, F>(
         &self,
         subject: RequestSubject<'_>,
-        gate: &RequestGate,
+        gate: &Arc<RequestGate>,
         request: impl Fn(Operator) -> F,
     ) -> Result<Attempt<T>, StoreError>
     where
         T: Send + 'static,
         F: Future<Output = opendal::Result<T>> + Send + 'static,
     {
-        self.repeat_for(subject, gate, self.limits.retry_for, request)
+        let attempt = || self.attempt(subject, gate, &request);
+        self.repeat_for(subject, self.limits.retry_for, attempt)
     }
 
-    /// As [`Self::repeat`], for a time of the caller's own.
-    fn repeat_for<T, F>(
+    /// The same for a read of at most `max` bytes.
+    fn repeat_read<T, F>(
         &self,
         subject: RequestSubject<'_>,
-        gate: &RequestGate,
-        retry_for: Duration,
+        max: u64,
         request: impl Fn(Operator) -> F,
     ) -> Result<Attempt<T>, StoreError>
     where
         T: Send + 'static,
         F: Future<Output = opendal::Result<T>> + Send + 'static,
     {
+        if max >= HEDGED_BELOW {
+            return self.repeat(subject, &self.pool.reads, request);
+        }
+        self.repeat_for(subject, self.limits.retry_for, || self.attempt_hedged(subject, &request))
+    }
+
+    /// Makes attempts for a time until one succeeds or fails for good.
+    fn repeat_for<T>(
+        &self,
+        subject: RequestSubject<'_>,
+        retry_for: Duration,
+        attempt: impl Fn() -> Result<Attempt<T>, StoreError>,
+    ) -> Result<Attempt<T>, StoreError> {
         let mut schedule = self.budget.begin(retry_for);
         let mut can_reload = true;
         loop {
-            match self.attempt(subject, gate, &request)? {
+            match attempt()? {
                 Ok(output) => return Ok(Ok(output)),
                 Err(failed) if self.may_repeat(subject, &failed, &mut schedule, &mut can_reload)? => {}
                 Err(failed) => return Ok(Err(failed)),
@@ -204,8 +245,13 @@ impl ServiceStore {
         if failed.classify() == FailureClass::Expired && std::mem::take(can_reload) {
             let credentials = self.credentials.as_deref();
             // Once for each call: credentials that are refused again are wrong, not old.
-            *self.operator.write() =
-                operator::build_operator(&self.address, credentials, &self.limits, &self.bandwidth)?;
+            *self.operator.write() = operator::build_operator(
+                &self.address,
+                credentials,
+                &self.limits,
+                &self.bandwidth,
+                &self.pool.traffic,
+            )?;
             return Ok(true);
         }
         match schedule.next_pause(failed) {
@@ -218,7 +264,10 @@ impl ServiceStore {
                 }
                 Ok(false)
             }
-            Some(pause) if pause_before_retry(&self.location, failed, pause) => Ok(true),
+            Some(pause) if pause_before_retry(&self.location, failed, pause) => {
+                self.pool.traffic.count_retry(RequestPurpose::current());
+                Ok(true)
+            }
             Some(_) => Err(self.wrap_run_error(subject, RunError::Interrupted)),
         }
     }
@@ -282,7 +331,7 @@ impl ServiceStore {
         let folder = key::check_folder(folder)?;
         let path = if folder.is_empty() { String::new() } else { format!("{folder}/") };
         let subject = RequestSubject { action: "list", key: folder };
-        let listed = self.repeat(subject, &self.writes, |operator| {
+        let listed = self.repeat(subject, &self.pool.writes, |operator| {
             let path = path.clone();
             async move { operator.list_with(&path).recursive(true).await }
         })?;
@@ -301,7 +350,7 @@ impl ObjectStore for ServiceStore {
 
     fn get_object(&self, key: &ObjectKey, max: u64) -> Result<Vec<u8>, StoreError> {
         let subject = RequestSubject { action: "read", key: key.as_str() };
-        let read = self.repeat(subject, &self.reads, |operator| {
+        let read = self.repeat_read(subject, max, |operator| {
             let path = key.to_string();
             async move { body::read_object_range(&operator, &path, .., max).await }
         })?;
@@ -331,7 +380,7 @@ impl ObjectStore for ServiceStore {
         let subject = RequestSubject { action: "read", key: key.as_str() };
         // No object is that long: its end comes first.
         let end = offset.saturating_add(max);
-        let read = self.repeat(subject, &self.reads, |operator| {
+        let read = self.repeat_read(subject, max, |operator| {
             let path = key.to_string();
             async move { body::read_object_range(&operator, &path, offset..end, max).await }
         })?;
@@ -358,7 +407,7 @@ impl ObjectStore for ServiceStore {
 
     fn object_size(&self, key: &ObjectKey) -> Result<u64, StoreError> {
         let subject = RequestSubject { action: "read", key: key.as_str() };
-        let found = self.repeat(subject, &self.reads, |operator| {
+        let found = self.repeat(subject, &self.pool.reads, |operator| {
             let path = key.to_string();
             async move { operator.stat(&path).await }
         })?;
@@ -378,7 +427,7 @@ impl ObjectStore for ServiceStore {
         loop {
             let path = key.to_string();
             let body = body.clone();
-            let written = self.attempt(subject, &self.writes, |operator| async move {
+            let written = self.attempt(subject, &self.pool.writes, |operator| async move {
                 operator.write_with(&path, body).if_not_exists(true).await
             })?;
             let Err(failed) = written else { return Ok(()) };
@@ -434,7 +483,7 @@ impl ObjectStore for ServiceStore {
 
     fn holds_objects(&self) -> Result<bool, StoreError> {
         let subject = RequestSubject { action: "list", key: "" };
-        let found = self.repeat(subject, &self.writes, |operator| async move {
+        let found = self.repeat(subject, &self.pool.writes, |operator| async move {
             // Page by page: whatever else a bucket is used for may be millions of objects.
             let mut listed = operator.lister_with("").recursive(true).await?;
             while let Some(entry) = poll_fn(|context| Pin::new(&mut listed).poll_next(context)).await {
@@ -454,7 +503,7 @@ impl ObjectStore for ServiceStore {
 
     fn delete_object(&self, key: &ObjectKey) -> Result<(), StoreError> {
         let subject = RequestSubject { action: "delete", key: key.as_str() };
-        let deleted = self.repeat(subject, &self.writes, |operator| {
+        let deleted = self.repeat(subject, &self.pool.writes, |operator| {
             let path = key.to_string();
             async move { operator.delete(&path).await }
         })?;
@@ -476,6 +525,10 @@ impl ObjectStore for ServiceStore {
             let second = Self::open(self.address.clone(), self.credentials.as_deref(), &self.limits, None)?;
             Ok(Box::new(second))
         })
+    }
+
+    fn service_traffic(&self) -> Option<ServiceTraffic> {
+        Some(self.pool.traffic.read_traffic())
     }
 
     fn adapt_to_guarantees(&self, found: &StoreGuarantees) {

@@ -15,4 +15,5 @@ mod sftp;
 mod silence;
 mod single_writer;
 mod suites;
+mod traffic;
 mod world;

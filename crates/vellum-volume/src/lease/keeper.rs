@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use parking_lot::{Condvar, Mutex};
+use vellum_store::RequestPurpose;
 
 use super::HeldLease;
 use crate::error::VolumeError;
@@ -30,6 +31,7 @@ impl LeaseKeeper {
         let stop = Arc::new(StopSignal::default());
         let stopped = stop.clone();
         let keep = move || {
+            RequestPurpose::Upkeep.set_for_thread();
             while !wait_for_renewal(&stopped, &tenure) {
                 // A store that is away is tried again; whoever writes meanwhile looks for itself.
                 let _ = tenure.renew_lease();

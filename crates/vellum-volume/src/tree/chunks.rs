@@ -12,7 +12,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use quick_cache::Weighter;
 use quick_cache::sync::{Cache, GuardResult, PlaceholderGuard};
-use vellum_store::{BlobError, BlobStore};
+use vellum_store::{BlobError, BlobStore, RequestPurpose};
 use vellum_types::{BlobId, BlobKind};
 
 use super::read_streams::PrefetchLimits;
@@ -167,7 +167,10 @@ impl PrefetchWorkers {
             let jobs = jobs.clone();
             std::thread::Builder::new()
                 .name(format!("vellum-ahead-{number}"))
-                .spawn(move || shared.run_prefetch_worker(&jobs))
+                .spawn(move || {
+                    RequestPurpose::ReadAhead.set_for_thread();
+                    shared.run_prefetch_worker(&jobs);
+                })
                 .ok()
         };
         let threads: Vec<_> = (0..count).filter_map(start).collect();

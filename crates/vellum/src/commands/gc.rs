@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 use vellum_host::escape::format_path;
+use vellum_store::RequestPurpose;
 use vellum_volume::Volume;
 use vellum_volume::gc::{self, CollectionPlan, CollectionReport, CollectionRequest, PackAction};
 use vellum_volume::session::WaitingSession;
@@ -101,6 +102,7 @@ impl From<&WaitingSession> for SessionWait {
 
 /// Plans or runs.
 pub fn run(command: &Command, context: &CommandContext) -> Result<CommandOutcome> {
+    RequestPurpose::Upkeep.set_for_process();
     match command {
         Command::Plan { lost } => plan_collection(lost, context),
         Command::Run { plan, lost, end_session } => {

@@ -13,7 +13,7 @@ use vellum_fuse::{MountFile, MountOptions, MountSource, ServedFilesystem};
 use vellum_host::ProgressMeter;
 use vellum_host::escape::format_path;
 use vellum_library::live::{self, LiveLimits, LiveStateClaim};
-use vellum_store::RequestLimits;
+use vellum_store::{RequestLimits, RequestPurpose};
 use vellum_types::SnapshotId;
 use vellum_volume::device::join_line_name;
 use vellum_volume::lease::Lease;
@@ -424,6 +424,7 @@ fn start_following(service: Arc<ControlService>, mountpoint: &Path, interval: Op
 /// Brings all names to this machine while the mount is used. It ends with the process.
 fn start_fetching_names(fs: Arc<LiveFilesystem>, log: Arc<MountLog>) -> Result<()> {
     let fetch = move || {
+        RequestPurpose::ReadAhead.set_for_thread();
         let meter = ProgressMeter::default();
         match fs.hydrate_paths(&[Vec::new()], ContentScope::Names, None, &meter) {
             Ok(fetched) => log.write_line(&format!("the names of {} files are here", fetched.files)),
@@ -533,6 +534,9 @@ fn new_mount_metrics(source: &MountSource, volume: &Arc<Volume>) -> Arc<RequestM
         }
         if let Some(objects) = volume.objects.as_metered() {
             objects.expose_metrics(out);
+        }
+        if let Some(traffic) = volume.objects.service_traffic() {
+            traffic.expose_metrics(out);
         }
     }))
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::Serialize;
 use vellum_host::escape::format_path;
+use vellum_store::RequestPurpose;
 use vellum_volume::Volume;
 use vellum_volume::history::{HistoryEntry, list_history};
 use vellum_volume::verify::{AffectedSnapshot, VerifyFinding, VerifyReport, VerifyScope, verify_volume};
@@ -44,6 +45,7 @@ struct VerifyJson<'a> {
 
 /// Verifies.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
+    RequestPurpose::Upkeep.set_for_process();
     let volume = context.open_volume()?;
     let scope = if args.all {
         VerifyScope::All

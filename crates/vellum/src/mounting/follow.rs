@@ -14,6 +14,7 @@ use vellum_fs::tree::head::LiveHead;
 use vellum_fs::{FsError, LiveFilesystem};
 use vellum_host::ProgressMeter;
 use vellum_host::error_chain::format_error_chain;
+use vellum_store::RequestPurpose;
 use vellum_types::SnapshotId;
 use vellum_volume::history::HistoryEntry;
 use vellum_volume::merge::{
@@ -117,6 +118,7 @@ impl WorktreeFollower {
     /// Starts the thread. It ends with the mount.
     pub fn start_thread(self) -> std::io::Result<()> {
         let follow = move || {
+            RequestPurpose::Upkeep.set_for_thread();
             let mut memory =
                 FollowMemory { head: None, seen: BTreeMap::new(), news_at: Instant::now(), pulled_at: None };
             // The pause between two rounds is a wait for the end of the mount, so that an unmount is never delayed

@@ -12,6 +12,8 @@ use std::thread::JoinHandle;
 use parking_lot::Mutex;
 use vellum_types::PackId;
 
+use crate::object::RequestPurpose;
+
 use super::{BlobError, BlobLocation, BlobWriterShared, IndexAddition, PackBuilder, pack_key, select_packs};
 
 /// Blobs uploaded that make the writer put an index object midway, a count: bounds its memory to some 60 MB, and
@@ -66,11 +68,15 @@ impl UploadQueue {
         let (sender, receiver) = sync_channel(0);
         let receiver = Arc::new(Mutex::new(receiver));
         let count = if self.shared.store.inner.objects.parallel_get_count() > 1 { THREADS_REMOTE } else { 1 };
+        let purpose = RequestPurpose::current();
         let threads = (0..count).map(|_| {
             let shared = self.shared.clone();
             let track = self.track.clone();
             let receiver = receiver.clone();
-            std::thread::spawn(move || run_upload_worker(&shared, &track, &receiver))
+            std::thread::spawn(move || {
+                purpose.set_for_thread();
+                run_upload_worker(&shared, &track, &receiver);
+            })
         });
         UploadLane { sender, threads: threads.collect() }
     }

@@ -10,7 +10,7 @@ use vellum_types::PackId;
 use super::{BlockStore, PIECE, read_cached_range};
 use crate::error::StoreError;
 use crate::object::pieces::PieceRun;
-use crate::object::{PackCache, PieceSet};
+use crate::object::{PackCache, PieceSet, RequestPurpose};
 use crate::pack::pack_key;
 
 /// Most pieces in one request: 8 MiB, so that few requests do, and a stop is not far away.
@@ -55,10 +55,14 @@ impl BlockStore {
             }
         };
         let threads = self.inner.parallel_get_count().min(runs.len()).max(1);
+        let purpose = RequestPurpose::current();
         std::thread::scope(|scope| {
             // This thread works too, so one less is started.
             for _ in 1..threads {
-                scope.spawn(work);
+                scope.spawn(|| {
+                    purpose.set_for_thread();
+                    work();
+                });
             }
             work();
         });

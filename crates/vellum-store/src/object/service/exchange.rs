@@ -3,16 +3,70 @@
 //! Invariant: recording changes no answer. An operation that runs outside [`record_exchange`] is not recorded.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, StatusCode};
 use parking_lot::Mutex;
 
+use crate::object::RequestPurpose;
+
 /// Most of the body of an error that is kept, bytes: services name the cause in the first lines.
-pub(super) const ERROR_BODY_MAX: usize = 4096;
+const ERROR_BODY_MAX: usize = 4096;
 
 tokio::task_local! {
-    static EXCHANGE: Arc<Mutex<Exchange>>;
+    static EXCHANGE: ExchangeRecord;
+}
+
+/// What one operation is for, and what was answered to it so far. Copies are of the same operation.
+#[derive(Debug, Clone)]
+pub(super) struct ExchangeRecord {
+    purpose: RequestPurpose,
+    exchange: Arc<Mutex<Exchange>>,
+    /// Bytes of objects that were received and passed on.
+    received: Arc<AtomicU64>,
+    /// Bytes of objects that were received and are not part of what was asked for.
+    skipped: Arc<AtomicU64>,
+}
+
+impl ExchangeRecord {
+    /// The record of an operation that is about to begin.
+    pub fn for_purpose(purpose: RequestPurpose) -> Self {
+        Self { purpose, exchange: Arc::default(), received: Arc::default(), skipped: Arc::default() }
+    }
+
+    /// What the operation is for.
+    pub fn purpose(&self) -> RequestPurpose {
+        self.purpose
+    }
+
+    /// The last answer.
+    pub fn read_exchange(&self) -> Exchange {
+        self.exchange.lock().clone()
+    }
+
+    /// Counts a part of an object.
+    pub fn count_received(&self, passed_on: u64, skipped: u64) {
+        self.received.fetch_add(passed_on, Ordering::Relaxed);
+        self.skipped.fetch_add(skipped, Ordering::Relaxed);
+    }
+
+    /// Adds to what is kept of an error's body.
+    pub fn keep_error_body(&self, piece: &[u8]) {
+        let mut exchange = self.exchange.lock();
+        let room = ERROR_BODY_MAX.saturating_sub(exchange.error_body.len());
+        exchange.error_body.extend_from_slice(&piece[..piece.len().min(room)]);
+    }
+
+    /// Bytes of objects that were received and passed on.
+    pub fn received_count(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of objects that were received and dropped.
+    pub fn skipped_count(&self) -> u64 {
+        self.skipped.load(Ordering::Relaxed)
+    }
 }
 
 /// The last answer of a service to an operation.
@@ -87,17 +141,19 @@ fn find_json_text<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     Some(&rest[..rest.find('"')?])
 }
 
-/// Runs an operation and returns what was answered to its last request.
-pub(super) async fn record_exchange<F: Future>(operation: F) -> (F::Output, Exchange) {
-    let exchange = Arc::new(Mutex::new(Exchange::default()));
-    let output = EXCHANGE.scope(Arc::clone(&exchange), operation).await;
-    let recorded = exchange.lock().clone();
-    (output, recorded)
+/// Runs an operation, and records what is answered to its requests.
+pub(super) async fn record_exchange<F: Future>(record: ExchangeRecord, operation: F) -> F::Output {
+    EXCHANGE.scope(record, operation).await
 }
 
 /// The record of the operation that runs now.
+pub(super) fn current_record() -> Option<ExchangeRecord> {
+    EXCHANGE.try_with(Clone::clone).ok()
+}
+
+/// What was answered to the operation that runs now.
 pub(super) fn current_exchange() -> Option<Arc<Mutex<Exchange>>> {
-    EXCHANGE.try_with(Arc::clone).ok()
+    EXCHANGE.try_with(|record| Arc::clone(&record.exchange)).ok()
 }
 
 /// Records an answer's status and headers.

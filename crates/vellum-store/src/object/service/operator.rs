@@ -16,6 +16,7 @@ use crate::error::StoreError;
 use crate::object::RequestLimits;
 use crate::object::address::{AddressingStyle, ServiceAddress, ServiceKind};
 use crate::object::bandwidth::BandwidthMeter;
+use crate::object::traffic::TrafficMeter;
 
 /// Time to connect, a part of the time without progress that is allowed.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
@@ -28,6 +29,7 @@ pub(super) fn build_operator(
     credentials: Option<&str>,
     limits: &RequestLimits,
     bandwidth: &Arc<BandwidthMeter>,
+    traffic: &Arc<TrafficMeter>,
 ) -> Result<Operator, StoreError> {
     let credentials = credentials.map(ServiceCredentials::load).transpose()?;
     let get = |field: &str| credentials.as_ref().and_then(|credentials| credentials.get_field(field));
@@ -49,8 +51,12 @@ pub(super) fn build_operator(
         };
         unusable_address(address, reason)
     })?;
-    let transport =
-        ServiceTransport::new(build_client(address, limits)?, limits.silence_max, Arc::clone(bandwidth));
+    let transport = ServiceTransport::new(
+        build_client(address, limits)?,
+        limits.silence_max,
+        Arc::clone(bandwidth),
+        Arc::clone(traffic),
+    );
     let context = OperationContext::new()
         .with_http_transport(HttpTransporter::new(transport))
         .with_executor(Executor::with(RuntimeSpawner));

@@ -98,7 +98,7 @@ impl PlainObjects {
                     }
                 }
             });
-            let found = self.service.repeat(subject, &self.service.writes, |operator| {
+            let found = self.service.repeat(subject, &self.service.pool.writes, |operator| {
                 let counted = counted.clone();
                 async move { collect_listing(&operator, &counted).await }
             });
@@ -117,7 +117,7 @@ impl PlainObjects {
     /// Returns what the service reports about an object; None if there is none.
     pub fn stat_object(&self, key: &str) -> Result<Option<PlainObjectHead>, StoreError> {
         let subject = RequestSubject { action: "read", key };
-        let found = self.service.repeat(subject, &self.service.reads, |operator| {
+        let found = self.service.repeat(subject, &self.service.pool.reads, |operator| {
             let path = key.to_owned();
             async move { operator.stat(&path).await }
         })?;
@@ -138,7 +138,7 @@ impl PlainObjects {
         if len == 0 {
             return Ok(Vec::new());
         }
-        let read = self.service.repeat(subject, &self.service.reads, |operator| {
+        let read = self.service.repeat(subject, &self.service.pool.reads, |operator| {
             let path = key.to_owned();
             let version = self.match_version(tag);
             let range = range.clone();
@@ -213,7 +213,7 @@ impl PlainObjects {
         }
         let subject = RequestSubject { action: "delete", key };
         let send = |version: Option<VersionMatch>| {
-            self.service.repeat(subject, &self.service.writes, move |operator| {
+            self.service.repeat(subject, &self.service.pool.writes, move |operator| {
                 let path = key.to_owned();
                 let version = version.clone();
                 async move { delete_version(&operator, &path, version).await }
@@ -272,7 +272,7 @@ impl PlainObjects {
         let path = subject.key.to_owned();
         let body = bytes.clone();
         let WriteRequest { mtime, condition } = request.clone();
-        self.service.attempt(subject, &self.service.writes, |operator| async move {
+        self.service.attempt(subject, &self.service.pool.writes, |operator| async move {
             let mut writing =
                 operator.write_with(&path, body).user_metadata([(MTIME_FIELD.to_owned(), mtime)]);
             writing = match &condition {

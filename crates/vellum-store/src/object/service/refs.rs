@@ -135,7 +135,7 @@ impl ServiceStore {
         let subject = RequestSubject { action: "read", key: key.as_str() };
         let lengths = [expected.map_or(0, <[u8]>::len), new.map_or(0, <[u8]>::len), DELETION_MARKER.len()];
         let max = lengths.into_iter().max().unwrap_or_default() as u64;
-        let read = self.repeat(subject, &self.reads, |operator| {
+        let read = self.repeat(subject, &self.pool.reads, |operator| {
             let path = key.to_string();
             async move { body::read_object_range(&operator, &path, .., max).await }
         })?;
@@ -159,13 +159,13 @@ impl ServiceStore {
         let Some(bytes) = new.or(uses_markers.then_some(DELETION_MARKER).filter(|_| current.is_some()))
         else {
             let Some(metadata) = current else { return Ok(Ok(())) };
-            return self.attempt(subject, &self.writes, |operator| async move {
+            return self.attempt(subject, &self.pool.writes, |operator| async move {
                 operator.delete_with(&path).if_not_changed(&metadata).await
             });
         };
         let body = Bytes::copy_from_slice(bytes);
         let written =
-            self.attempt(subject, &self.writes, |operator| write_ref(operator, path, body, current))?;
+            self.attempt(subject, &self.pool.writes, |operator| write_ref(operator, path, body, current))?;
         // The tag in the answer saves a read before the next swap.
         Ok(written.map(|metadata| {
             self.known_refs.remember(key, &ReadObject { bytes: bytes.to_vec(), metadata });

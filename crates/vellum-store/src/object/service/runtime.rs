@@ -8,6 +8,8 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use vellum_host::wait::{LongWait, go_on_waiting};
 
+use super::exchange::{ExchangeRecord, current_record, record_exchange};
+
 /// Worker threads of the runtime, a count: they only wait for sockets.
 const RUNTIME_THREADS: usize = 2;
 /// How often a wait checks whether it is to end.
@@ -78,6 +80,9 @@ pub(super) struct RuntimeSpawner;
 
 impl opendal::Execute for RuntimeSpawner {
     fn execute(&self, future: Pin<Box<dyn Future<Output = ()> + Send>>) {
-        tokio::spawn(future);
+        // Requests of the part count for what the operation is for. They have a record of their own, since answers
+        // to other parts would replace theirs.
+        let purpose = current_record().map(|record| record.purpose()).unwrap_or_default();
+        tokio::spawn(record_exchange(ExchangeRecord::for_purpose(purpose), future));
     }
 }

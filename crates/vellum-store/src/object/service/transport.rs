@@ -18,10 +18,10 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, Sleep};
 
 use crate::object::bandwidth::{BandwidthMeter, TransferredBytes};
+use crate::object::traffic::{RequestKind, TrafficMeter};
 
 use super::exchange::{
-    ERROR_BODY_MAX, Exchange, TransportFailureKind, current_exchange, record_answer, record_end_of_object,
-    record_failure,
+    ExchangeRecord, TransportFailureKind, current_record, record_answer, record_end_of_object, record_failure,
 };
 
 /// Bytes before the requested range that are read and dropped when a server sends the whole object instead.
@@ -34,11 +34,17 @@ pub(super) struct ServiceTransport {
     client: reqwest::Client,
     silence_max: Duration,
     bandwidth: Arc<BandwidthMeter>,
+    traffic: Arc<TrafficMeter>,
 }
 
 impl ServiceTransport {
-    pub fn new(client: reqwest::Client, silence_max: Duration, bandwidth: Arc<BandwidthMeter>) -> Self {
-        Self { client, silence_max, bandwidth }
+    pub fn new(
+        client: reqwest::Client,
+        silence_max: Duration,
+        bandwidth: Arc<BandwidthMeter>,
+        traffic: Arc<TrafficMeter>,
+    ) -> Self {
+        Self { client, silence_max, bandwidth, traffic }
     }
 }
 
@@ -49,6 +55,9 @@ impl HttpTransport for ServiceTransport {
         let wanted = RequestedAnswer::from_request(&parts.method, &parts.headers, uri.query());
         let url = reqwest::Url::parse(&uri.to_string())
             .map_err(|e| opendal::Error::new(DalKind::Unexpected, "invalid request address").set_source(e))?;
+        let record = current_record();
+        let purpose = record.as_ref().map(ExchangeRecord::purpose).unwrap_or_default();
+        self.traffic.count_request(purpose, classify_request(&parts.method, uri.query()));
         let activity = Arc::new(LastActivity::begin());
         let mut sending =
             self.client.request(parts.method, url).headers(parts.headers).version(parts.version);
@@ -79,11 +88,9 @@ impl HttpTransport for ServiceTransport {
             skipped,
             max: wanted.max_body(answer.status()),
             announced,
-            kept_for_error: if answer.status().is_client_error() || answer.status().is_server_error() {
-                current_exchange()
-            } else {
-                None
-            },
+            record,
+            is_error: !answer.status().is_success(),
+            is_object: wanted.is_object,
         };
         let body = DownloadBody::new(
             answer.bytes_stream(),
@@ -96,6 +103,23 @@ impl HttpTransport for ServiceTransport {
         response
             .body(HttpBody::new(body, None))
             .map_err(|e| opendal::Error::new(DalKind::Unexpected, "invalid answer").set_source(e))
+    }
+}
+
+/// What services charge a request as.
+fn classify_request(method: &Method, query: Option<&str>) -> RequestKind {
+    let is_listing = query.is_some_and(|query| {
+        query.split('&').any(|part| part.starts_with("list-type=") || part.starts_with("comp=list"))
+    });
+    match method.as_str() {
+        "GET" if is_listing => RequestKind::List,
+        "GET" => RequestKind::Get,
+        "HEAD" => RequestKind::Head,
+        // WebDAV lists a folder, and describes a file, by this method.
+        "PROPFIND" => RequestKind::List,
+        "DELETE" => RequestKind::Delete,
+        // `PUT`, `POST`, and what WebDAV has for moving files and making folders.
+        _ => RequestKind::Put,
     }
 }
 
@@ -308,8 +332,10 @@ struct BodyLimits {
     max: u64,
     /// Bytes that the service announced, with those that are dropped.
     announced: Option<u64>,
-    /// Where the beginning of an error's body is kept.
-    kept_for_error: Option<Arc<Mutex<Exchange>>>,
+    /// Where the beginning of an error's body is kept, and bytes of objects are counted.
+    record: Option<ExchangeRecord>,
+    is_error: bool,
+    is_object: bool,
 }
 
 /// A body that is being received.
@@ -338,10 +364,10 @@ impl<S> DownloadBody<S> {
         let start = usize::try_from(skipped).unwrap_or(piece.len());
         let len = (piece.len() - start).min(usize::try_from(room).unwrap_or(usize::MAX));
         self.passed_on += len as u64;
-        if let Some(exchange) = &self.limits.kept_for_error {
-            let mut exchange = exchange.lock();
-            let room = ERROR_BODY_MAX.saturating_sub(exchange.error_body.len());
-            exchange.error_body.extend_from_slice(&piece[..piece.len().min(room)]);
+        match &self.limits.record {
+            Some(record) if self.limits.is_error => record.keep_error_body(piece),
+            Some(record) if self.limits.is_object => record.count_received(len as u64, skipped),
+            Some(_) | None => {}
         }
         piece.slice(start..start + len)
     }

@@ -6,6 +6,7 @@
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use opendal::Operator;
 
 use super::{RequestSubject, ServiceStore, body};
 use crate::error::StoreError;
@@ -37,7 +38,7 @@ impl ServiceStore {
         let temporary = format!("{TEMP_FOLDER}/{:016x}", getrandom::u64().unwrap_or_default());
         self.write_in_place(&temporary, bytes, self.limits.retry_for)?;
         let subject = RequestSubject { action: "write", key: path };
-        let renamed = self.repeat(subject, &self.writes, |operator| {
+        let renamed = self.repeat(subject, &self.pool.writes, |operator| {
             let from = temporary.clone();
             let to = path.to_owned();
             async move { operator.rename(&from, &to).await }
@@ -62,18 +63,20 @@ impl ServiceStore {
     ) -> Result<(), StoreError> {
         let subject = RequestSubject { action: "write", key: path };
         let body = Bytes::copy_from_slice(bytes);
-        let written = self.repeat_for(subject, &self.writes, retry_for, |operator| {
+        let send = |operator: Operator| {
             let path = path.to_owned();
             let body = body.clone();
             async move { operator.write(&path, body).await }
-        })?;
+        };
+        let written =
+            self.repeat_for(subject, retry_for, || self.attempt(subject, &self.pool.writes, send))?;
         written.map(drop).map_err(|failed| self.wrap_failure(subject, &failed))
     }
 
     /// An object of at most `max` bytes; none if there is none.
     pub(in crate::object) fn read_path(&self, path: &str, max: u64) -> Result<Option<Vec<u8>>, StoreError> {
         let subject = RequestSubject { action: "read", key: path };
-        let read = self.repeat(subject, &self.reads, |operator| {
+        let read = self.repeat(subject, &self.pool.reads, |operator| {
             let path = path.to_owned();
             async move { body::read_object_range(&operator, &path, .., max).await }
         })?;
@@ -94,7 +97,7 @@ impl ServiceStore {
     /// When an object was written, by the clock of the service.
     pub(in crate::object) fn find_write_time(&self, path: &str) -> Result<Option<SystemTime>, StoreError> {
         let subject = RequestSubject { action: "read", key: path };
-        let found = self.repeat(subject, &self.reads, |operator| {
+        let found = self.repeat(subject, &self.pool.reads, |operator| {
             let path = path.to_owned();
             async move { operator.stat(&path).await }
         })?;
@@ -105,7 +108,7 @@ impl ServiceStore {
     /// Removes an object; it is no error if there is none.
     pub(in crate::object) fn delete_path(&self, path: &str) -> Result<(), StoreError> {
         let subject = RequestSubject { action: "delete", key: path };
-        let deleted = self.repeat(subject, &self.writes, |operator| {
+        let deleted = self.repeat(subject, &self.pool.writes, |operator| {
             let path = path.to_owned();
             async move { operator.delete(&path).await }
         })?;
@@ -118,7 +121,7 @@ impl ServiceStore {
     /// Removes what writers that died have left without a name. What cannot be removed now is removed another time.
     pub(in crate::object) fn remove_abandoned_objects(&self) {
         let subject = RequestSubject { action: "list", key: TEMP_FOLDER };
-        let listed = self.repeat(subject, &self.writes, |operator| async move {
+        let listed = self.repeat(subject, &self.pool.writes, |operator| async move {
             operator.list(&format!("{TEMP_FOLDER}/")).await
         });
         let Ok(Ok(entries)) = listed else { return };

@@ -9,8 +9,9 @@ use vellum_types::UnixTime;
 
 use super::{PlainObjects, VersionMatch, WriteCondition, WriteRequest};
 use crate::error::StoreError;
+use crate::object::RequestPurpose;
 use crate::object::plain::{MTIME_FIELD, ObjectCondition, ObjectTag};
-use crate::object::service::exchange::record_exchange;
+use crate::object::service::exchange::{ExchangeRecord, record_exchange};
 use crate::object::service::failure::{FailedRequest, FailureClass};
 use crate::object::service::runtime::run_future_to_end;
 use crate::object::service::{RequestSubject, ServiceStore};
@@ -151,14 +152,15 @@ impl PlainUpload<'_> {
             let Some(writer) = self.writer.take() else { return Err(objects.changed_error(&key)) };
             // For one step, and not for the whole upload: other writes come between the parts, and during the pause
             // before the next try.
-            let permit = service.writes.enter();
-            let ended = run_future_to_end(record_exchange(step(writer)));
+            let purpose = RequestPurpose::current();
+            let permit = service.pool.writes.enter(purpose);
+            let record = ExchangeRecord::for_purpose(purpose);
+            let ended = run_future_to_end(record_exchange(record.clone(), step(writer)));
             drop(permit);
-            let ((writer, outcome), exchange) =
-                ended.map_err(|error| service.wrap_run_error(subject, error))?;
+            let (writer, outcome) = ended.map_err(|error| service.wrap_run_error(subject, error))?;
             self.writer = Some(writer);
             let Err(error) = outcome else { return Ok(()) };
-            let failed = FailedRequest { error, exchange };
+            let failed = FailedRequest { error, exchange: record.read_exchange() };
             if failed.classify() == FailureClass::ConditionFailed {
                 return Err(objects.changed_error(&key));
             }
