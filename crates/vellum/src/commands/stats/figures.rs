@@ -22,6 +22,25 @@ pub struct OperationRate {
     pub latency_ms: f64,
 }
 
+/// Requests to a service, a second.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct ServiceFigures {
+    /// That a program or a user waited for.
+    pub foreground: f64,
+    /// For content that will probably be read.
+    pub read_ahead: f64,
+    /// Of publishing in the background.
+    pub upload: f64,
+    /// Of leases, and of looking for what others did.
+    pub upkeep: f64,
+    /// Those of them that repeated a failed one.
+    pub retries: f64,
+    /// Second requests for answers that were late.
+    pub hedges: f64,
+    /// Bytes that were received and not used.
+    pub discarded: f64,
+}
+
 /// What happened, a second; and what there is.
 #[derive(Debug, Default, PartialEq, Serialize)]
 pub struct IntervalFigures {
@@ -59,6 +78,10 @@ pub struct IntervalFigures {
     pub received: f64,
     /// See there.
     pub sent: f64,
+    /// Requests to a service, a second, and bytes that were received from it in vain; null where the store is not in one.
+    pub service: Option<ServiceFigures>,
+    /// For how many seconds something has been acknowledged and has not been in the store.
+    pub unpublished_seconds: u64,
     /// Requests by kind, the most frequent first.
     pub operations: Vec<(String, OperationRate)>,
 }
@@ -117,6 +140,8 @@ impl IntervalFigures {
             delete: object("delete"),
             received: grown("vellum_object_received_bytes_total") / seconds,
             sent: grown("vellum_object_sent_bytes_total") / seconds,
+            service: ServiceFigures::from_growth(now, |name| grown(name) / seconds),
+            unpublished_seconds: gauge("vellum_unpublished_age_seconds"),
             operations,
         }
     }
@@ -146,6 +171,26 @@ impl IntervalFigures {
             format_short_rate(self.delete.rate),
             format_short_latency(self.delete),
         )
+    }
+}
+
+impl ServiceFigures {
+    /// From the growth of counters a second; none if there are no such counters.
+    fn from_growth(moment: &MetricsSample, rate: impl Fn(&str) -> f64) -> Option<Self> {
+        moment.samples.contains_key("vellum_service_hedges_total").then_some(())?;
+        let sum = |prefix: &str| -> f64 {
+            moment.samples.keys().filter(|name| name.starts_with(prefix)).map(|name| rate(name)).sum()
+        };
+        let requests = |purpose: &str| sum(&format!("vellum_service_requests_total{{purpose=\"{purpose}\""));
+        Some(Self {
+            foreground: requests("foreground"),
+            read_ahead: requests("read-ahead"),
+            upload: requests("upload"),
+            upkeep: requests("upkeep"),
+            retries: sum("vellum_service_retries_total"),
+            hedges: rate("vellum_service_hedges_total"),
+            discarded: sum("vellum_service_discarded_bytes_total"),
+        })
     }
 }
 
@@ -238,6 +283,31 @@ mod tests {
         assert_eq!(figures.operations.len(), 1);
         assert_eq!(figures.format_line().chars().count(), HEAD[1].chars().count());
         assert!(figures.format_line().starts_with(" 25.0  2.9M"), "{}", figures.format_line());
+    }
+
+    #[test]
+    fn requests_to_a_service_are_told_by_purpose() {
+        let start = Instant::now();
+        let get = "vellum_service_requests_total{purpose=\"upload\",request=\"get\"}";
+        let put = "vellum_service_requests_total{purpose=\"upload\",request=\"put\"}";
+        let hedges = "vellum_service_hedges_total";
+        let wasted = "vellum_service_discarded_bytes_total{purpose=\"foreground\"}";
+        let before = moment(start, &[(get, 5.0), (put, 1.0), (hedges, 0.0)]);
+        let now = moment(
+            start + Duration::from_secs(2),
+            &[
+                (get, 7.0),
+                (put, 5.0),
+                (hedges, 4.0),
+                (wasted, 100.0),
+                ("vellum_unpublished_age_seconds", 9.0),
+            ],
+        );
+        let figures = IntervalFigures::from_samples(&before, &now);
+        let expected =
+            ServiceFigures { upload: 3.0, hedges: 2.0, discarded: 50.0, ..ServiceFigures::default() };
+        assert_eq!((figures.service, figures.unpublished_seconds), (Some(expected), 9));
+        assert_eq!(IntervalFigures::from_samples(&before, &moment(start, &[])).service, None);
     }
 
     #[test]

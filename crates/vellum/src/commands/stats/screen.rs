@@ -129,8 +129,26 @@ fn format_screen(style: TextStyle, mountpoint: &Path, figures: &IntervalFigures)
             format_short_bytes(figures.received),
             format_short_bytes(figures.sent)
         ),
-        String::new(),
     ];
+    if figures.unpublished_seconds > 0 {
+        lines.push(format!("upload   not in the store for {} s", figures.unpublished_seconds));
+    }
+    if let Some(service) = &figures.service {
+        lines.push(format!(
+            "service  foreground {}/s   read-ahead {}/s   upload {}/s   upkeep {}/s",
+            format_short_rate(service.foreground),
+            format_short_rate(service.read_ahead),
+            format_short_rate(service.upload),
+            format_short_rate(service.upkeep)
+        ));
+        lines.push(format!(
+            "         retries {}/s   sent twice {}/s   discarded {}/s",
+            format_short_rate(service.retries),
+            format_short_rate(service.hedges),
+            format_short_bytes(service.discarded)
+        ));
+    }
+    lines.push(String::new());
     let mut table = TextTable::new(&[ColumnAlignment::Left, ColumnAlignment::Right, ColumnAlignment::Right]);
     let head = ["", "a second", "took"];
     table.add_row(head.map(|word| TableCell::from_painted(word, |text| style.paint_dim(text))));
@@ -151,6 +169,7 @@ fn format_screen(style: TextStyle, mountpoint: &Path, figures: &IntervalFigures)
 
 #[cfg(test)]
 mod tests {
+    use super::super::figures::ServiceFigures;
     use super::*;
 
     #[test]
@@ -178,6 +197,13 @@ mod tests {
         assert_eq!(columns(&lines[10]), ["object", "put", "3", "40m"]);
         assert_eq!(columns(&lines[12]), ["requests", "1.5k", "12u"]);
         assert_eq!(columns(&lines[13]), ["read", "1.0k", "10u"]);
+        let service =
+            ServiceFigures { foreground: 12.0, upkeep: 1.0, discarded: 2048.0, ..Default::default() };
+        let remote = IntervalFigures { service: Some(service), unpublished_seconds: 7, ..figures };
+        let lines = format_screen(TextStyle::default(), Path::new("/mnt"), &remote);
+        assert_eq!(lines[6], "upload   not in the store for 7 s");
+        assert_eq!(lines[7], "service  foreground 12/s   read-ahead 0/s   upload 0/s   upkeep 1/s");
+        assert_eq!(lines[8], "         retries 0/s   sent twice 0/s   discarded 2.0K/s");
         // Nothing but the terminal's own sequences drives it.
         assert!(lines.iter().all(|line| !line.contains('\x1b')), "{lines:#?}");
     }
