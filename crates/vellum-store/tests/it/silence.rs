@@ -11,7 +11,13 @@ use super::services::open_service;
 /// Times that are short for a test; only the break differs.
 fn limits_with_break(break_for: Duration) -> RequestLimits {
     let retry_for = Duration::from_millis(500);
-    RequestLimits { retry_for, first_answer_max: retry_for, silence_max: retry_for, break_for }
+    RequestLimits {
+        retry_for,
+        first_answer_max: retry_for,
+        silence_max: retry_for,
+        break_for,
+        ..RequestLimits::default()
+    }
 }
 
 #[test]
