@@ -415,7 +415,7 @@ fn kind_hint(kind: ErrorKind) -> Option<String> {
              what forgotten snapshots held"
         }
         ErrorKind::Unsupported => {
-            "it was written by a newer Vellum, or needs a feature that this build lacks"
+            "it was written by a newer Vellum, or needs what this build or the store cannot do"
         }
         ErrorKind::Denied => "check the permissions, and who runs the command",
         // No single advice fits all errors of these kinds.
