@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use vellum_types::ErrorKind;
 
 pub(crate) use self::listing::fuzz_listing_decoder;
-use self::listing::{ListedObject, ListedObjects, decode_listing, encode_listing};
+use self::listing::{ListedObjects, PublishedObject, decode_listing, encode_listing};
 use super::{ObjectInfo, ObjectKey, ObjectStore, StoreGuarantees};
 use crate::error::StoreError;
 use crate::pack::PACKS_FOLDER;
@@ -94,7 +94,7 @@ impl PublishedStore {
     }
 
     /// What the listing says of an object, read again if it says nothing.
-    fn find_listed(&self, key: &ObjectKey) -> Result<ListedObject, StoreError> {
+    fn find_listed(&self, key: &ObjectKey) -> Result<PublishedObject, StoreError> {
         // Refs change. Other objects do not, so that one that was listed once still is what it was.
         let first_age = if is_in_folder(key, REFS_FOLDER) { USED_FOR } else { Duration::MAX };
         for age in [first_age, USED_FOR] {
@@ -156,7 +156,7 @@ impl ObjectStore for PublishedStore {
         if is_in_folder(key, PACKS_FOLDER) {
             return self.inner.get_object(key, max).map_err(|error| self.explain_missing(key, error));
         }
-        let ListedObject { size, content } = self.find_listed(key)?;
+        let PublishedObject { size, content } = self.find_listed(key)?;
         match content {
             Some(_) if size > max => {
                 Err(StoreError::TooLarge { place: self.describe_location(), key: key.to_string(), size, max })
@@ -262,7 +262,10 @@ fn write_listing(
 
 fn list_packs(store: &dyn ObjectStore) -> Result<ListedObjects, StoreError> {
     let listed = store.list_objects(PACKS_FOLDER)?;
-    Ok(listed.into_iter().map(|info| (info.key, ListedObject { size: info.size, content: None })).collect())
+    Ok(listed
+        .into_iter()
+        .map(|info| (info.key, PublishedObject { size: info.size, content: None }))
+        .collect())
 }
 
 fn list_all_but_packs(store: &dyn ObjectStore) -> Result<ListedObjects, StoreError> {
@@ -271,7 +274,7 @@ fn list_all_but_packs(store: &dyn ObjectStore) -> Result<ListedObjects, StoreErr
     for key in store.list_keys(REFS_FOLDER)? {
         match store.get_object(&key, REF_MAX) {
             Ok(content) => {
-                found.insert(key, ListedObject { size: content.len() as u64, content: Some(content) });
+                found.insert(key, PublishedObject { size: content.len() as u64, content: Some(content) });
             }
             // It was removed since it was listed.
             Err(StoreError::NotFound { .. }) => {}
@@ -281,7 +284,7 @@ fn list_all_but_packs(store: &dyn ObjectStore) -> Result<ListedObjects, StoreErr
     for info in store.list_objects("")? {
         let left_out = [PACKS_FOLDER, REFS_FOLDER, SESSIONS_FOLDER, LISTING, PACKS_LISTING];
         if !left_out.iter().any(|folder| is_in_folder(&info.key, folder)) {
-            found.insert(info.key, ListedObject { size: info.size, content: None });
+            found.insert(info.key, PublishedObject { size: info.size, content: None });
         }
     }
     Ok(found)

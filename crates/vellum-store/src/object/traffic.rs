@@ -11,7 +11,7 @@ use super::{PerPurpose, RequestPurpose};
 
 /// Kinds of requests as services charge for them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum RequestKind {
+pub(super) enum ServiceRequestKind {
     /// Reads an object, or a range of it.
     Get,
     /// Writes an object or a part of one, and begins and completes uploads in parts.
@@ -100,14 +100,14 @@ impl PurposeMeter {
 
 impl TrafficMeter {
     /// Counts a request that is sent.
-    pub fn count_request(&self, purpose: RequestPurpose, kind: RequestKind) {
+    pub fn count_request(&self, purpose: RequestPurpose, kind: ServiceRequestKind) {
         let meter = self.purposes.get(purpose);
         let count = match kind {
-            RequestKind::Get => &meter.gets,
-            RequestKind::Put => &meter.puts,
-            RequestKind::Head => &meter.heads,
-            RequestKind::List => &meter.lists,
-            RequestKind::Delete => &meter.deletes,
+            ServiceRequestKind::Get => &meter.gets,
+            ServiceRequestKind::Put => &meter.puts,
+            ServiceRequestKind::Head => &meter.heads,
+            ServiceRequestKind::List => &meter.lists,
+            ServiceRequestKind::Delete => &meter.deletes,
         };
         count.fetch_add(1, Ordering::Relaxed);
     }

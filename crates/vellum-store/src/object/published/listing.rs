@@ -16,7 +16,7 @@ const LAST_WORD: &str = "end";
 
 /// An object as a published listing shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ListedObject {
+pub(super) struct PublishedObject {
     /// Its length in bytes.
     pub size: u64,
     /// Its bytes, if it is a ref.
@@ -24,7 +24,7 @@ pub(super) struct ListedObject {
 }
 
 /// All objects that were listed, by key.
-pub(super) type ListedObjects = BTreeMap<ObjectKey, ListedObject>;
+pub(super) type ListedObjects = BTreeMap<ObjectKey, PublishedObject>;
 
 /// The listing as it is stored.
 pub(super) fn encode_listing(objects: &ListedObjects) -> Vec<u8> {
@@ -61,7 +61,7 @@ pub(super) fn decode_listing(bytes: &[u8]) -> Option<ListedObjects> {
         if fields.next().is_some() || is_out_of_order || has_other_size {
             return None;
         }
-        objects.insert(key, ListedObject { size, content });
+        objects.insert(key, PublishedObject { size, content });
     }
     (objects.len() as u64 == count).then_some(objects)
 }
@@ -99,7 +99,7 @@ mod tests {
 
     fn sample() -> ListedObjects {
         let entry = |key: &str, size, content| {
-            (ObjectKey::from_trusted(key.to_owned()), ListedObject { size, content })
+            (ObjectKey::from_trusted(key.to_owned()), PublishedObject { size, content })
         };
         ListedObjects::from([
             entry("config", 97, None),

@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, Sleep};
 
 use crate::object::bandwidth::{BandwidthMeter, TransferredBytes};
-use crate::object::traffic::{RequestKind, TrafficMeter};
+use crate::object::traffic::{ServiceRequestKind, TrafficMeter};
 
 use super::exchange::{
     ExchangeRecord, TransportFailureKind, current_record, record_answer, record_end_of_object, record_failure,
@@ -107,19 +107,19 @@ impl HttpTransport for ServiceTransport {
 }
 
 /// What services charge a request as.
-fn classify_request(method: &Method, query: Option<&str>) -> RequestKind {
+fn classify_request(method: &Method, query: Option<&str>) -> ServiceRequestKind {
     let is_listing = query.is_some_and(|query| {
         query.split('&').any(|part| part.starts_with("list-type=") || part.starts_with("comp=list"))
     });
     match method.as_str() {
-        "GET" if is_listing => RequestKind::List,
-        "GET" => RequestKind::Get,
-        "HEAD" => RequestKind::Head,
+        "GET" if is_listing => ServiceRequestKind::List,
+        "GET" => ServiceRequestKind::Get,
+        "HEAD" => ServiceRequestKind::Head,
         // WebDAV lists a folder, and describes a file, by this method.
-        "PROPFIND" => RequestKind::List,
-        "DELETE" => RequestKind::Delete,
+        "PROPFIND" => ServiceRequestKind::List,
+        "DELETE" => ServiceRequestKind::Delete,
         // `PUT`, `POST`, and what WebDAV has for moving files and making folders.
-        _ => RequestKind::Put,
+        _ => ServiceRequestKind::Put,
     }
 }
 
