@@ -60,7 +60,8 @@ impl FromStr for LeaseToken {
 
     fn from_str(text: &str) -> Result<Self, DecodeError> {
         let broken = || DecodeError::Invalid("token");
-        if text.len() != 32 || !text.is_ascii() {
+        // The parser of numbers takes a sign, which would be no digit of a token.
+        if text.len() != 32 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
             return Err(broken());
         }
         let mut token = [0; 16];
@@ -154,4 +155,17 @@ impl fmt::Display for Lease {
 /// A time for a message.
 pub(crate) fn format_time(time: UnixTime) -> String {
     jiff::Timestamp::from_second(time.secs).map_or_else(|_| format!("@{}", time.secs), |at| at.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_digits_are_a_token() {
+        assert_eq!("0f".repeat(16).parse(), Ok(LeaseToken([0x0f; 16])));
+        for text in ["+f".repeat(16), "0f".repeat(15), "0g".repeat(16), "ä".repeat(16)] {
+            assert!(text.parse::<LeaseToken>().is_err(), "{text}");
+        }
+    }
 }

@@ -26,9 +26,7 @@ pub fn keep_unpublished(volume: &Volume, worktree: &str, new: &str) -> Result<()
     // changes are published from here as usual, and nothing was left behind.
     let is_behind = current.is_none_or(|token| !tokens.contains(&token));
     if !tokens.is_empty() && is_behind && claim.has_unpublished_state()? {
-        if volume.read_worktree_head(new)?.is_some()
-            || TokenFile::in_dir(&dir).load_tokens().is_ok_and(|there| !there.is_empty())
-        {
+        if volume.read_worktree_head(new)?.is_some() || !TokenFile::in_dir(&dir).load_tokens()?.is_empty() {
             return Err(vellum_volume::VolumeError::Exists { kind: "worktree", name: new.into() }.into());
         }
         // No worktree has this name, and there are no tokens: it is what a failed opening left.

@@ -36,9 +36,7 @@ fn rename_live_state(volume: &Volume, old: &str, new: &str, head: &WorktreeHead)
     let exists = || VolumeError::Exists { kind: "worktree", name: new.into() };
     // A run that was killed in between has moved it already.
     if is_its(&from) || !is_its(&to) {
-        if volume.read_worktree_head(new)?.is_some()
-            || TokenFile::in_dir(&to).load_tokens().is_ok_and(|all| !all.is_empty())
-        {
+        if volume.read_worktree_head(new)?.is_some() || !TokenFile::in_dir(&to).load_tokens()?.is_empty() {
             return Err(exists().into());
         }
         // The lock tells of processes of this machine, the lease of those of others.

@@ -49,6 +49,12 @@ fn a_mounted_worktree_is_renamed_with_its_live_state_once_it_is_not_mounted() {
     kill(mount.pid(), "-9");
     let live = |name: &str| world.tree().join(".vellum/live").join(name);
     world.run(&["worktree", "rename", "work", "main"]).code(2).remarks("exists already");
+    // Tokens that cannot be read may be those of changes that are not in the store.
+    std::fs::create_dir_all(live("play")).unwrap();
+    std::fs::write(live("play").join("tokens"), "damaged\n").unwrap();
+    world.run(&["worktree", "rename", "work", "play"]).code(2).remarks("tokens");
+    assert!(live("play").join("tokens").exists());
+    std::fs::remove_dir_all(live("play")).unwrap();
     wait_until("the process is gone", || world.run(&["worktree", "rename", "work", "play"]).code == 0);
     assert!(!live("work").exists() && live("play").join("meta").exists());
     let listed = world.json(&["worktree", "list"]);
