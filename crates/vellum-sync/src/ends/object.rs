@@ -10,6 +10,7 @@ mod parallel;
 mod pieces;
 mod plan;
 mod reader;
+mod removal;
 mod reserved;
 mod tree;
 mod upload;
@@ -184,6 +185,15 @@ impl SyncEnd for ObjectEnd {
 impl SourceEnd for ObjectEnd {
     fn open_content(&self, file: ListingEntry<'_>, _old: Option<OldVersion<'_>>) -> Result<SourceContent> {
         Ok(SourceContent::Pieces(Box::new(self.open_pieces(&file)?)))
+    }
+
+    fn remove_entries(
+        &self,
+        listing: &TreeListing,
+        entries: &[ListingEntryId],
+        meter: &ProgressMeter,
+    ) -> Result<SyncReport> {
+        Ok(removal::remove_unchanged_objects(self, listing, entries, meter))
     }
 
     fn needs_old_version(&self) -> bool {

@@ -44,7 +44,7 @@ fn set_mtime(path: &Path, seconds: f64) {
 }
 
 /// A place to work in that has credentials, which both servers accept.
-fn new_world() -> World {
+pub fn new_world() -> World {
     let world = World::empty();
     let dir = world.path("config/vellum/credentials");
     fs::create_dir_all(&dir).unwrap();
@@ -368,7 +368,6 @@ fn options_without_a_meaning_are_refused_by_name() {
     let url = "s3://bucket/p?endpoint=http://127.0.0.1:1";
     for option in [
         "--two-way",
-        "--watch",
         "--in-place",
         "--append",
         "--fake-super",
@@ -393,7 +392,6 @@ fn options_without_a_meaning_are_refused_by_name() {
         "--chown=root",
         "--detect-renames",
         "-z",
-        "--remove-source-files",
         "--timeout=9",
         "--delta=always",
         "--iconv=utf-8,latin1",
@@ -498,4 +496,56 @@ fn change_tree(world: &World, random: &mut TestRandom) {
             }
         }
     }
+}
+
+#[test]
+fn files_and_objects_move_and_what_did_not_arrive_or_changed_stays() {
+    let world = new_world();
+    let server = LyingS3::start().unwrap();
+    let url = server.store_url("p");
+    for name in ["src/a", "src/dir/b", "src/denied"] {
+        world.write(name, name);
+    }
+    server.add_lie(once("PUT", "p/a"), S3Lie::LoseReply);
+    server.add_lie(each("PUT", "p/denied"), S3Lie::Fail(S3Failure::new(403, "AccessDenied")));
+    symlink("a", world.tree().join("src/link")).unwrap();
+    let moves = ["-a", "--remove-source-files"];
+    sync(&world, &[&moves[..], &["-n", "src/", &url]].concat()).ok();
+    assert!(world.has("src/a"), "a dry run removes nothing");
+    sync(&world, &[&moves[..], &["src/", &url]].concat()).code(1).says("2 removed at the source");
+    assert!(!world.has("src/a") && !world.has("src/dir/b") && world.has("src/denied"));
+    assert!(world.has("src/link"), "what is no object stays");
+    assert!(server.read_object("p/dir/b").unwrap() == b"src/dir/b");
+    server.tell_truth();
+
+    // Another client replaces one object before it is deleted; the reply to another deletion is lost.
+    let changed = S3Failure::new(412, "PreconditionFailed");
+    server.add_lie(once("DELETE", "p/a"), S3Lie::Fail(changed));
+    server.add_lie(once("DELETE", "p/dir/b"), S3Lie::LoseReply);
+    let ran = sync(&world, &[&moves[..], &[&url, "down"]].concat()).code(1);
+    ran.remarks("not removed at the source");
+    assert!(world.has("down/a") && world.has("down/dir/b"));
+    assert!(server.read_object("p/a").is_some() && server.read_object("p/dir/b").is_none());
+    // It was copied already, and is deleted by the next run.
+    sync(&world, &[&moves[..], &[&url, "down"]].concat()).ok().says("1 removed at the source");
+    assert!(server.read_object("p/a").is_none());
+    let refused = sync(&world, &[&moves[..], &["--delete", "src/", &url]].concat()).code(3);
+    refused.remarks("with --delete, what --remove-source-files took away");
+}
+
+#[test]
+fn objects_are_listed_with_the_times_of_their_files() {
+    let world = new_world();
+    let server = LyingS3::start().unwrap();
+    world.write("src/dir/b", "12345");
+    set_mtime(&world.tree().join("src/dir/b"), 1_000_000_000.0);
+    let url = server.store_url("p");
+    sync(&world, &["-a", "src/", &url]).ok();
+    let listed = sync(&world, &["--list-only", &url]).ok();
+    listed.says("             5 2001/09/09 ").says(" dir/b");
+    let json = sync(&world, &["--json", "--list-only", &url]).ok();
+    let json: serde_json::Value = serde_json::from_str(&json.out).unwrap();
+    let file = json["entries"].as_array().unwrap().iter().find(|entry| entry["name"] == "dir/b");
+    assert_eq!(file.unwrap()["size"], 5, "{json}");
+    sync(&world, &["--list-only", &server.store_url("nothing")]).code(2).remarks("there are no objects");
 }

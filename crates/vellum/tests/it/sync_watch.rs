@@ -5,8 +5,10 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use vellum_testkit::LyingS3;
 
 use crate::mounting::wait_until;
+use crate::sync_objects::new_world;
 use crate::world::World;
 
 /// A run that stays; it goes with the test, however that ends.
@@ -123,4 +125,22 @@ fn a_source_that_is_replaced_is_watched_at_its_path() {
     world.write("src/file", "third\n");
     arrives(&world, "dst/file", "third\n");
     assert_eq!(watching.stop(&world).0, Some(0));
+}
+
+#[test]
+fn changes_go_to_a_service() {
+    let world = new_world();
+    let server = LyingS3::start().unwrap();
+    let url = server.store_url("p");
+    world.write("src/first", "1\n");
+    let watching = Watching::start(&world, &["-a", "--credentials", "test", "src/", &url]);
+    let uploaded = |key: &str, content: &[u8]| {
+        wait_until(key, || server.read_object(key).is_some_and(|found| found == content));
+    };
+    uploaded("p/first", b"1\n");
+    world.write("src/dir/second", "2\n");
+    uploaded("p/dir/second", b"2\n");
+    assert_eq!(watching.stop(&world).0, Some(0));
+    let refused = world.run_at_home(&["sync", "--watch", "--credentials", "test", &url, "down"]).code(3);
+    refused.remarks("--watch has no meaning with a service");
 }

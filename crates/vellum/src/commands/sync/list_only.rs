@@ -8,8 +8,9 @@ use std::sync::Arc;
 use serde::Serialize;
 use vellum_host::escape::format_path;
 use vellum_sync::SyncError;
-use vellum_sync::ends::{ListingRequest, SyncSide};
-use vellum_sync::model::listing::{EntryFlags, ListingEntry};
+use vellum_sync::ends::object::ObjectEnd;
+use vellum_sync::ends::{ListingRequest, SyncEnd, SyncSide};
+use vellum_sync::model::listing::{EntryFlags, ListingEntry, ListingEntryId, TreeListing};
 use vellum_sync::model::options::{SymlinkHandling, SyncOptions};
 use vellum_sync::rules::SyncFilters;
 use vellum_types::FileKind;
@@ -55,16 +56,52 @@ pub struct SourceLister<'a> {
     pub context: &'a CommandContext,
 }
 
+/// What the root of a listing is.
+struct ListedTop<'a> {
+    /// Its name, if it was named itself; otherwise empty.
+    name: &'a [u8],
+    is_dir: bool,
+}
+
 impl SourceLister<'_> {
     /// Lists each source.
     pub fn list_sources(&self, source_args: &[SourceArg]) -> Result<CommandOutcome> {
-        let ui = &self.context.ui;
         let mut listed = SourceListJson { entries: Vec::new(), problems: Vec::new() };
         for source_arg in source_args {
             self.list_source(source_arg, &mut listed)?;
         }
+        self.finish_list(&listed)
+    }
+
+    /// Lists the objects of each end, with the times of the files.
+    pub fn list_objects(&self, ends: &[ObjectEnd]) -> Result<CommandOutcome> {
+        let mut listed = SourceListJson { entries: Vec::new(), problems: Vec::new() };
+        for end in ends {
+            let rules = self.filters.create_named_filter(SyncSide::Source, b"", b"");
+            let request = ListingRequest {
+                side: SyncSide::Source,
+                rules: rules.map_err(SyncError::from)?,
+                options: Arc::clone(self.options),
+                top: Vec::new(),
+                avoid: None,
+                owners: false,
+            };
+            let found = self.context.run_with_progress(TASK, |meter| {
+                let mut found = end.list_entries(&request, meter)?;
+                let files: Vec<ListingEntryId> =
+                    found.iter().filter(ListingEntry::is_file).map(|file| file.id()).collect();
+                end.load_times(&mut found, &files, meter)?;
+                vellum_sync::Result::Ok(found)
+            })?;
+            self.show_listing(&found, &ListedTop { name: b"", is_dir: true }, &mut listed)?;
+        }
+        self.finish_list(&listed)
+    }
+
+    fn finish_list(&self, listed: &SourceListJson) -> Result<CommandOutcome> {
+        let ui = &self.context.ui;
         if ui.is_json() {
-            ui.print_json(&listed)?;
+            ui.print_json(listed)?;
         } else {
             ui.print_problems(&listed.problems)?;
         }
@@ -76,7 +113,6 @@ impl SourceLister<'_> {
         let top = from.name.clone().filter(|_| from.is_dir).unwrap_or_default();
         let root = from.root.as_ref().map(|root| root.as_os_str().as_bytes()).unwrap_or_default();
         let mut options = SyncOptions::clone(self.options);
-        let is_recursive = options.preserve.recursive;
         // Without recursion, what is in the directory is listed, or the directory that was named.
         options.preserve.dirs = true;
         // The bytes of a symlink are those of where it leads.
@@ -96,18 +132,28 @@ impl SourceLister<'_> {
         };
         let source = (from.open)(from.name.as_deref().unwrap_or_default());
         let found = self.context.run_with_progress(TASK, |meter| source.list_entries(&request, meter))?;
+        self.show_listing(&found, &ListedTop { name: &top, is_dir: from.is_dir }, listed)
+    }
+
+    fn show_listing(
+        &self,
+        found: &TreeListing,
+        top: &ListedTop<'_>,
+        listed: &mut SourceListJson,
+    ) -> Result<()> {
+        let is_recursive = self.options.preserve.recursive;
         for entry in found.iter().filter(|entry| !entry.flags().contains(EntryFlags::WITHHELD)) {
             let path = entry.path();
-            let is_shown = is_recursive || top.is_empty() || path.is_empty();
+            let is_shown = is_recursive || top.name.is_empty() || path.is_empty();
             // The root of a single entry is no directory of the source's.
-            if !is_shown || path.is_empty() && !from.is_dir {
+            if !is_shown || path.is_empty() && !top.is_dir {
                 continue;
             }
-            let path = match (top.is_empty(), path.is_empty()) {
+            let path = match (top.name.is_empty(), path.is_empty()) {
                 (true, true) => b".".to_vec(),
                 (true, false) => path,
-                (false, true) => top.clone(),
-                (false, false) => [&top[..], b"/", &path].concat(),
+                (false, true) => top.name.to_vec(),
+                (false, false) => [top.name, b"/", &path].concat(),
             };
             self.show_entry(&path, entry, listed)?;
         }

@@ -21,15 +21,21 @@ use vellum_volume::VolumeError;
 use super::args::Args;
 use super::ends::{self, DestinationEndpoint, EndpointArg, SourceShape};
 use super::line_format::TransferDirection;
+use super::list_only::SourceLister;
 use super::sources::SourceArg;
-use super::{TypedEnds, backups, meaning, split_typed_ends, worktree_file_path};
+use super::{TypedEnds, backups, check_move_options, meaning, split_typed_ends, watch, worktree_file_path};
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
 use run::{LocalSide, ObjectRun, RunOptions};
 
 /// Whether one of the sides is a service.
 pub fn names_service(args: &Args) -> bool {
-    args.ends.iter().any(|typed| is_service_address(typed))
+    let ends = match args.ends.as_slice() {
+        // The destination of a run that only lists its sources has no meaning.
+        [sources @ .., _] if args.show.list_only && !sources.is_empty() => sources,
+        ends => ends,
+    };
+    ends.iter().any(|typed| is_service_address(typed))
 }
 
 /// Whether an argument is the address of a service: `./` begins a path that looks like one.
@@ -41,16 +47,33 @@ fn is_service_address(typed: &OsStr) -> bool {
     ServiceKind::ALL.iter().any(is_of_kind)
 }
 
-/// Synchronises a directory with a service.
+/// Synchronises a directory with a service: once, or whenever the directory changes.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     args.rsync.refuse_unsupported()?;
-    let direction = match args.ends.last().is_some_and(|last| is_service_address(last)) {
-        true => TransferDirection::Send,
-        false => TransferDirection::Receive,
-    };
+    let direction = find_direction(args);
     // Before the service is asked for anything: what was typed decides alone.
     refused::refuse_options(args, direction)?;
+    match args.watch.watch {
+        true => watch::run(args, context),
+        false => run_once(args, context, false),
+    }
+}
+
+fn find_direction(args: &Args) -> TransferDirection {
+    // With --list-only, the last one can be the source, and a destination has no meaning.
+    match args.ends.last().is_some_and(|last| is_service_address(last)) && !args.show.list_only {
+        true => TransferDirection::Send,
+        false => TransferDirection::Receive,
+    }
+}
+
+/// One run. `hides_idle`: nothing is printed if there was nothing to do.
+pub fn run_once(args: &Args, context: &CommandContext, hides_idle: bool) -> Result<CommandOutcome> {
+    let direction = find_direction(args);
     let TypedEnds { sources, destination } = split_typed_ends(args)?;
+    if args.show.list_only {
+        return list_sources(sources, args, context);
+    }
     let ([source], Some(destination)) = (sources, destination) else {
         let message = "a run with a service has one source and one destination";
         return Err(CliError::usage_error(message, "several runs, or --include and --files-from"));
@@ -62,13 +85,31 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     if options.delete.when != DeletePhase::Never && !options.preserve.recursive {
         return Err(CliError::usage_error("--delete requires recursion", "give -r or -a too"));
     }
+    if options.moves {
+        check_move_options(&options)?;
+    }
     let filters = args.rules.load_filters(context, options.preserve.recursive, options.delete.excluded)?;
     let parts = RunParts { args, context, options: adapt_options(options, direction) };
     let run = match direction {
         TransferDirection::Send => parts.prepare_upload(source, destination)?,
         TransferDirection::Receive => parts.prepare_download(source, destination)?,
     };
-    ObjectRun { filters: Arc::new(filters), ..run }.run(args, context)
+    ObjectRun { filters: Arc::new(filters), hides_idle, ..run }.run(args, context)
+}
+
+/// `--list-only`: prints the objects below each prefix.
+fn list_sources(sources: &[OsString], args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
+    if !sources.iter().all(|source| is_service_address(source)) {
+        return Err(CliError::usage_error("--list-only lists directories or services, not both", "two runs"));
+    }
+    let mut options = meaning::parse_sync_options(args)?;
+    // Prefixes are parts of keys, and have no listings of their own.
+    options.preserve.recursive = true;
+    let options = Arc::new(options);
+    let filters = Arc::new(args.rules.load_filters(context, true, options.delete.excluded)?);
+    let opened = sources.iter().map(|source| open_end(parse_address(source)?, args));
+    let ends = opened.collect::<Result<Vec<ObjectEnd>>>()?;
+    SourceLister { options: &options, filters: &filters, args, context }.list_objects(&ends)
 }
 
 /// What a service has no place for is not copied, and no difference.
@@ -138,6 +179,7 @@ impl RunParts<'_> {
             root,
             filters: Arc::default(),
             options: RunOptions::new(options),
+            hides_idle: false,
         })
     }
 
@@ -157,6 +199,7 @@ impl RunParts<'_> {
             root: None,
             filters: Arc::default(),
             options: RunOptions::new(options),
+            hides_idle: false,
         })
     }
 }

@@ -18,7 +18,7 @@ use vellum_sync::watch::{SettleTimer, WatchCoverage, WatchEvent, WatchPace, Watc
 
 use super::args::Args;
 use super::ends::EndpointArg;
-use super::{run_once, worktree_file_path};
+use super::{objects, worktree_file_path};
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
 use crate::interrupt;
@@ -61,6 +61,8 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let mut watch = SyncWatch::new(args, context)?;
     let stop_flag = interrupt::install_signal_handlers();
     interrupt::finish_before_stop();
+    let run_once: fn(&Args, &CommandContext, bool) -> Result<CommandOutcome> =
+        if objects::names_service(args) { objects::run_once } else { super::run_once };
     let mut retry = RETRY_MIN;
     while !interrupt::is_stop_requested(&stop_flag) {
         // Watched first, then listed: a change in between is seen by both, and one later by the watch.

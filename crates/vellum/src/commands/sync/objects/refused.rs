@@ -15,14 +15,17 @@ const OTHER_HOST: &str = "services are not reached over ssh";
 
 /// Options that were given and have no meaning, each with why.
 fn list_refused(args: &Args, direction: TransferDirection) -> Vec<(&'static str, &'static str)> {
-    let Args { show, places, preserve, which, delete, writing, effort, two_way, watch, .. } = args;
+    let Args { places, preserve, which, delete, writing, effort, two_way, watch, .. } = args;
     let sends = direction == TransferDirection::Send;
     let backs_up = delete.backup || delete.backup_dir.is_some() || delete.suffix.is_some();
     let always = writing.delta == Some(DeltaArg::Always) || writing.no_whole_file;
     let all = [
         (two_way.two_way, "--two-way", "a service does not say what changed since the last run"),
-        (watch.watch, "--watch", "a service does not report changes: run the command again and again"),
-        (show.list_only, "--list-only", "'vellum sync -n' into an empty directory lists what is there"),
+        (
+            watch.watch && !sends,
+            "--watch",
+            "a service does not report changes: run the command again and again",
+        ),
         (places.relative, "--relative", ONE_DIRECTORY),
         (places.iconv.is_some(), "--iconv", "keys are UTF-8"),
         (places.mkpath && sends, "--mkpath", "a service has no directories"),
@@ -41,7 +44,6 @@ fn list_refused(args: &Args, direction: TransferDirection) -> Vec<(&'static str,
         (which.detect_renames, "--detect-renames", "objects cannot be renamed"),
         (which.ignore_missing_args, "--ignore-missing-args", ONE_DIRECTORY),
         (delete.delete_missing_args, "--delete-missing-args", ONE_DIRECTORY),
-        (delete.remove_source_files, "--remove-source-files", "it moves files between directories only"),
         (backs_up && sends, "--backup", OTHER_DIRECTION),
         (delete.trash && sends, "--trash", OTHER_DIRECTION),
         (writing.in_place, "--in-place", "files and objects appear whole"),

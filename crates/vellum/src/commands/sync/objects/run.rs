@@ -12,6 +12,7 @@ use vellum_sync::SyncError;
 use vellum_sync::ends::local::LocalEnd;
 use vellum_sync::ends::object::{self, ComparedTree, ObjectEnd, adapt_plan, find_compared_objects};
 use vellum_sync::ends::{ListingRequest, SourceEnd, SyncEnd, SyncSide};
+use vellum_sync::local::moving;
 use vellum_sync::local::receive::{DestinationEnd, SyncJob, SyncReport};
 use vellum_sync::model::listing::{EntryFlags, ListingEntryId, TreeListing};
 use vellum_sync::model::options::{CompareMethod, SyncOptions};
@@ -65,6 +66,8 @@ pub struct ObjectRun {
     pub root: Option<PathBuf>,
     pub filters: Arc<SyncFilters>,
     pub options: RunOptions,
+    /// Nothing is printed if there was nothing to do.
+    pub hides_idle: bool,
 }
 
 impl ObjectRun {
@@ -110,7 +113,7 @@ impl ObjectRun {
             done: done.as_ref(),
             direction: self.direction,
             notes: self.describe_left_out(&from, &plan).into_iter().collect(),
-            hides_idle: false,
+            hides_idle: self.hides_idle,
         };
         let logged = match log {
             Some(log) => log.log_result(&run, is_dry, &context.ui)?,
@@ -146,7 +149,8 @@ impl ObjectRun {
             return Ok(PlannedRun { from, to, plan, done: None });
         }
         let job = SyncJob { plan: &plan, source, from: &from, to: &to, options: &self.options.writing };
-        let report = self.objects.execute_plan(&job, meter)?;
+        let mut report = self.objects.execute_plan(&job, meter)?;
+        moving::remove_moved_entries(&job, &mut report, meter)?;
         Ok(PlannedRun { from, to, plan, done: Some(report) })
     }
 
@@ -184,7 +188,8 @@ impl ObjectRun {
         let target = into.open_or_create()?;
         let options = &*self.options.writing;
         let job = SyncJob { plan: &plan, source: &self.objects, from: &from, to: &to, options };
-        let report = target.execute_plan(&job, meter)?;
+        let mut report = target.execute_plan(&job, meter)?;
+        moving::remove_moved_entries(&job, &mut report, meter)?;
         Ok(PlannedRun { from, to, plan, done: Some(report) })
     }
 
