@@ -14,7 +14,8 @@ fn args<'a>(first: &[&'a str]) -> Vec<&'a str> {
 #[test]
 fn a_store_that_was_not_there_is_made_tried_and_removed() {
     let world = World::empty();
-    let ran = world.run(&args(&["new/store"])).ok().says("made the store").says("Vellum can use this store");
+    let ran =
+        world.run(&args(&["new/store"])).ok().says("created the store").says("Vellum can use this store");
     let ran = ran.says("no compare-and-swap is lost").says("put small").says("MiB/s");
     assert!(!ran.out.contains("BROKEN"), "{}", ran.out);
     assert_eq!(fs::read_dir(world.tree()).unwrap().count(), 0);

@@ -79,7 +79,7 @@ fn a_web_server_that_lies_is_not_believed() {
     let server = LyingS3::start().unwrap();
     let url = server.store_url("store");
     init(&world, &url).ok();
-    world.write("a.bin", noise(300_000));
+    world.write("a.bin", noise(100_000));
     world.run_at_home(&["snapshot"]).ok();
     world.run_at_home(&["publish"]).ok();
     let (place, query) = url.strip_prefix("s3://").unwrap().split_once('?').unwrap();
@@ -99,7 +99,8 @@ fn a_web_server_that_lies_is_not_believed() {
     server.overwrite_object("store/listing", b"<!doctype html><title>Welcome</title>");
     world.run_at_home(&args).code(2).remarks("not the listing of a store");
     server.overwrite_object("store/listing", &listing);
+    // Short objects are read from a server that ignores ranges, too.
     server.add_lie(every("GET"), S3Lie::WholeObject);
     world.run_at_home(&["clone", &web, &clone, "--plain"]).ok();
-    assert_eq!(fs::read(world.path("clone/a.bin")).unwrap(), noise(300_000));
+    assert_eq!(fs::read(world.path("clone/a.bin")).unwrap(), noise(100_000));
 }

@@ -545,7 +545,7 @@ fn objects_are_listed_with_the_times_of_their_files() {
     listed.says("             5 2001/09/09 ").says(" dir/b");
     let json = sync(&world, &["--json", "--list-only", &url]).ok();
     let json: serde_json::Value = serde_json::from_str(&json.out).unwrap();
-    let file = json["entries"].as_array().unwrap().iter().find(|entry| entry["name"] == "dir/b");
+    let file = json["entries"].as_array().unwrap().iter().find(|entry| entry["path"] == "dir/b");
     assert_eq!(file.unwrap()["size"], 5, "{json}");
     sync(&world, &["--list-only", &server.store_url("nothing")]).code(2).remarks("there are no objects");
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_core::Stream;
-use http::header::{CONTENT_ENCODING, CONTENT_RANGE, RANGE};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, RANGE};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use opendal::{Buffer, ErrorKind as DalKind, HttpBody, HttpTransport};
 use parking_lot::Mutex;
@@ -158,6 +158,12 @@ impl RequestedAnswer {
         // A server may ignore `Range`, and send the whole object with status 200 (RFC 9110). A short beginning is
         // skipped; reading a long one would cost more than the range is worth.
         if status != StatusCode::PARTIAL_CONTENT {
+            let len = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+            if let Some(len) = len
+                && wanted.last.is_some_and(|last| last >= len)
+            {
+                record_end_of_object(len);
+            }
             return if wanted.first <= SKIPPED_MAX {
                 Ok(wanted.first)
             } else {
