@@ -243,6 +243,7 @@ fn check_nesting(
     context: &CommandContext,
 ) -> Result<[Option<(u64, u64)>; 2]> {
     use std::os::unix::fs::MetadataExt;
+    // Directories on two hosts cannot lie in each other.
     let Some(source) = from.path.as_ref().filter(|_| into.remote.is_none()) else {
         return Ok([None, None]);
     };
@@ -259,6 +260,7 @@ fn check_nesting(
         let found = std::fs::metadata(path).ok()?;
         Some((found.dev(), found.ino()))
     };
+    // The typed directory comes first: where SRC goes into it under its own name, it is the outer one of the two.
     let inner =
         [base, target.clone()].into_iter().flatten().find(|path| path.starts_with(source) && path != source);
     // By device and inode number: the listing recognises the directory under any name.
@@ -282,6 +284,7 @@ impl SyncPair {
         options: &Arc<SyncOptions>,
         context: &CommandContext,
     ) -> Result<CommandOutcome> {
+        // rsync requests progress with `--info=progress2`, too.
         let loud = args.show.progress
             || args.show.partial_progress
             || args.show.info.iter().any(|words| words.split(',').any(|word| word.starts_with("progress")));
@@ -346,6 +349,7 @@ impl SyncPair {
             };
             let failed =
                 matches!(&outcome, Ok(PlannedRun { done: Some(report), .. }) if !report.problems.is_empty());
+            // A request to stop counts more than the tries that are left.
             if meter.is_stopped() || !patience.should_retry(lines, failed, meter) {
                 return outcome;
             }
@@ -367,6 +371,7 @@ impl SyncPair {
         let options = &self.relist_dir_links(present.as_deref(), &mut trees, options, meter)?;
         let ListedTrees { mut from, mut to, basis } = trees;
         let options = owners::map_owners(&mut from, &to, options)?;
+        // Declared out here, because the reference to it has to outlive the match.
         let stored;
         let (source, options): (&dyn SourceEnd, _) = match options.preserve.stored_stat.destination {
             true => {
@@ -412,6 +417,7 @@ impl SyncPair {
         };
         let job = SyncJob { plan: &plan, source, from: &from, to: &to, options };
         let mut report = target.execute_plan(&job, meter)?;
+        // When the destination has everything: whatever cuts the run off, each file is at one of the ends at least.
         moving::remove_moved_entries(&job, &mut report, meter)?;
         Ok(PlannedRun { from, to, plan, done: Some(report) })
     }
@@ -481,6 +487,7 @@ impl SyncPair {
     ) -> vellum_sync::Result<TreeListing> {
         let listing =
             self.opened.source.list_entries(&self.new_list_request(SyncSide::Source, options)?, meter)?;
+        // With --relative, the path is a part of the source: only the listing shows that it is not there.
         let is_missing = |named: &&RelativePath| {
             listing.find_path(&self.opened.convert_planned_path(&named.path)).is_none()
         };

@@ -70,6 +70,7 @@ pub struct DisplayArgs {
     #[arg(long)]
     pub list_only: bool,
     /// Print a line for each change in rsync's FORMAT: %i %n %L %l %f %o %t %M %U %G %B %p
+    // The alias is the name that older versions of rsync have for it.
     #[arg(long, value_name = "FORMAT", alias = "log-format")]
     pub out_format: Option<String>,
     /// Append a line with the time to FILE for each change
@@ -297,6 +298,8 @@ pub struct DeleteArgs {
     #[arg(long)]
     pub delete_before: bool,
     /// The same as --delete
+    // rsync deletes at another time with each of the aliases. Here everything is deleted either before or after the
+    // rest.
     #[arg(long, aliases = ["delete-during", "delete-delay"])]
     pub delete_after: bool,
     /// Delete from DST the name of a SRC, or the path in --files-from, that does not exist
@@ -388,6 +391,7 @@ pub struct WriteArgs {
     #[arg(long, value_name = "DIR")]
     pub link_dest: Vec<OsString>,
     /// Copy files that DST lacks from unchanged files in DIR, relative to DST (can be repeated)
+    // A run makes one use of these directories, so that the three options exclude each other.
     #[arg(long, value_name = "DIR", conflicts_with = "link_dest")]
     pub copy_dest: Vec<OsString>,
     /// Leave out files that DST lacks and DIR, relative to DST, has unchanged (can be repeated)
@@ -431,6 +435,7 @@ pub struct EffortArgs {
     #[arg(long, value_name = "NAME")]
     pub credentials: Option<String>,
     /// Be the other side of a run, on standard input and output
+    // The other side of a run starts it, and nobody types it.
     #[arg(long, hide = true)]
     pub server: bool,
 }

@@ -30,6 +30,7 @@ pub fn parse_basis_dirs(typed: &WriteArgs) -> Result<Option<Basis>> {
         (BasisUsage::Copy, &typed.copy_dest),
         (BasisUsage::LeaveOut, &typed.compare_dest),
     ];
+    // clap refuses two of the three together: the first that was given is the only one.
     let Some((usage, dirs)) = uses.into_iter().find(|(_, dirs)| !dirs.is_empty()) else { return Ok(None) };
     if dirs.len() > BASIS_DIRS_MAX {
         let message =

@@ -58,6 +58,7 @@ fn parse_mode_clause(clause: &str, umask: u32) -> Option<ModeChange> {
         '-' => ModeOperation::Remove,
         _ => ModeOperation::Set,
     };
+    // A class as the only letter copies the bits that it has, as in 'g=u'.
     let copies = match letters.as_str() {
         "u" => 0o700,
         "g" => 0o070,
@@ -71,6 +72,7 @@ fn parse_mode_clause(clause: &str, umask: u32) -> Option<ModeChange> {
             'r' => bits |= 0o444,
             'w' => bits |= 0o222,
             'x' => bits |= 0o111,
+            // The class decides which of the two set-id bits is meant.
             's' => bits |= 0o6000,
             't' => bits |= 0o1000,
             'X' => execute_if_any = true,
@@ -102,6 +104,7 @@ pub fn parse_owner_rules(typed: &str) -> Result<Vec<OwnerRule>> {
     let rule = |text: &str| {
         let (from, to) = text.split_once(':').filter(|(_, to)| !to.is_empty())?;
         let range = from.split_once('-').unwrap_or((from, from));
+        // A name may have a hyphen in it: only two numbers are a range.
         let from = match (range.0.parse(), range.1.parse()) {
             _ if from.is_empty() => OwnerPattern::Nameless,
             (Ok(first), Ok(last)) => OwnerPattern::Numbers(first, last),

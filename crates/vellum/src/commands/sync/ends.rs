@@ -76,11 +76,13 @@ impl EndpointArg {
         let at = before.iter().position(|byte| *byte == b'@');
         let (volume, snapshot) = match at {
             Some(at) => {
+                // Names of snapshots are UTF-8: anything else can only be a path or a host.
                 (before.get(..at)?, Some(std::str::from_utf8(before.get(at + 1..)?).ok()?.to_owned()))
             }
             None => (before, None),
         };
         let directory = context.resolve_local_path(Path::new(OsStr::from_bytes(volume)));
+        // With nothing at all before the colon no volume is meant; '@SNAP:' means the volume that the user stands in.
         let known = if volume.is_empty() { at.is_some() } else { directory.is_dir() };
         (known && snapshot::is_in_volume(&directory)).then(|| Self::Volume {
             directory,
@@ -308,6 +310,8 @@ impl DestinationEndpoint {
     /// The directory, made if it is not there: with at most one above it.
     pub fn open_or_create(&self) -> vellum_sync::Result<Box<dyn DestinationEnd>> {
         if self.is_new && self.remote.is_none() {
+            // If more than one directory above it is missing, a typing error is likely. It is an error for rsync as
+            // well.
             let above = if self.makes_path { usize::MAX } else { 1 };
             create_trusted_dir(&self.path, above).map_err(|error| {
                 let hint =

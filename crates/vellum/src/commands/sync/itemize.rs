@@ -20,6 +20,8 @@ pub fn itemize_steps<'a>(
     from: &'a TreeListing,
     to: &'a TreeListing,
 ) -> impl Iterator<Item = ItemizedStep<'a>> {
+    // The last phase sets the times of directories again. That is no line of its own, as with rsync, if the directory
+    // is new or did not differ itself.
     let tells = |step: &&SyncStep| {
         step.phase != StepPhase::Finish || !step.what.is_empty() && !step.what.contains(Differences::NEW)
     };
@@ -142,6 +144,7 @@ impl ItemizedStep<'_> {
     /// What differs, in rsync's letters.
     pub fn change_letters(&self) -> String {
         if self.step.action == StepAction::Delete {
+            // Padded to the 11 letters that all others have, as rsync does it, so that names stand in one column.
             return "*deleting  ".into();
         }
         let what = self.step.what;
@@ -183,6 +186,8 @@ impl ItemizedStep<'_> {
     /// What a symlink leads to, which file a name is another name of, or which path a file had.
     pub fn link(&self) -> String {
         match (self.step.action, self.other_path()) {
+            // rsync's `%L` has these arrows for hard links and symlinks. It knows no renames: their arrow is not from
+            // rsync.
             (StepAction::Link, Some(first)) => format!(" => {}", format_path(&first)),
             (StepAction::Rename, Some(old)) => format!(" <- {}", format_path(&old)),
             (StepAction::Symlink, _) => {
@@ -215,6 +220,7 @@ pub fn attribute_names(what: Differences) -> Vec<&'static str> {
 
 /// What an action is called in JSON.
 pub fn action_name(step: &SyncStep) -> &'static str {
+    // Programs read these names, so that they stay if a variant is renamed.
     match step.action {
         StepAction::MakeDir => "make_directory",
         StepAction::Write(WriteMethod::Whole) => "write",

@@ -62,6 +62,7 @@ pub enum TransferDirection {
 
 impl Default for LineFormat {
     fn default() -> Self {
+        // The constant is a valid format, so that the other value is never taken.
         Self::parse_format("--log-file-format", DEFAULT).unwrap_or(Self(Vec::new()))
     }
 }
@@ -77,6 +78,7 @@ impl LineFormat {
                 text.push(char);
                 continue;
             }
+            // As in rsync's formats, a hyphen puts the spaces behind the value.
             let mut width = FieldWidth { is_left: rest.next_if_eq(&'-').is_some(), columns: 0 };
             while let Some(digit) = rest.peek().and_then(|char| char.to_digit(10)) {
                 rest.next();
@@ -171,6 +173,7 @@ impl LineField {
             Self::Link => step.link(),
             Self::Length => of(&|entry| entry.size().to_string()),
             Self::Path => format_path(&step.path()),
+            // These are rsync's words, which scripts look for.
             Self::Operation => match (step.step.action, direction) {
                 (StepAction::Delete, _) => "del.".into(),
                 (_, TransferDirection::Send) => "send".into(),
@@ -202,6 +205,7 @@ fn format_modified_time(time: UnixTime) -> String {
 /// A time in this place, in a format of `strftime`.
 pub fn local_time(time: UnixTime, format: &str) -> String {
     let nanos = i32::try_from(time.nanos).unwrap_or(0);
+    // Files may have times that no calendar expresses.
     let Ok(time) = Timestamp::new(time.secs, nanos) else { return time.secs.to_string() };
     time.to_zoned(TimeZone::system()).strftime(format).to_string()
 }

@@ -90,6 +90,7 @@ impl SourceLister<'_> {
                 let mut found = end.list_entries(&request, meter)?;
                 let files: Vec<ListingEntryId> =
                     found.iter().filter(ListingEntry::is_file).map(|file| file.id()).collect();
+                // These times are metadata of the objects, which the listing of a service does not have.
                 end.load_times(&mut found, &files, meter)?;
                 vellum_sync::Result::Ok(found)
             })?;
@@ -105,6 +106,7 @@ impl SourceLister<'_> {
         } else {
             ui.print_problems(&listed.problems)?;
         }
+        // As in a run, what could not be listed is a finding.
         Ok(if listed.problems.is_empty() { CommandOutcome::Done } else { CommandOutcome::Findings })
     }
 

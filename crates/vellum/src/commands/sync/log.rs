@@ -34,6 +34,7 @@ impl SyncLog {
                 None => Ok(None),
             };
         };
+        // Parsed before the file is created: a wrong format must not leave one behind.
         let format = match &args.log_file_format {
             Some(typed) => LineFormat::parse_format("--log-file-format", typed)?,
             None => LineFormat::default(),

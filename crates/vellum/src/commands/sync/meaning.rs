@@ -29,6 +29,7 @@ pub fn parse_sync_options(args: &Args) -> Result<SyncOptions> {
         effort: parse_effort(&args.effort)?,
         detect_renames: args.which.detect_renames,
         one_filesystem: args.preserve.one_file_system,
+        // As with rsync, --delete-missing-args means --ignore-missing-args, too.
         ignore_missing: args.which.ignore_missing_args || args.delete.delete_missing_args,
         stamps: args.delete.remove_source_files,
         moves: args.delete.remove_source_files,
@@ -60,6 +61,7 @@ fn parse_preserve(args: &Args) -> PreserveOptions {
         // Old versions beside the new ones move the times of directories in each run.
         omit_dir_times: typed.omit_dir_times || args.delete.backup && args.delete.backup_dir.is_none(),
         omit_link_times: typed.omit_link_times,
+        // As with rsync, --acls means --perms, too: the mode of a file with an ACL shows a part of that ACL.
         modes: (archive || typed.perms || typed.acls) && !typed.no_perms,
         executability: typed.executability,
         // Nobody else may give files away, and a difference that cannot be mended is none to tell each time.
@@ -118,6 +120,7 @@ fn parse_compare(typed: &args::SelectionArgs) -> Result<CompareOptions> {
         _ => CompareMethod::SizeAndTime,
     };
     let window = typed.modify_window.unwrap_or(0.0);
+    // The range excludes NaN, too, and all that 64 bits of nanoseconds cannot express.
     if !(0.0..=1e9).contains(&window) {
         return Err(CliError::usage_error(
             format!("'{window}' is not a number of seconds"),
@@ -189,6 +192,7 @@ fn parse_write_options(args: &Args) -> Result<WriteOptions> {
         return Err(CliError::usage_error(message, "leave out --in-place, --append or --append-verify"));
     }
     let staging = staging::parse_staging_dirs(typed)?;
+    // As with rsync, --backup-dir means --backup, too.
     let backup = (kept.backup || dir.is_some()).then_some(BackupLocation { dir, suffix });
     Ok(WriteOptions {
         delta,
@@ -198,6 +202,7 @@ fn parse_write_options(args: &Args) -> Result<WriteOptions> {
         partial_dir: staging.partial,
         temp_dir: staging.temp,
         delays_names: typed.delay_updates,
+        // As with rsync, -P is short for --partial and --progress.
         resume: typed.resume || args.show.partial_progress,
         backup,
         trash: kept.trash,
@@ -231,6 +236,7 @@ fn parse_attribute_changes(typed: &args::PreserveArgs) -> Result<AttributeRewrit
 
 fn parse_effort(typed: &args::EffortArgs) -> Result<EffortOptions> {
     let rate = |typed: &String| {
+        // A rate can be typed as it is printed, with '/s'.
         let size = typed.strip_suffix("/s").unwrap_or(typed);
         // As with rsync, a number alone counts kibibytes.
         let text = match size.ends_with(|last: char| last.is_ascii_digit()) {

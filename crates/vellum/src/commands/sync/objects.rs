@@ -177,6 +177,7 @@ impl RunParts<'_> {
             words,
             top,
             root,
+            // The caller puts the filters in, for both directions.
             filters: Arc::default(),
             options: RunOptions::new(options),
             hides_idle: false,

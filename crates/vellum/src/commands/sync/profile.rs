@@ -61,6 +61,7 @@ fn read_profile_options(name: &str) -> Result<Vec<String>> {
         CliError::usage_error(format!("{shown}: {}", error.message()), "docs/sync.md shows one")
     })?;
     let mut profiles = config.sync;
+    // Put together before the profile is taken out, because the hint names all of them.
     let known: Vec<&String> = profiles.keys().collect();
     let hint = format!("it has: {}", known.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", "));
     let missing = CliError::usage_error(format!("{shown} has no section [sync.{name}]"), hint);

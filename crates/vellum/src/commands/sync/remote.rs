@@ -58,6 +58,7 @@ pub fn connect_remote(host: &OsStr, path: &OsStr, role: ServerRole, args: &Args)
         );
         return Err(CliError::usage_error(message, "HOST:PATH, over ssh"));
     }
+    // Without this check, the scheme would be taken for the name of a host.
     let scheme = typed.windows(3).position(|bytes| bytes == b"://").and_then(|at| typed.get(..at));
     if scheme.is_some_and(|scheme| scheme.iter().all(u8::is_ascii_alphanumeric)) {
         let message = format!("'{}' is an address with an unsupported scheme", format_path(&typed));
@@ -141,6 +142,7 @@ pub fn open_remote_source(host: &OsStr, path: &OsStr, args: &Args) -> Result<Sou
 /// What stands at a path of another host.
 fn stat_remote_path(remote: &RemoteEnd, path: &OsStr) -> Result<FoundPath> {
     remote.inspect_target().map_err(|error| {
+        // Users of rsync may expect that a shell on the other host expands patterns.
         let is_pattern = path.as_bytes().iter().any(|byte| b"*?[".contains(byte));
         if !(is_pattern && error.kind() == vellum_types::ErrorKind::NotFound) {
             return CliError::from(error);

@@ -177,6 +177,7 @@ impl SyncRun<'_> {
         if let Some(refusal) = &self.plan.refusal {
             ui.print_line(format!("This would be refused: {refusal}"))?;
         }
+        // `--info=stats2` is rsync's other way to request --stats; its levels make no difference here.
         let info = args.show.info.iter().any(|words| words.split(',').any(|word| word.starts_with("stats")));
         if args.show.stats || info {
             self.print_facts(context)
@@ -262,6 +263,7 @@ impl SyncRun<'_> {
     }
 
     fn planned_step_count(&self) -> u64 {
+        // Steps that turned out to have nothing to do are no steps to the user.
         (self.plan.steps.len() as u64).saturating_sub(self.done.map_or(0, |done| done.unchanged))
     }
 

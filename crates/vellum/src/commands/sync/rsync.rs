@@ -18,6 +18,7 @@ pub enum RsyncOptionSupport {
     None(&'static str),
 }
 
+// Renamed, because `None` alone is that of `Option`.
 use RsyncOptionSupport::{Anyway, None as No, Ours};
 
 /// An option: its name without dashes, its letter, whether a value goes with it.
@@ -194,8 +195,10 @@ impl clap::Args for RsyncArgs {
         // Each option is known to clap, so that a command line that was written for rsync gets an answer about its
         // option. They are hidden, because the help shows only what has an effect.
         for row in TABLE {
+            // Scripts give an option several times, which is no error in rsync either.
             let action = if row.takes { ArgAction::Append } else { ArgAction::Count };
             let mut arg = Arg::new(row.name).long(row.name).hide(true).action(action);
+            // rsync takes the next word as the value, whatever it begins with.
             if row.takes {
                 arg = arg.allow_hyphen_values(true).value_parser(clap::value_parser!(std::ffi::OsString));
             }
@@ -205,6 +208,7 @@ impl clap::Args for RsyncArgs {
             });
         }
         for (option, name, also) in TURNED_OFF {
+            // As with rsync, the last one of an option and its negation counts.
             let arg = Arg::new(name).long(name).aliases(also).hide(true);
             command = command.arg(arg.action(ArgAction::SetTrue).overrides_with(option));
         }

@@ -55,6 +55,7 @@ impl clap::Args for RuleArgs {
         let mut command = command;
         for (name, short, value, help, _) in ORDERED {
             let mut arg = Arg::new(name).long(name).value_name(value).help(help).help_heading(heading);
+            // A rule may begin with a hyphen, as '- *.o' does.
             arg =
                 arg.action(ArgAction::Append).value_parser(value_parser!(OsString)).allow_hyphen_values(true);
             command = command.arg(match short {
@@ -115,6 +116,7 @@ impl FromArgMatches for RuleArgs {
             let values = matches.get_many::<OsString>(name).into_iter().flatten();
             typed.extend(places.zip(values).map(|(place, value)| (place, make(value.clone().into_vec()))));
         }
+        // A flag that is counted has a default value with a place of its own: the count tells whether it was typed.
         if let Some(place) = matches.indices_of("per-dir-filters").into_iter().flatten().next()
             && matches.get_count("per-dir-filters") > 0
         {
@@ -157,6 +159,8 @@ impl RuleArgs {
             }
         }
         if self.cvs_exclude {
+            // As with rsync, ':C' reads the .cvsignore of each directory, and '-C' adds the patterns that CVS has
+            // built in.
             all.extend([b":C".to_vec(), b"-C".to_vec()].map(RuleArg::Filter));
             all.extend(user_cvs_rules());
         }
@@ -222,6 +226,7 @@ fn user_cvs_rules() -> Vec<RuleArg> {
 /// Refuses a list on another host.
 fn refuse_remote_list(typed: &OsString, path: &Path) -> Result<()> {
     let bytes = typed.as_bytes();
+    // As in SRC, a colon before any slash follows the name of a host.
     let colon = bytes.iter().position(|byte| *byte == b':');
     let is_host = colon.is_some_and(|colon| !bytes.get(..colon).unwrap_or_default().contains(&b'/'));
     if !is_host || path.exists() {
@@ -254,11 +259,13 @@ fn read_rule_file(path: &Path, typed: &[u8]) -> std::io::Result<Vec<u8>> {
 /// A time as typed: of a file, a date, or so long ago.
 fn parse_time(context: &CommandContext, typed: &str) -> Result<i64> {
     use std::os::unix::fs::MetadataExt;
+    // A word like '2026-05-01' means the file of this name, if there is one.
     if let Ok(found) = std::fs::metadata(context.resolve_local_path(Path::new(typed))) {
         return Ok(found.mtime());
     }
     let zone = jiff::tz::TimeZone::system();
     let date = typed.parse::<jiff::Timestamp>().ok().map(jiff::Timestamp::as_second).or_else(|| {
+        // Without a zone, a date is one of the zone of this machine.
         let date = typed.parse::<jiff::civil::DateTime>().ok();
         let date = date.or_else(|| Some(typed.parse::<jiff::civil::Date>().ok()?.at(0, 0, 0, 0)));
         Some(date?.to_zoned(zone.clone()).ok()?.timestamp().as_second())
@@ -266,6 +273,7 @@ fn parse_time(context: &CommandContext, typed: &str) -> Result<i64> {
     let ago = || {
         let span = typed.trim_end_matches(" ago").parse::<jiff::Span>().ok()?;
         let now = jiff::Zoned::now();
+        // With either sign, because only the past can be meant.
         now.checked_sub(span.abs()).ok().map(|then| then.timestamp().as_second())
     };
     date.or_else(ago).ok_or_else(|| {

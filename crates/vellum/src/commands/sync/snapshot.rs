@@ -36,6 +36,7 @@ pub fn open_snapshot_source(
     let entry = volume.resolve_snapshot(snapshot)?;
     let bytes = typed.as_bytes();
     let content = bytes.is_empty() || bytes.ends_with(b"/");
+    // Any number of slashes separates two names, as it does for the kernel.
     let path: Vec<u8> =
         bytes.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).collect::<Vec<_>>().join(&b'/');
     let short = volume.short_id(&entry.id)?;

@@ -192,6 +192,7 @@ fn split_relative_path(path: &[u8]) -> (Vec<u8>, Vec<u8>) {
 
 fn strip_path_prefix(path: &[u8], start: usize) -> Vec<u8> {
     let rest = path.get(start..).unwrap_or_default();
+    // As for the kernel, several slashes are one.
     let slashes = rest.iter().take_while(|byte| **byte == b'/').count();
     match rest.get(slashes..).unwrap_or_default() {
         b"." | b"./" => Vec::new(),

@@ -156,6 +156,7 @@ fn execute_two_way(
         CliError::from(error).with_resume_hint("run the command again: it goes on where it stopped")
     };
     let loud = args.show.progress || args.show.partial_progress;
+    // One budget for both parts: --retries counts for the whole run.
     let mut patience = RetryBudget::new(&two_way.request.options);
     let looked = context.run_with_forced_progress(TASK, loud, |meter| {
         loop {
@@ -280,6 +281,7 @@ fn validate_options(options: &SyncOptions, filters: &SyncFilters) -> Result<Sync
 
 /// Where archives are kept.
 fn archive_dir() -> Result<PathBuf> {
+    // The XDG specification treats an empty variable as unset.
     let state = std::env::var_os("XDG_STATE_HOME").filter(|state| !state.is_empty()).map(PathBuf::from);
     let state = state.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/state")));
     let message = "there is no place for the archive: neither XDG_STATE_HOME nor HOME is set";

@@ -247,6 +247,7 @@ impl WatchedSource {
 fn parse_duration(typed: f64) -> Result<Duration> {
     /// Longest wait, seconds: a day.
     const LONGEST: f64 = 86_400.0;
+    // The range excludes NaN, too, of which no duration can be made.
     let fits = (0.0..=LONGEST).contains(&typed);
     let usage = || {
         CliError::usage_error(

@@ -21,6 +21,7 @@ pub fn check_whole_sources(args: &Args, context: &CommandContext) -> Result<()> 
     let sources = match args.ends.as_slice() {
         ends if args.two_way.two_way => ends,
         [sources @ .., _] if deletes || typed.delete_missing_args => sources,
+        // Nothing is deleted because the source lacks it: what is absent there does no harm.
         _ => return Ok(()),
     };
     sources.iter().try_for_each(|source| check_whole_source(source, context))

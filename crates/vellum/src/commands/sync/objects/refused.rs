@@ -16,9 +16,11 @@ const OTHER_HOST: &str = "services are not reached over ssh";
 /// Options that were given and have no meaning, each with why.
 fn list_refused(args: &Args, direction: TransferDirection) -> Vec<(&'static str, &'static str)> {
     let Args { places, preserve, which, delete, writing, effort, two_way, watch, .. } = args;
+    // Towards this host, files are written as in every other run: backups and delayed updates work there.
     let sends = direction == TransferDirection::Send;
     let backs_up = delete.backup || delete.backup_dir.is_some() || delete.suffix.is_some();
     let always = writing.delta == Some(DeltaArg::Always) || writing.no_whole_file;
+    // Modes, owners and the like are not refused, because -a is the default and contains them: they are left out.
     let all = [
         (two_way.two_way, "--two-way", "a service does not say what changed since the last run"),
         (

@@ -150,6 +150,7 @@ impl ObjectRun {
         }
         let job = SyncJob { plan: &plan, source, from: &from, to: &to, options: &self.options.writing };
         let mut report = self.objects.execute_plan(&job, meter)?;
+        // Removed at the source only now, when the service has everything.
         moving::remove_moved_entries(&job, &mut report, meter)?;
         Ok(PlannedRun { from, to, plan, done: Some(report) })
     }
@@ -161,6 +162,7 @@ impl ObjectRun {
         meter: &ProgressMeter,
     ) -> vellum_sync::Result<PlannedRun> {
         let options = &*self.options.planning;
+        // A destination that does not exist is listed as empty, and created when the plan is known.
         let present = if into.is_new { None } else { Some(LocalEnd::open_destination(&into.path)?) };
         let there = present.as_ref().map(|present| -> &dyn SyncEnd { present });
         let (mut from, mut to) = self.list_both(&self.objects, there, meter)?;
@@ -234,6 +236,7 @@ impl ObjectRun {
         let root = match (&self.local, side) {
             (LocalSide::Source(_), SyncSide::Source) => self.root.as_deref(),
             (LocalSide::Destination(into), SyncSide::Destination) => Some(&*into.path),
+            // A service has no path on this host at which rules could be anchored.
             (LocalSide::Source(_), SyncSide::Destination) | (LocalSide::Destination(_), SyncSide::Source) => {
                 None
             }
@@ -251,6 +254,7 @@ impl ObjectRun {
 
     /// What of the source is no object, by kind and count.
     fn describe_left_out(&self, from: &TreeListing, plan: &SyncPlan) -> Option<String> {
+        // A service has nothing but objects, and each of them can become a file.
         if self.direction == TransferDirection::Receive {
             return None;
         }

@@ -180,6 +180,7 @@ fn select_missing_paths(missing: &[Vec<u8>], args: &Args, options: &SyncOptions)
 fn format_source_list(words: &[String]) -> String {
     /// At most this many are named.
     const NAMED: usize = 4;
+    // One more than that is named, too: 'and 1 more' would say less in as much space.
     match words.get(..NAMED).filter(|_| words.len() > NAMED + 1) {
         Some(first) => format!("{} and {} more", first.join(", "), words.len() - NAMED),
         None => words.join(" and "),
@@ -234,6 +235,7 @@ fn single_nested_source(inside: Vec<(u64, u64)>, options: &SyncOptions) -> Resul
 /// Refuses a directory that would go into the destination as itself.
 fn refuse_copy_onto_itself(from: &SourceEndpoint, into: &DestinationEndpoint) -> Result<()> {
     let (Some(source), Some(name), None) = (&from.path, &from.name, &into.remote) else { return Ok(()) };
+    // If the name does not exist in the destination, it cannot be the source.
     if into.path.join(OsStr::from_bytes(name)).canonicalize().is_ok_and(|target| target == *source) {
         let message = format!("source and destination are one directory: {} is there already", from.words);
         return Err(CliError::usage_error(message, "leave it out"));

@@ -80,6 +80,7 @@ fn format_question(conflict: &EntryConflict, sight: &TwoWayListings) -> String {
         let Some(entry) = entry else { continue };
         let time =
             Timestamp::from_second(entry.mtime().secs).map(|time| time.strftime("%F %T UTC").to_string());
+        // Files may have times that no calendar expresses.
         let time = time.unwrap_or_else(|_| entry.mtime().secs.to_string());
         let what = match entry.is_dir() {
             true => "a directory".into(),

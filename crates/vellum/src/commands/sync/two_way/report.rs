@@ -83,6 +83,7 @@ pub fn report_two_way_run(
             resume: "run the command again: it goes on where it stopped".into(),
         });
     }
+    // Conflicts are what a dry run is to show, and no finding there.
     let open = !args.show.dry_run && ran.plan.open_conflicts().next().is_some();
     let outcomes = runs.iter().map(SyncRun::command_outcome);
     Ok(outcomes.fold(CommandOutcome::from_findings(open || !problems.is_empty()), CommandOutcome::max))
@@ -195,6 +196,7 @@ fn to_two_way_json(
             ConflictEnding::Open => "open",
         },
     });
+    // The list below has the problems of both directions, each once.
     let [forth, back] = runs.each_ref().map(|run| run.to_json(args, Vec::new()));
     TwoWayJson {
         dry_run: args.show.dry_run,
