@@ -38,6 +38,7 @@ use crate::ui::format;
 /// current snapshot and named after the mountpoint. '.vellum/snapshots' below the mountpoint, which no listing
 /// shows, holds every snapshot.
 #[derive(Debug, clap::Args)]
+// clap otherwise refuses an optional word before a required one.
 #[command(allow_missing_positional = true)]
 pub struct Args {
     /// A directory of the volume; by default the current directory
@@ -176,6 +177,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
 
 /// The arguments with which the process in the background is started.
 fn daemon_arguments(args: &Args, context: &CommandContext) -> Vec<OsString> {
+    // The process reports in JSON whatever the user asked for, because this program reads the report.
     let mut words: Vec<OsString> = ["--json", "-C"].map(OsString::from).into();
     words.extend([context.cwd.clone().into(), "mount".into(), "--detach".into()]);
     // In one word, because a value may begin with a hyphen.
@@ -396,6 +398,7 @@ fn mount_live_worktree(
         end: end.clone(),
         follow: args.follow.then(FollowState::default),
     });
+    // It listens before the mount exists, because a file in the mount names the socket.
     let control = Some(control::listen_for_control(&dir, service.clone())?);
     let target =
         MountTarget { source: MountSource::Live(fs), worktree: Some(name), snapshot: None, dir, control };

@@ -78,6 +78,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let found = table::find_mount_at(&mountpoint)?.filter(table::is_vellum_mount);
     let mount = found.ok_or_else(|| MountingError::NotMounted(mountpoint.clone()))?;
     let mut report = UmountJson { mountpoint: mountpoint.display().to_string(), ..UmountJson::default() };
+    // A bind mount has the device number of the mount that it shows: that is how its other mountpoints are found.
     let others =
         table::read_mounts()?.into_iter().filter(|other| other.device == mount.device && *other != mount);
     report.elsewhere = others.map(|other| other.mountpoint.display().to_string()).collect();
@@ -90,6 +91,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         unmount_with_retries(&mountpoint)?;
     } else {
         let ending = EndingMount::from_mount(mount);
+        // Before either way of ending it, because a mount that was detached cannot be reached by its path any more.
         flush_mount_writes(context, &mountpoint)?;
         if args.lazy {
             ending.detach_mount(&mut report)?
@@ -115,6 +117,7 @@ impl EndingMount {
     }
 
     fn find_holders(&self) -> Vec<HoldingProcess> {
+        // The process that serves the mount and this one are not what the user has to end.
         let server = self.file.as_ref().map(|file| file.pid);
         let except: Vec<u32> = server.into_iter().chain([std::process::id()]).collect();
         holders::find_holding_processes(self.mount.device, &except)
@@ -203,9 +206,12 @@ impl EndingMount {
 
     /// Waits for the end of the process for some time: from then on the worktree can be mounted again.
     fn wait_for_process_end(&self, time: Duration) -> Result<bool> {
+        // Without a pidfd, the process had ended before or its number could not be read: there is nothing to wait
+        // for.
         let Some(server) = &self.server else { return Ok(true) };
         let failed = |error: Errno| CliError::io_error("wait for", "the mount's process")(error.into());
         let time = time.try_into().map_err(|_| failed(Errno::INVAL))?;
+        // A pidfd becomes readable when its process ends.
         let ended = retry_on_intr(|| poll(&mut [PollFd::new(server, PollFlags::IN)], Some(&time)));
         Ok(ended.map_err(failed)? > 0)
     }
@@ -215,6 +221,7 @@ impl EndingMount {
         let answer = answer?;
         let file = self.file.as_ref()?;
         let control = self.control_socket()?;
+        // None unless the process named a failure: without one, all of it is in the store.
         Some(UnpublishedJson {
             worktree: file.worktree.clone()?,
             reason: answer.failure?,
@@ -244,6 +251,7 @@ fn unmount_with_retries(mountpoint: &Path) -> Result<()> {
             done => return Ok(done.map_err(MountingError::from)?),
         }
     }
+    // The user sees the error of the last attempt.
     Ok(vellum_fuse::unmount_filesystem(mountpoint).map_err(MountingError::from)?)
 }
 
@@ -252,6 +260,7 @@ fn unmount_with_retries(mountpoint: &Path) -> Result<()> {
 /// could not keep.
 fn flush_mount_writes(context: &CommandContext, mountpoint: &Path) -> Result<()> {
     let done = File::open(mountpoint).and_then(|root| {
+        // In this order: the kernel's pages have to reach the process before it can make them durable.
         match retry_on_intr(|| rustix::fs::syncfs(&root)) {
             // This error occurs once: a program wrote to a file that was open when the worktree was restored, and got
             // the error.
@@ -272,6 +281,7 @@ fn flush_mount_writes(context: &CommandContext, mountpoint: &Path) -> Result<()>
 }
 
 fn report_unmount(context: &CommandContext, report: &UmountJson) -> Result<CommandOutcome> {
+    // Exit code 1 means that something is only on this machine. That the mount goes on elsewhere is no finding.
     let outcome = CommandOutcome::from_findings(report.unpublished.is_some());
     let ui = &context.ui;
     if ui.is_json() {
@@ -279,6 +289,7 @@ fn report_unmount(context: &CommandContext, report: &UmountJson) -> Result<Comma
         return Ok(outcome);
     }
     let shown = format_path(report.mountpoint.as_bytes());
+    // With --quiet, too, because it explains the exit code.
     if let Some(unpublished) = &report.unpublished {
         warn_about_unpublished(context, &shown, unpublished)?;
     }

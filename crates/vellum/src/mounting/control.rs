@@ -319,6 +319,7 @@ impl ControlService {
         if !matches!(request, ControlRequest::Hydrate { .. } | ControlRequest::Evict { .. }) {
             return self.handle_request(request, &meter);
         }
+        // Nothing is ever sent through it: the thread ends when the sender is dropped.
         let (end, ended) = std::sync::mpsc::sync_channel::<()>(0);
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -326,6 +327,7 @@ impl ControlService {
                     let done = meter.read_progress();
                     let line = ControlLine::Working { bytes: done.bytes, total: done.total_bytes };
                     if send_json_line(stream, &line).is_err() {
+                        // The connection is closed, so that nobody waits for the answer any more.
                         meter.request_stop();
                     }
                 }
@@ -463,6 +465,7 @@ impl ControlService {
 
     fn add_worktree_status(&self, answer: ControlReply) -> std::result::Result<ControlReply, FsError> {
         let unpublished = self.fs.unpublished_changes()?;
+        // A copy, because the lock must not be held while the rest is collected.
         let head = self.fs.live_map().lock_head().clone();
         let used = self.fs.live_map().worktree_usage().used_amount();
         Ok(ControlReply {
@@ -534,6 +537,7 @@ impl PendingReply {
     /// end of the connection.
     pub fn wait_with_progress(mut self, meter: &ProgressMeter) -> Result<ControlReply> {
         loop {
+            // A read waits only for a short time, so that a request to stop is noticed between two lines.
             if let Some(answer) = self.poll_line(Some(PROGRESS_EVERY), meter)? {
                 return Ok(answer);
             }
@@ -572,6 +576,7 @@ impl PendingReply {
             Ok(ControlLine::Failed { kind, message, hint }) => {
                 Err(MountingError::Daemon { kind: parse_kind_name(&kind), message, hint }.into())
             }
+            // This is also the end of the connection, which leaves an empty line: the process died.
             Err(_) => Err(MountingError::NoAnswer(self.socket.clone()).into()),
         }
     }

@@ -79,6 +79,7 @@ pub fn serve_until_unmount(serving: ServedMount) -> Result<bool> {
         log.write_line("the mount is still seen somewhere: it is dead there from now on");
     }
     let ended = live.map_or_else(|| Ok(UnmountReport::default()), |live| live.publish_and_release(&log));
+    // A failure must not end the function here: whoever waits for the report is told the reason, and the log has it.
     let (report, ended) = match ended {
         Ok(report) => (report, Ok(())),
         Err(error) => {
@@ -114,6 +115,7 @@ struct MountShutdown {
 /// The first signal unmounts, or takes out of sight what is in use. A second one finds the usual reaction: death.
 fn unmount_on_signal(ending: MountShutdown) -> Result<()> {
     let failed = || CliError::io_error("wait for", "signals");
+    // The handlers write a byte to a socket, which is one of the few things that a signal handler may do.
     let (mut received, sender) = UnixStream::pair().map_err(failed())?;
     let stop_flag = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT, SIGHUP] {
@@ -215,10 +217,12 @@ fn read_daemon_report(mut child: Child) -> Result<Value> {
     let errors = std::thread::spawn(move || {
         let mut text = String::new();
         if let Some(mut err) = err {
+            // What cannot be read is only missing in the message.
             let _ = err.read_to_string(&mut text);
         }
         text
     });
+    // An object is complete with its closing brace, so that this does not wait for the end of the output.
     let said = out.and_then(|out| serde_json::Deserializer::from_reader(out).into_iter().next());
     // It ends, too, when the process is ready: what is written later goes into the mount's log.
     let errors = errors.join().unwrap_or_default();
@@ -244,6 +248,7 @@ fn read_daemon_report(mut child: Child) -> Result<Value> {
 }
 
 fn daemon_death_error(mut child: Child, text: &str) -> CliError {
+    // This only collects the process: what it wrote says more than how it ended.
     let _ = child.wait();
     let message =
         format!("the process of the mount died before it was ready: {}", text.trim().escape_debug());

@@ -146,6 +146,7 @@ impl MountingError {
             }
             Self::Daemon { hint, .. } => return hint.clone(),
             Self::Fs(FsError::Volume(error)) => return volume_hint(error),
+            // The caller shows the hint for the kind of the error.
             Self::Mount(MountError::Session(_)) | Self::Fs(_) => return None,
         };
         Some(hint.into())

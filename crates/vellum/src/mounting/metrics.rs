@@ -33,6 +33,7 @@ pub fn parse_listen_address(typed: &str) -> std::result::Result<SocketAddr, Stri
 
 /// Writes what this process uses of the machine, under the names that other exporters use.
 pub fn expose_process_metrics(out: &mut MetricsExposition) {
+    // Without /proc the page lacks these figures, and has all others.
     let Ok(stat) = ProcessStat::read_own() else { return };
     let ticks = rustix::param::clock_ticks_per_second().max(1) as f64;
     out.write_counter("process_cpu_seconds_total", "", stat.processor_ticks() as f64 / ticks);
@@ -68,12 +69,14 @@ fn serve_connection(mut stream: TcpStream, text: &MetricsText) -> io::Result<()>
     let words: Vec<_> = line.split(|byte| *byte == b' ').collect();
     let (status, body, with_body) = match words.as_slice() {
         [method @ (b"GET" | b"HEAD"), path, version] if version.starts_with(b"HTTP/1.") => {
+            // A query is ignored: Prometheus sends one if its configuration has parameters.
             let path = path.split(|byte| *byte == b'?').next().unwrap_or_default();
             let (status, body) = match path {
                 b"/metrics" => ("200 OK", text()),
                 b"/" => ("200 OK", "figures of a vellum mount: /metrics\n".into()),
                 _ => ("404 Not Found", "there is only /metrics\n".into()),
             };
+            // HTTP requires that HEAD is answered with the length of the body, and without the body.
             (status, body, *method == b"GET")
         }
         [_, _, version] if version.starts_with(b"HTTP/1.") => {
