@@ -55,6 +55,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
             *limit = (rate > 0).then_some(rate);
         }
     }
+    // To show the limits, no permission to write is needed.
     if args.upload.or(args.download).is_some() {
         let folder = cache.folder().display().to_string();
         cache.set_bandwidth_limits(limits).map_err(CliError::io_error("limit the bandwidth in", folder))?;

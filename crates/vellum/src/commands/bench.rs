@@ -91,6 +91,7 @@ fn measure_filesystem(args: &Args, context: &CommandContext) -> Result<CommandOu
     let report = context
         .run_with_progress(task, |meter| filesystem::run_filesystem_bench(&path, &parameters, meter))
         .map_err(|error| CliError::from(error).with_resume_hint(REMOVED))?;
+    // Before anything is printed, so that a reader who goes away does not cost the page.
     if let Some(page) = &page {
         write_html_page(page, &report)?;
     }

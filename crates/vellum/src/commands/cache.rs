@@ -71,8 +71,10 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     } else if args.verify {
         checked = Some(cache.verify().map_err(CliError::io_error("check", folder.clone()))?);
     }
+    // Read last, so that it shows what the change has left.
     let summary = cache.summarize().map_err(CliError::io_error("read", folder.clone()))?;
     report_cache(context, &store, &folder, &summary, checked)?;
+    // What was damaged is fetched again when it is needed, and is a finding nevertheless.
     Ok(CommandOutcome::from_findings(checked.is_some_and(|checked| checked.removed > 0)))
 }
 

@@ -143,10 +143,12 @@ fn prepare_clone(
         return attach_worktree(args, context, dir, name);
     }
     let location = args.credentials.locate_store(&args.store, &context.cwd).map_err(VolumeError::from)?;
+    // Fails inside of another worktree, before anything is created.
     StateDir::for_new_root(dir)?;
     let is_new = !dir.exists();
     fs::create_dir_all(dir).map_err(CliError::io_error("create", dir.display().to_string()))?;
     let state = StateDir::create(dir)?;
+    // The keys come first: without them, the directory has no volume to which a worktree could be attached.
     let prepared = copy_keys_to_dir(&location, &state.join(DEFAULT_STORE))
         .map_err(CliError::from)
         .and_then(|()| attach_worktree(args, context, dir, name))
@@ -171,6 +173,7 @@ fn prepare_clone(
 /// Takes back what was copied for a worktree that did not come to be. Only what was made here can be there: the directory
 /// was empty.
 fn remove_copied_keys(state: &StateDir, is_new: bool) {
+    // What cannot be removed is left: the error that led here is the one to report.
     let _ = fs::remove_dir_all(state.join(DEFAULT_STORE));
     state.remove_if_unused();
     if is_new {
@@ -249,6 +252,7 @@ fn default_dir(store: &str) -> Result<PathBuf> {
     let address = StoreAddress::parse(store).map_err(VolumeError::from)?;
     let name = match &address {
         StoreAddress::Directory(path) => path.file_name().map(PathBuf::from),
+        // A store in memory has no place that could name a directory.
         StoreAddress::Memory(_) => None,
         StoreAddress::Service(service) => {
             let folder = service.folder.trim_end_matches('/').rsplit('/').next();
@@ -289,6 +293,7 @@ fn fill_and_report(
     let filled = target.map(|target| restore::fill_worktree(context, worktree, target, only)).transpose()?;
     let problems =
         filled.iter().flat_map(|filled| &filled.problems).map(ProblemJson::from).collect::<Vec<_>>();
+    // What could not be written is a finding: the worktree is there nevertheless.
     let outcome = CommandOutcome::from_findings(!problems.is_empty());
     let volume = &worktree.volume;
     let file = &volume.worktree;

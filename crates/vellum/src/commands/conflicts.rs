@@ -67,6 +67,7 @@ pub fn run(_args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let progress = place.volume().read_merge_progress()?;
     let ui = &context.ui;
     let tracked = progress.as_ref().map(|progress| progress.conflicts.as_slice()).unwrap_or_default();
+    // A conflict that is decided stays in the list until the merge is finished, and is no finding any more.
     let open = tracked.iter().filter(|tracked| tracked.resolution.is_none()).count();
     let outcome = CommandOutcome::from_findings(open > 0);
     if ui.is_json() {

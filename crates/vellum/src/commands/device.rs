@@ -217,6 +217,7 @@ fn list_devices(context: &CommandContext, volume: &Volume) -> Result<CommandOutc
 }
 
 fn is_this_device(volume: &Volume, device: &Device) -> bool {
+    // A new device may have the name of one that was revoked.
     device.state != DeviceState::Revoked && volume.worktree.device.as_deref() == Some(&device.name)
 }
 

@@ -99,6 +99,7 @@ fn report_changes(
             return Err(unknown_word_error(&format_path(path)));
         }
     }
+    // As with diff, differences are a finding.
     let outcome =
         CommandOutcome::from_findings(!compared.changes.is_empty() || !compared.problems.is_empty());
     let ui = &context.ui;
@@ -206,6 +207,7 @@ fn compare_operands<'a>(
                     ComparedSnapshots::compare_dir(worktree, from.as_ref(), &meant.paths, meter)
                 })
                 .map_err(|error| match error {
+                    // A word that names no snapshot was taken for a path: the message has to say that it is neither.
                     CliError::Checkout(CheckoutError::NoSuchPath { path, .. }) => unknown_word_error(&path),
                     other => other.with_resume_hint("nothing was changed"),
                 })
@@ -245,6 +247,7 @@ fn print_changes(
     if args.stat {
         return print_stat(context, compared, show);
     }
+    // A deleted directory stands for what was in it. Of a new one, each file is of interest.
     let collapsed = if args.all { CollapsedDirs::None } else { CollapsedDirs::Deleted };
     context.ui.print_change_list(compared, collapsed, ChangeDetail::Sizes, show)?;
     if !compared.changes.is_empty() {
@@ -255,6 +258,7 @@ fn print_changes(
 
 fn format_name_status(change: &FileChange, show: impl Fn(&[u8]) -> String) -> String {
     let letter = changes::change_letter(change.kind);
+    // As git does it, columns are separated by tabs: names may have blanks in them.
     match (&change.old, change.kind) {
         (Some(old), ChangeKind::Renamed) => format!("{letter}\t{}\t{}", show(&old.path), show(change.path())),
         _ => format!("{letter}\t{}", show(change.path())),
@@ -263,6 +267,7 @@ fn format_name_status(change: &FileChange, show: impl Fn(&[u8]) -> String) -> St
 
 fn print_patch(context: &CommandContext, compared: &ComparedSnapshots<'_>) -> Result<()> {
     for change in &compared.changes {
+        // One after the other: the contents of all files together may be more than fits into memory.
         let (old, new) = compared.read_change_contents(change)?;
         let mut text = Vec::new();
         patch::write_patch(&mut text, change, &old, &new).map_err(CliError::Output)?;
@@ -301,6 +306,7 @@ fn print_stat(
             compared.read_change_contents(change)?
         };
         let counted = patch::count_changed_lines(&old, &new);
+        // What is no text has no lines that could be counted.
         let (added, removed) = counted.unwrap_or_default();
         all_added += added;
         all_removed += removed;

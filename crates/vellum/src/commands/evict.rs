@@ -100,6 +100,7 @@ fn evict_from_checkout(args: &Args, context: &CommandContext) -> Result<CommandO
     let worktree = context.open_worktree()?;
     let paths = context.paths_at_root(worktree.root_path()).parse_paths(&args.paths)?;
     let lock = worktree.lock_worktree(context.lock_wait_notice())?;
+    // A merge that is under way needs its files in the directory.
     worktree.volume.check_no_merge()?;
     // A function, because what programs have open is looked up after the scan, right before the first file is
     // removed.
@@ -127,6 +128,7 @@ fn evict_from_checkout(args: &Args, context: &CommandContext) -> Result<CommandO
 fn evict_from_cache(args: &Args, cache: &PackCache) -> Result<EvictedBytes> {
     let evicted = match (args.older, args.to) {
         (Some(age), _) => {
+            // No content is so old that it was fetched before 1970.
             cache.evict_older(SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH))
         }
         (None, target) => cache.evict_down_to(target.unwrap_or(0)),

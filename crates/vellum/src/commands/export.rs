@@ -51,6 +51,7 @@ struct ExportJson {
 /// Exports.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let ui = &context.ui;
+    // As with tar, '-' is standard output.
     let tar = args.tar.as_deref().filter(|file| *file != Path::new("-"));
     let to_stdout = args.to.is_none() && tar.is_none();
     // Bytes of files can change the settings of a terminal, and behind them no JSON object could be parsed.

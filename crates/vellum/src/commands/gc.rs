@@ -89,6 +89,7 @@ struct SessionWait {
 
 impl From<&WaitingSession> for SessionWait {
     fn from(writer: &WaitingSession) -> Self {
+        // A session that cannot be read is known by its object alone.
         let session = writer.session.as_ref();
         Self {
             object: writer.object.clone(),

@@ -119,6 +119,7 @@ impl HistoryFilter<'_> {
         } else {
             Box::new(AncestorWalk::from_heads(catalog, self.volume.read_head()?)?)
         };
+        // An error passes the filter, so that it is reported.
         let noted =
             entries.filter(|entry| entry.as_ref().map_or(true, |entry| self.matches_note_text(entry)));
         let Some(path) = &self.path else { return take_entries(noted, limit) };
@@ -256,6 +257,7 @@ fn print_graph(
         let id = context.ui.style.paint_yellow(&names.short_id(&entry.id));
         let time = format::format_local_time(entry.record.time);
         let description = format_description(context, names, entry);
+        // Without a note and names, blanks would be left at the end.
         context.ui.print_line(format!("{}  {id}  {time}  {description}", rows.node).trim_end())?;
         for line in rows.after {
             context.ui.print_line(line)?;
@@ -269,6 +271,7 @@ fn matches_pattern(pattern: &str, name: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == name,
         Some((head, tail)) => name.strip_prefix(head).is_some_and(|rest| {
+            // '*' may stand for nothing, and for all of the rest.
             rest.char_indices()
                 .map(|(at, _)| at)
                 .chain([rest.len()])

@@ -90,6 +90,7 @@ fn hydrate_checkout(args: &Args, context: &CommandContext) -> Result<CommandOutc
     heap::limit_command_heaps();
     let worktree = context.open_worktree()?;
     let paths = context.paths_at_root(worktree.root_path()).parse_paths(&args.paths)?;
+    // Locked before the scan, so that no other command changes meanwhile what is absent.
     let lock = worktree.lock_worktree(context.lock_wait_notice())?;
     let task = ProgressTask { first: "Scanning", verb: "Writing", item: "file" };
     let done = context

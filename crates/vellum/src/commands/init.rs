@@ -296,6 +296,7 @@ fn initialise_volume(
     });
     match (made, refused) {
         (Ok(made), _) => Ok(made),
+        // Our own error comes first: the volume only knows that it got no secret.
         (Err(_), Some(error)) => Err(error),
         (Err(VolumeError::Exists { kind: "worktree", name }), None) => Err(CliError::usage_error(
             format!("the volume has a worktree '{name}' already"),

@@ -152,6 +152,7 @@ impl AddKeyArgs {
                 format_path(slot.label().as_bytes())
             ))?;
         }
+        // With --quiet, too: it is shown only this once.
         if let Some(code) = code {
             ui.print_line(format!("\nRecovery code: {}\n", ui.style.paint_bold(&code)))?;
             ui.print_line("Write it down and keep it elsewhere: it is not shown again.")?;

@@ -85,6 +85,7 @@ impl AbsentFiles {
         let path = match (place.attr.kind, place.path.as_slice()) {
             (FileKind::Dir, []) => entry.name.clone(),
             (FileKind::Dir, above) => [above, &entry.name].join(&b'/'),
+            // A file that was named itself: its entry has only the last part of the path.
             _ => place.path.clone(),
         };
         let is_here = || self.root.join(OsStr::from_bytes(&path)).symlink_metadata().is_ok();
@@ -220,6 +221,7 @@ fn visit_listed_files(
     if place.attr.kind == FileKind::Dir {
         return visit_dir(&place.tree, place.ino, options.recursive, &mut each);
     }
+    // As with ls, a file that is named itself is listed.
     each(ListedFile {
         name: base_name(&place.path).to_vec(),
         ino: place.ino,
@@ -292,6 +294,7 @@ pub fn format_long_listing(context: &CommandContext, listing: &[ListedFile]) -> 
             FileKind::Symlink => format!(" -> {}", format_path(&attr.target)),
             _ => String::new(),
         };
+        // Owners are numbers: a snapshot may have been made on a machine where these numbers have other names.
         let cells: [TableCell; 7] = [
             format::format_mode(attr.kind, attr.mode).into(),
             attr.nlink.to_string().into(),

@@ -145,6 +145,7 @@ impl MergeCommand<'_> {
                 return Ok(report.with_result(MergeOutcomeKind::UpToDate, head));
             }
             (SnapshotRelation::Twins, Some(head)) => return self.adopt_twin(head, &theirs, report),
+            // Whether the worktree moves or merges depends on unsaved changes, for which it is scanned below.
             _ => {}
         }
         if self.args.dry_run {

@@ -80,6 +80,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         }
         print_findings(ui, &found)?;
     }
+    // A limited store is a finding, too: whoever chooses a store has to look at what it lacks.
     Ok(CommandOutcome::from_findings(found.verdict != StoreVerdict::Fit))
 }
 
@@ -105,6 +106,7 @@ fn print_findings(ui: &UserInterface, found: &ObjectBenchFindings) -> Result<()>
 
 fn describe_promise(ui: &UserInterface, promise: &CheckedPromise) -> Vec<String> {
     let style = ui.style;
+    // Of one width, so that the promises stand in one column.
     let state = match (promise.holds, promise.livable) {
         (true, _) => style.paint_green("holds  "),
         (false, true) => style.paint_yellow("missing"),

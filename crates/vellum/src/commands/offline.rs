@@ -43,6 +43,8 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     };
     let changed = match args.switch {
         None => false,
+        // The switch is a file in the folder of the cache, so that mounts and commands that are running obey it as
+        // well.
         Some(switch) => cache
             .set_offline(switch == OfflineSwitch::On)
             .map_err(CliError::io_error("switch requests in", cache.folder().display().to_string()))?,

@@ -35,6 +35,7 @@ struct PinJson {
 pub fn run(_args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let (_, cache) = context.find_pack_cache()?;
     let ui = &context.ui;
+    // A store in a directory has no cache, and so no pins.
     let PinListing { pins, damaged } = cache.as_ref().map(|cache| cache.list_pins()).unwrap_or_default();
     let created = |secs: u64| UnixTime { secs: i64::try_from(secs).unwrap_or(i64::MAX), nanos: 0 };
     let mut table = TextTable::new(&[
@@ -67,6 +68,7 @@ pub fn run(_args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         });
     }
     let damaged: Vec<_> = damaged.iter().map(|path| path.display().to_string()).collect();
+    // A damaged pin keeps nothing here, which users would otherwise notice only without a connection.
     let outcome = CommandOutcome::from_findings(!damaged.is_empty());
     if ui.is_json() {
         ui.print_json(&PinsJson { pins: listed, damaged })?;

@@ -61,6 +61,7 @@ const HINT: &str = "name a mountpoint ('vellum mounts' lists them) or a file wit
 /// A typed time.
 pub fn parse_interval(typed: &str) -> std::result::Result<f64, String> {
     let seconds: Option<f64> = typed.parse().ok();
+    // The range excludes NaN, too, of which no duration can be made.
     let known = seconds.filter(|seconds| (0.0..=INTERVAL_MAX).contains(seconds));
     known.ok_or_else(|| "write seconds, like 1 or 0.5".into())
 }
@@ -171,6 +172,7 @@ impl ProfileTables<'_> {
         let every = if interval > 0.0 { interval } else { INTERVAL_MAX };
         let mut next = Instant::now() + Duration::from_secs_f64(every);
         let mut rest = Vec::new();
+        // As much as a pipe holds on Linux by default.
         let mut buffer = vec![0; 64 << 10];
         while !interrupt::is_stop_requested(&stop_flag) {
             if wait_for_log_data(&log, next)? {
@@ -307,6 +309,7 @@ fn print_slowest(ui: &UserInterface, slowest: &[SlowFile], paths: &[Option<Vec<u
             ui.print_line(line)?;
         }
     }
+    // The empty line separates the tables of two intervals.
     ui.print_line("")
 }
 

@@ -100,6 +100,7 @@ fn report_pull(
         (true, _) => format!("Would fetch {count} from {name}"),
         (false, _) => format!("Fetched {count} from {name}: {}", format::format_size(fetched.bytes)),
     })?;
+    // Read after the fetch, because a short id may need more letters by now.
     let names = SnapshotNames::load_all(volume)?;
     for PulledRef { kind, name: reference, old, new } in &done.refs {
         let subject = format!("{} {name}/{reference}", kind.display_name());

@@ -84,6 +84,7 @@ fn resolve_request(args: &Args, volume: &Volume) -> Result<PushRequest> {
         request.is_everything = true;
     } else if args.snapshots.is_empty() {
         request.worktrees.push(volume.worktree.worktree.clone());
+        // Checked before the remote is asked, which may take long.
         if volume.read_head()?.is_none() {
             return Err(CliError::usage_error(
                 "there is nothing to send: this worktree has no snapshot yet",
@@ -112,6 +113,7 @@ fn resolve_request(args: &Args, volume: &Volume) -> Result<PushRequest> {
 }
 
 fn outcome_name(outcome: &RefPushOutcome) -> &'static str {
+    // Programs read these names, so that they stay if a variant is renamed.
     match outcome {
         RefPushOutcome::Created => "created",
         RefPushOutcome::Moved(_) => "moved",
@@ -126,6 +128,7 @@ fn outcome_name(outcome: &RefPushOutcome) -> &'static str {
 
 impl PushedRefJson {
     fn new(pushed: &PushedRef) -> Self {
+        // Only with these outcomes does the remote have another snapshot than this machine, or had it before.
         let there = match &pushed.outcome {
             RefPushOutcome::Moved(id)
             | RefPushOutcome::Ahead(id)
@@ -154,6 +157,7 @@ fn report_push(
     done: &PushReport,
 ) -> Result<CommandOutcome> {
     let ui = &context.ui;
+    // A ref that did not move is a finding for the exit code, even if all snapshots arrived.
     let outcome = CommandOutcome::from_findings(!done.refs.iter().all(|pushed| pushed.outcome.is_success()));
     let sent = &done.sent;
     if ui.is_json() {

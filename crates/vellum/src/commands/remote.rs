@@ -140,6 +140,7 @@ fn add_remote(
     credentials: &CredentialsArgs,
 ) -> Result<CommandOutcome> {
     let location = credentials.locate_store(store, &context.cwd).map_err(VolumeError::from)?;
+    // This asks the store, so that a wrong address is found out now and not by the next push.
     let content = volume.add_remote(name, &location)?;
     let remote = volume.find_remote(Some(name))?;
     let ui = &context.ui;

@@ -53,6 +53,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let _lock = place.lock(context)?;
     let volume = place.volume();
     let mut progress = volume.read_merge_progress()?.ok_or(VolumeError::NoMerge)?;
+    // Decisions are about conflicts that stand in the files, which they do in this stage only.
     if progress.stage != MergeStage::Resolving {
         return Err(VolumeError::MergeUnderWay { name: progress.name }.into());
     }
@@ -64,6 +65,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         (false, false, false) => ConflictResolution::AsIs,
     };
     let chosen = choose_conflicts(&place, context, &progress, &scopes)?;
+    // Markers that are left mean that a file was not edited to its end, and would become part of the result.
     if resolution == ConflictResolution::AsIs {
         check_markers(&place, context, &chosen)?;
     }

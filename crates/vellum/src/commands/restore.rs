@@ -137,6 +137,7 @@ fn execute_restore(
     worktree: &CheckoutWorktree,
     plan: RestorePlan,
 ) -> Result<RestoreReport> {
+    // Before the run, because this can fail, and the hint after an interruption needs it.
     let mut short = worktree.volume.short_id(&plan.request.target.id)?;
     if !plan.request.only.is_empty() {
         short.push_str(" --only PATH...");
@@ -154,6 +155,7 @@ pub fn fill_worktree(
     target: &HistoryEntry,
     only: Vec<Vec<u8>>,
 ) -> Result<RestoreReport> {
+    // As soon as the worktree exists, another command can use it.
     let _lock = worktree.lock_worktree(context.lock_wait_notice())?;
     let request = RestoreRequest { target: target.clone(), paths: Vec::new(), only, discard: false };
     let plan = plan_restore(context, worktree, &request)?;
@@ -245,6 +247,7 @@ fn print_mount_plan(
     target: &HistoryEntry,
     paths: &[Vec<u8>],
 ) -> Result<CommandOutcome> {
+    // Both trees are compared in the store, so that the present state has to be there first.
     let now = mounted.publish_current_tree()?;
     let lines = mounted.volume.read_head()?.map(|head| (head, target.id));
     let compared = ComparedSnapshots::compare_trees(&mounted.volume, now, target.record.root, lines, paths)?;
@@ -281,6 +284,7 @@ fn print_restore_plan(
     let ui = &context.ui;
     let steps = plan.list_steps()?;
     let problems: Vec<_> = plan.problems.iter().map(ProblemJson::from).collect();
+    // What a restore would change is the finding: a script can ask whether the directory is as the snapshot.
     let outcome = CommandOutcome::from_findings(!steps.is_empty() || !problems.is_empty());
     if ui.is_json() {
         let step =

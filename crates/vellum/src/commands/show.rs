@@ -140,6 +140,7 @@ fn snapshot_facts(names: &SnapshotNames, place: &SnapshotPath) -> FactList {
     if record.origin == SnapshotOrigin::Safety {
         facts.add_fact("Why", "to keep what a restore was about to overwrite");
     }
+    // Line by line, because the escape would make text of line feeds.
     for line in record.note.lines() {
         facts.add_fact("Note", escape_note_line(line));
     }
@@ -188,6 +189,7 @@ fn file_facts(names: &SnapshotNames, place: &SnapshotPath, inode: &InodeRecord) 
             facts.add_fact("Holes", format::format_size(count_hole_bytes(inode)));
         }
     }
+    // The links of a directory come from the directories in it, and are no names of it.
     if attr.nlink > 1 && attr.kind != FileKind::Dir {
         facts.add_fact("Links", attr.nlink.to_string());
     }

@@ -72,8 +72,10 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let worktree = context.open_worktree()?;
     let paths = context.paths_at_root(worktree.root_path()).parse_paths(&args.paths)?;
     let note = read_note(args)?;
+    // A name that is taken fails at once, and not after the scan.
     check_new_tags(args, &worktree.volume)?;
     let _lock = worktree.lock_worktree(context.lock_wait_notice())?;
+    // A snapshot in the middle of a merge would take open conflicts for finished work.
     worktree.volume.check_no_merge()?;
     warn_about_interrupted(context, &worktree)?;
     let request = CheckoutSnapshotRequest { note, paths, origin: SnapshotOrigin::User };
@@ -113,6 +115,7 @@ fn snapshot_mount(args: &Args, context: &CommandContext, process: MountProcess) 
     if ui.is_json() {
         ui.print_json(&MountSnapshotJson { snapshot: SnapshotNameJson { id }, published: !waits })?;
     } else if ui.voice.quiet {
+        // With --quiet, scripts get the id and nothing else.
         ui.print_line(id)?;
     } else {
         let short = ui.style.paint_yellow(format::shorten_id(&id));
@@ -149,6 +152,7 @@ fn check_mount_tags(args: &Args, process: MountProcess) -> Result<MountProcess> 
         return Ok(process);
     }
     args.tags.iter().try_for_each(|tag| check_ref_name(tag))?;
+    // To open the volume takes the process, which is needed even if the store is away.
     let again = process.clone();
     match process.open_volume().and_then(|mounted| check_new_tags(args, &mounted.volume)) {
         Err(error) if !error.is_store_failure() => Err(error),

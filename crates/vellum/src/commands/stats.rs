@@ -61,6 +61,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         while Instant::now() < until && !leaves {
             let tick = TICK.min(until.saturating_duration_since(Instant::now()));
             let left = screen.as_ref().map(|screen| screen.wait_for_quit(tick));
+            // Without a screen there are no keys to wait for.
             if left.is_none() {
                 std::thread::sleep(tick);
             }
@@ -104,6 +105,7 @@ fn read_metrics_sample(mountpoint: &Path) -> Result<MetricsSample> {
 fn print_figures(ui: &UserInterface, figures: &IntervalFigures, line: u64) -> Result<()> {
     if ui.is_json() {
         ui.print_json(figures)?;
+        // Whoever reads from a pipe gets each interval when it ends.
         return ui.flush_output();
     }
     if line.is_multiple_of(HEAD_EVERY) {

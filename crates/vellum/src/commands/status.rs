@@ -218,6 +218,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
             ComparedSnapshots::compare_dir(&worktree, None, &paths, meter)
         })
         .map_err(|error| error.with_resume_hint("nothing was changed"))?;
+    // In JSON, this is a field of the result.
     if !context.ui.is_json() {
         warn_about_interrupted(context, &worktree)?;
     }
@@ -341,6 +342,7 @@ fn report_status(
     standing: &WorktreePosition<'_>,
     compared: ComparedSnapshots<'_>,
 ) -> Result<CommandOutcome> {
+    // As with diff and grep, scripts learn by the exit code whether there are differences.
     let outcome =
         CommandOutcome::from_findings(!compared.changes.is_empty() || !compared.problems.is_empty());
     if context.ui.is_json() {

@@ -53,6 +53,7 @@ fn choose_pins(args: &Args, context: &CommandContext, known: &[String]) -> Resul
     let process = context.find_mount_process()?;
     let name_of_path = |typed: &OsStr| {
         let process = process.as_ref()?;
+        // The name of a pin need not be a path.
         let path = context.paths_at_root(&process.mountpoint).parse_path(typed).ok()?;
         Some(default_pin_name(&process.worktree, &path))
     };

@@ -62,6 +62,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
             CliError::from(error)
                 .with_resume_hint("nothing was changed; a verification starts from the beginning")
         })?;
+    // Damage is a finding of this command, and no failure of it.
     let outcome = CommandOutcome::from_findings(!report.findings.is_empty());
     let ui = &context.ui;
     if ui.is_json() {
@@ -180,6 +181,7 @@ fn format_snapshot_range(
     ages: &BTreeSet<usize>,
 ) -> Result<String> {
     let short = |age: Option<&usize>| {
+        // The history begins with the newest snapshot, and ages count from the oldest.
         let entry = age.and_then(|age| history.iter().rev().nth(*age));
         entry.map_or(Ok(String::new()), |entry| volume.short_id(&entry.id))
     };
@@ -198,6 +200,7 @@ fn describe_finding(volume: &Volume, finding: &VerifyFinding) -> Vec<String> {
         format_path(finding.problem.as_bytes())
     )];
     for AffectedSnapshot { snapshot, paths, count } in &finding.affected {
+        // The volume is damaged, so that the id may not be found in it: then it is shown whole.
         let short = snapshot.parse().ok().and_then(|id| volume.short_id(&id).ok());
         let short = short.unwrap_or_else(|| snapshot.clone());
         lines.extend(paths.iter().map(|path| format!("    in {short}: {path}")));

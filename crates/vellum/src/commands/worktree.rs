@@ -319,6 +319,7 @@ fn remove_worktree(context: &CommandContext, volume: &Volume, name: &str) -> Res
         let hint = "remove it from another worktree; to give up the whole volume, delete its directories";
         return Err(CliError::usage_error(message, hint));
     }
+    // Its files stay: they may be on another machine, and some of them in no snapshot.
     let head = volume.remove_worktree(name)?;
     let ui = &context.ui;
     if ui.is_json() {
@@ -326,6 +327,7 @@ fn remove_worktree(context: &CommandContext, volume: &Volume, name: &str) -> Res
         ui.print_json(&WorktreeRemovedJson { name, snapshot, directory: &head.place })?;
     } else if !ui.voice.quiet {
         ui.print_line(format!("Removed the worktree {name} from the list; its snapshots stay"))?;
+        // Whether a directory of another machine is there cannot be seen from here.
         if head.host == host_name() && std::path::Path::new(&head.place).exists() {
             ui.print_note(format!(
                 "its files are still in {}: delete them yourself",

@@ -40,6 +40,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let base = read_bench_report(context, &args.base)?;
     let new = read_bench_report(context, &args.new)?;
     let comparison = compare_reports(&base, &new, args.tolerance / 100.0)?;
+    // A script that has to fail after a regression does so by the exit code.
     let outcome = CommandOutcome::from_findings(comparison.count_regressions() > 0);
     let ui = &context.ui;
     if ui.is_json() {
@@ -101,6 +102,7 @@ fn comparison_cells(style: TextStyle, row: &ComparedRow) -> [TableCell; 6] {
         format_figure(row.new).into(),
         row.unit.as_str().into(),
         format!("{:+.0} %", row.change * 100.0).into(),
+        // The cell is measured as a whole, while its two parts have colours of their own.
         TableCell::from_painted(&format!("{word} {tolerance}"), |text| {
             format!(
                 "{} {}",

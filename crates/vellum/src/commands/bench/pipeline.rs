@@ -69,6 +69,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
 
 fn file_kind_cells(kind: &FileKindSavings) -> [TableCell; 5] {
     let part = |bytes: u64| {
+        // There may be none but empty files of a kind.
         let percent = bytes as f64 * 100.0 / (kind.bytes.max(1)) as f64;
         TableCell::from(format!("{} ({percent:.0} %)", format::format_size(bytes)))
     };

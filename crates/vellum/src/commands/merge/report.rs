@@ -152,6 +152,7 @@ impl MergeReport {
                 paths.format_path(path)
             }))?;
         }
+        // Read after the merge, so that the snapshot that it made is among them.
         let names = SnapshotNames::load_all(place.volume())?;
         self.print_result(context, *kind, &names.describe_snapshot(entry))?;
         if let Some(saved) = self.saved_snapshot() {

@@ -101,6 +101,7 @@ impl IntervalFigures {
         let seconds = now.taken.duration_since(before.taken).as_secs_f64().max(1e-6);
         let gauge = |name: &str| now.samples.get(name).copied().unwrap_or_default().max(0.0) as u64;
         let grown = |name: &str| {
+            // What a mount does not report counts as 0, such as the traffic of a store in a directory.
             let at = |moment: &MetricsSample| moment.samples.get(name).copied().unwrap_or_default();
             // A counter that is lower than before belongs to a process that was started anew.
             (at(now) - at(before)).max(0.0)
@@ -119,6 +120,7 @@ impl IntervalFigures {
             .map(|kind| (kind.to_owned(), rate(REQUESTS, &format!("operation=\"{kind}\""))))
             .filter(|(_, rate)| rate.rate > 0.0)
             .collect();
+        // The busiest comes first. Equal ones stand by name, so that lines do not change places with each interval.
         operations.sort_by(|a, b| b.1.rate.total_cmp(&a.1.rate).then_with(|| a.0.cmp(&b.0)));
         let hits = sum_cache_metric("hits_total", grown);
         let lookups = hits + sum_cache_metric("misses_total", grown);
@@ -178,6 +180,7 @@ impl ServiceFigures {
     /// From the growth of counters a second; none if there are no such counters.
     fn from_growth(moment: &MetricsSample, rate: impl Fn(&str) -> f64) -> Option<Self> {
         moment.samples.contains_key("vellum_service_hedges_total").then_some(())?;
+        // A counter has one sample for each set of its labels.
         let sum = |prefix: &str| -> f64 {
             moment.samples.keys().filter(|name| name.starts_with(prefix)).map(|name| rate(name)).sum()
         };
@@ -215,6 +218,7 @@ fn sum_rates(rates: impl Iterator<Item = OperationRate>) -> OperationRate {
 /// A rate in four characters: "0", "12", "3.4k".
 pub fn format_short_rate(rate: f64) -> String {
     match rate {
+        // The bounds are where rounding would otherwise give 1000, 10.0k and 1000k.
         _ if rate < 0.5 => "0".into(),
         _ if rate < 999.5 => format!("{rate:.0}"),
         _ if rate < 9950.0 => format!("{:.1}k", rate / 1e3),

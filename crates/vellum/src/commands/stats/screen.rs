@@ -41,6 +41,7 @@ impl<'a> StatsScreen<'a> {
         if !ui.is_output_terminal() {
             return Err(CliError::usage_error("standard output is not a terminal", "leave out --tui"));
         }
+        // It exists before the screen is opened: if that fails, dropping it restores how keys are taken.
         let screen = Self { ui, typing: enable_key_input() };
         ui.write_bytes(OPEN)?;
         Ok(screen)
@@ -52,6 +53,7 @@ impl<'a> StatsScreen<'a> {
             std::thread::sleep(at_most);
             return false;
         }
+        // Callers wait for small parts of a second.
         let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(at_most.subsec_nanos()) };
         let mut polled = [PollFd::from_borrowed_fd(stdin(), PollFlags::IN)];
         let mut typed = [0; 64];
@@ -77,6 +79,7 @@ impl<'a> StatsScreen<'a> {
         // A line feed on the last line would scroll the screen.
         drawn.truncate(lines.saturating_sub(1));
         for line in drawn {
+            // The last figures may have been longer: what is left of the line is erased.
             self.ui.print_line(format!("{line}\x1b[K"))?;
         }
         self.ui.write_bytes(REST)?;
