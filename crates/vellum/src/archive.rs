@@ -57,6 +57,7 @@ impl<'a, W: Write, B: Fn(io::Error) -> CliError> TarWriter<'a, W, B> {
     pub fn write_tree(mut self, ino: Ino, name: &[u8]) -> Result<Vec<Vec<u8>>> {
         let kind = self.tree.expect_inode_attr(ino)?.kind;
         if kind == FileKind::Dir {
+            // Before anything is written, so that a tree with such paths does not leave half an archive.
             self.check_path_lengths(ino)?;
         }
         let mut names = PathStack::default();
@@ -198,6 +199,7 @@ fn set_numeric_fields(header: &mut Header, pax: &mut PaxRecords, attr: &InodeAtt
     if attr.mtime.nanos != 0 || seconds.is_none() {
         pax.add_record(b"mtime", pax::format_pax_time(attr.mtime).as_bytes());
     }
+    // What does not fit stands in the record, and readers take it from there.
     header.set_mtime(seconds.unwrap_or(0));
     if matches!(attr.kind, FileKind::CharDevice | FileKind::BlockDevice) {
         // The old header has fields for these, and a stream is an ustar one: neither call can fail.
@@ -208,6 +210,7 @@ fn set_numeric_fields(header: &mut Header, pax: &mut PaxRecords, attr: &InodeAtt
 
 /// A name in the old field as far as it fits, whole in a PAX record if it does not or is not plain ASCII.
 fn set_name_field(field: &mut [u8; NAME_MAX], key: &str, name: &[u8], pax: &mut PaxRecords) {
+    // Also of a name that is too long: a reader that does not know PAX gets its beginning.
     for (place, byte) in field.iter_mut().zip(name) {
         *place = *byte;
     }

@@ -100,6 +100,7 @@ impl<'a> ComparedSnapshots<'a> {
         let new =
             change.new.as_ref().map_or(Ok(PatchContent::None), |side| match (self.directory, side.kind) {
                 (Some(directory), FileKind::File) => self.read_current_content(directory, side),
+                // Only the content of files may be missing in the store: everything else is in the tree.
                 _ => self.read_stored_content(&self.to, side),
             })?;
         Ok((old, new))

@@ -120,6 +120,7 @@ impl CommandContext {
     /// To be called when another command holds the worktree.
     pub fn lock_wait_notice(&self) -> impl FnOnce() + '_ {
         || {
+            // The command waits, whether or not anybody can be told.
             let _ = self.ui.print_warning("waiting for another vellum command that uses this worktree");
         }
     }

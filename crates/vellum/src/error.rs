@@ -27,6 +27,7 @@ pub const EXIT_USAGE: u8 = 3;
 
 /// How a command that did its work ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+// In this order: of several outcomes, the greatest counts.
 pub enum CommandOutcome {
     /// Done, nothing to remark.
     Done,

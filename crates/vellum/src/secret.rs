@@ -146,6 +146,7 @@ fn prompt_new_passphrase(ui: &UserInterface) -> Result<SecretBytes> {
             ui.print_warning("the passphrase is empty: type one")?;
             continue;
         }
+        // Typed twice, because nobody sees what is typed.
         if prompt_passphrase(ui, "Repeat the passphrase: ")? == first {
             return Ok(first);
         }

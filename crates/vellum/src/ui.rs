@@ -132,6 +132,7 @@ impl UserInterface {
 
     /// A problem that does not stop the command.
     pub fn print_warning(&self, text: impl Display) -> Result<()> {
+        // Standard error may be a terminal where standard output is a file, and the other way round.
         let style = TextStyle::for_terminal(io::stderr().is_terminal());
         self.write_to_stderr(&format!("{} {text}\n", style.paint_yellow("warning:")))
     }
@@ -164,6 +165,7 @@ impl UserInterface {
         if let Some(hint) = &hint {
             text += &format!("{} {hint}\n", style.paint_cyan("hint:"));
         }
+        // No place is left to report that this fails.
         let _ = io::stderr().lock().write_all(text.as_bytes());
         // Programs that read standard output find the error there, too, as an object like any other result.
         if self.is_json() {
@@ -187,5 +189,6 @@ pub fn report_usage_error(mut error: clap::Error, bad: u8) -> u8 {
     }
     // In 'vellum --help | head' the reader may close the pipe early, which is no error.
     let _ = error.print();
+    // Help and version go to standard output, and are what the user asked for.
     if error.use_stderr() { bad } else { 0 }
 }

@@ -143,6 +143,8 @@ fn format_snapshot(short_id: &str, entry: &HistoryEntry) -> String {
 pub fn warn_about_damaged_refs(ui: &UserInterface, damaged: &[DamagedRef]) -> Result<()> {
     for DamagedRef { kind, key, error } in damaged {
         let noun = kind.display_name();
+        // A tag is no more than a name, and can be removed. The ref of a worktree holds more than that, such as its
+        // lease.
         let remedy = match (kind, error) {
             (RefKind::Tag, _) => format!("'vellum tag remove {key}' removes it"),
             (RefKind::Worktree, _) => "put the object back from a copy of the store".into(),

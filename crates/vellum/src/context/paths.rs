@@ -90,6 +90,7 @@ impl UserPaths {
 
     /// What lies there below `root`, as a path from the root of the worktree.
     fn path_from_root(&self, relative: &Path) -> Vec<u8> {
+        // To join an empty path would put a slash at the end.
         let path =
             if relative.as_os_str().is_empty() { self.shown.clone() } else { self.shown.join(relative) };
         path.into_os_string().into_vec()
@@ -115,6 +116,7 @@ fn normalize_path(path: &Path) -> PathBuf {
     for component in path.components() {
         match component {
             Component::ParentDir => {
+                // As for the kernel, the root is above itself.
                 normal.pop();
             }
             Component::CurDir => {}

@@ -62,6 +62,7 @@ fn is_published_name(volume: &Volume, name: &str) -> Result<Option<bool>> {
     if volume.list_tags()?.iter().any(|(tag, _)| tag == name) {
         return Ok(Some(true));
     }
+    // The ids in the store are listed only for a name that can be the beginning of one.
     let begins = |id: &SnapshotId| id.to_string().starts_with(name);
     Ok(Some(is_id_like(name) && volume.catalog.last_listed_ids()?.iter().any(begins)))
 }

@@ -70,6 +70,7 @@ struct ChangeJson {
 impl From<&FileChange> for ChangeJson {
     fn from(change: &FileChange) -> Self {
         let either = change.new.as_ref().or(change.old.as_ref());
+        // Every other change keeps its name, so that programs recognise a renamed entry by its old path.
         let moved = change.old.as_ref().filter(|_| change.kind == ChangeKind::Renamed);
         Self {
             change: change_word(change.kind),

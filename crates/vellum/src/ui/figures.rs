@@ -37,6 +37,7 @@ pub fn print_bench_report(ui: &UserInterface, report: &BenchReport) -> Result<()
     if report.rows.iter().any(|row| row.graded.is_some()) {
         ui.print_note(format!("expected: what {RECORDED_ON} did, scaled to how fast this machine is"))?;
     }
+    // With more processes than cores, the bench did not have the machine to itself.
     if machine.load > machine.cores as f64 {
         ui.print_warning(format!(
             "the machine was busy before the run ({} processes on {} cores): the figures may be too low",

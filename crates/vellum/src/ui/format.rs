@@ -17,6 +17,7 @@ pub fn format_size(bytes: u64) -> String {
     let mut exponent = 0;
     loop {
         let unit = 1u128 << (10 * (exponent + 1));
+        // Ten times the number of bytes may need more than 64 bits.
         let tenths = (u128::from(bytes) * 10 + unit / 2) / unit;
         match UNITS.get(exponent) {
             Some(name) if tenths < 10240 || exponent + 1 == UNITS.len() => {
@@ -118,6 +119,7 @@ pub fn format_utc_time(time: UnixTime) -> String {
 
 /// How long ago: "just now", "5 minutes ago", "3 days ago".
 pub fn format_age(time: UnixTime) -> String {
+    // A stored time may be any number.
     let seconds = Zoned::now().timestamp().as_second().saturating_sub(time.secs);
     let (amount, unit) = match seconds {
         i64::MIN..=-60 => return "in the future".into(),

@@ -66,6 +66,7 @@ impl<T: Copy + PartialEq> HistoryGraph<T> {
 
     /// A lane that waits for nothing, now waiting for `id`.
     fn allocate_lane(&mut self, id: T) -> usize {
+        // The leftmost one keeps the lines short.
         let free = self.lanes.iter().position(Option::is_none).unwrap_or_else(|| {
             self.lanes.push(None);
             self.lanes.len() - 1

@@ -64,6 +64,7 @@ impl NameJson {
         match std::str::from_utf8(bytes) {
             Ok(text) => Self { path: text.into(), path_hex: None },
             Err(_) => Self {
+                // This text is for people: different names may have the same one, so that programs need the bytes.
                 path: String::from_utf8_lossy(bytes).into_owned(),
                 path_hex: Some(bytes.iter().map(|byte| format!("{byte:02x}")).collect()),
             },

@@ -60,6 +60,7 @@ impl<'t> LineDiff<'t> {
                 if step.tag() == DiffTag::Equal {
                     write_lines(out, b' ', &self.old, step.old_range())?;
                 } else {
+                    // In a unified diff, the lines that go stand before those that come.
                     write_lines(out, b'-', &self.old, step.old_range())?;
                     write_lines(out, b'+', &self.new, step.new_range())?;
                 }

@@ -33,6 +33,7 @@ pub enum PatchContent {
 impl PatchContent {
     fn as_text(&self) -> Option<&[u8]> {
         match self {
+            // Git, too, takes content for binary if a NUL is near its beginning.
             Self::Whole { bytes, .. } if !bytes.iter().take(TEXT_PROBE).any(|byte| *byte == 0) => Some(bytes),
             Self::Whole { .. } | Self::TooLarge | Self::None => None,
         }
@@ -56,6 +57,7 @@ pub fn count_changed_lines(old: &PatchContent, new: &PatchContent) -> Option<(u6
 
 fn text_or_empty(content: &PatchContent) -> Option<&[u8]> {
     match content {
+        // A side that does not exist has no lines.
         PatchContent::None => Some(b""),
         content => content.as_text(),
     }
@@ -68,6 +70,7 @@ pub fn write_patch(
     old: &PatchContent,
     new: &PatchContent,
 ) -> io::Result<()> {
+    // Git's format of patches knows files and symlinks, and a change of one into the other only as two changes.
     let is_patchable = |side: &Option<ChangeSide>| {
         side.as_ref().is_none_or(|side| matches!(side.kind, FileKind::File | FileKind::Symlink))
     };
@@ -100,6 +103,7 @@ fn write_unpatchable_note(
     };
     let old = noun(&change.old);
     let new = noun(&change.new);
+    // 'git apply' and 'patch' pass over lines that are no part of a patch.
     match (&change.old, change.kind) {
         (_, ChangeKind::Added) => writeln!(out, "# {name}: {new} was added"),
         (_, ChangeKind::Deleted) => writeln!(out, "# {name}: {old} was deleted"),
@@ -183,9 +187,11 @@ pub fn paint_patch(patch: &[u8]) -> Vec<u8> {
             Some(b'-') => b"\x1b[31m",
             Some(b'@') => b"\x1b[36m",
             Some(b'#') => b"\x1b[2m",
+            // A backslash begins the remark that the last line has no line feed.
             Some(b' ' | b'\\') | None => b"",
             Some(_) => b"\x1b[1m",
         };
+        // The colour ends before the line feed, so that no pager carries it into the next line.
         let (text, end) = match line.strip_suffix(b"\n") {
             Some(text) => (text, &b"\n"[..]),
             None => (line, &b""[..]),
@@ -199,6 +205,7 @@ pub fn paint_patch(patch: &[u8]) -> Vec<u8> {
 /// A path as git writes it in patches: in quotes, with octal escapes, if it has characters that need them.
 fn quote_git_path(prefix: &[u8], path: &[u8]) -> String {
     let full = [prefix, path].concat();
+    // What a terminal would not show is escaped as well: git reads every byte in octal.
     match std::str::from_utf8(&full) {
         Ok(text)
             if !text.chars().any(|c| c.is_control() || is_invisible_char(c) || matches!(c, '"' | '\\')) =>

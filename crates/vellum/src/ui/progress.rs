@@ -59,6 +59,7 @@ pub fn run_with_forced_progress<T>(
     loud: bool,
     work: impl FnOnce(&ProgressMeter) -> T,
 ) -> T {
+    // A program that reads JSON gets progress on standard error only if it asks for it.
     let shown = if ui.voice.quiet || ui.voice.json && !ui.voice.verbose && !loud {
         ProgressDisplay::Nothing
     } else if io::stderr().is_terminal() {
@@ -157,6 +158,7 @@ impl RecentProgress {
         let (first, before) = *self.readings.front()?;
         let (last, after) = *self.readings.back()?;
         let millis = u64::try_from(last.saturating_sub(first).as_millis()).ok()?;
+        // None if no time has passed between the two readings.
         count(after).saturating_sub(count(before)).checked_mul(1000)?.checked_div(millis)
     }
 

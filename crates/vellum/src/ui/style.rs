@@ -21,6 +21,7 @@ impl TextStyle {
     }
 
     fn paint_with_code(self, code: &str, text: &str) -> String {
+        // An empty text stays empty, by which tables know an empty cell.
         if self.on && !text.is_empty() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.into() }
     }
 

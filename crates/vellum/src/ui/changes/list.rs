@@ -93,6 +93,7 @@ impl ChangeList<'_> {
             // measured.
             layout.measure_row(&self.format_cells(change, &show, ""));
         }
+        // They are found a second time and not kept: there may be millions.
         for (change, below) in self.list_changes() {
             let mut remark = format_remark(change, below, self.detail);
             if change.kind == ChangeKind::Deleted && is_ignored(change) {
