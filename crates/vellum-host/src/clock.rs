@@ -11,6 +11,7 @@ use vellum_types::UnixTime;
 #[must_use]
 pub fn current_time() -> UnixTime {
     let now = clock_gettime(ClockId::RealtimeCoarse);
+    // The kernel gives less than 10^9 nanoseconds, so that the other value is never taken.
     UnixTime { secs: now.tv_sec, nanos: u32::try_from(now.tv_nsec).unwrap_or_default() }
 }
 

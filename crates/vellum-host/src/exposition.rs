@@ -48,6 +48,7 @@ impl MetricsExposition {
             ));
         }
         let count = read.count();
+        // Prometheus requires a last bucket that has all samples, as many as the count says.
         self.write_line(&format!("{name}_bucket{{{labels}{comma}le=\"+Inf\"}} {count}"));
         let braced = format_labels(labels);
         self.write_line(&format!("{name}_sum{braced} {}", read.sum().as_secs_f64()));
@@ -105,6 +106,7 @@ impl From<f64> for MetricValue {
 #[must_use]
 pub fn parse_samples(text: &str) -> BTreeMap<String, f64> {
     let sample = |line: &str| {
+        // Labels may have blanks in them: the value stands behind the last one.
         let (name, value) = line.rsplit_once(' ')?;
         (!line.starts_with('#')).then_some((name.to_owned(), value.parse().ok()?))
     };

@@ -90,6 +90,7 @@ impl DurationDistribution {
     /// Returns the quantile `part`, from 0 to 1: at most 1/8 too high. Zero if there are no durations.
     #[must_use]
     pub fn quantile(&self, part: f64) -> Duration {
+        // At least one, so that the quantile 0 is the shortest duration.
         let wanted = (self.count() as f64 * part.clamp(0.0, 1.0)).ceil().max(1.0) as u64;
         let mut counted = 0;
         for (class, count) in self.counts.iter().enumerate() {

@@ -36,6 +36,7 @@ pub fn lock_exclusive(file: &impl AsFd, object: impl Fn() -> String) -> io::Resu
         if start.elapsed() >= PATIENCE
             && !wait::go_on_waiting(|| LongWait::Lock { object: object(), holder: find_lock_holder(file) })
         {
+            // The kind of this error is that of an operation that was stopped on request.
             return Err(Errno::INTR.into());
         }
         std::thread::sleep(pause);

@@ -107,6 +107,8 @@ impl<T: Send> ParallelWalk<T> {
 
     /// Whether there are more directories than this thread takes next, and another thread may be started for them.
     fn takes_thread(&self) -> bool {
+        // The first look keeps the counter from growing with each call. Two threads can pass it, and the last one
+        // decides.
         self.threads.load(Ordering::Relaxed) < self.threads_max
             && self.pool.count_waiting_tasks() > 1
             && self.threads.fetch_add(1, Ordering::Relaxed) < self.threads_max

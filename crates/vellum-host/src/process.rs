@@ -95,6 +95,7 @@ pub fn read_process_start(pid: u32) -> u64 {
 /// Returns the user's name, if the environment contains it.
 #[must_use]
 pub fn user_name() -> String {
+    // Some systems set only one of them, such as LOGNAME for jobs of cron.
     ["USER", "LOGNAME"]
         .iter()
         .find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))

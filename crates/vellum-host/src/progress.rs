@@ -35,6 +35,7 @@ pub struct ProgressReading {
 impl ProgressMeter {
     /// Adds to the counters.
     pub fn add_progress(&self, items: u64, bytes: u64) {
+        // Relaxed is enough: the counters are shown, and no other data depends on them.
         self.items.fetch_add(items, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -66,6 +67,7 @@ impl ProgressMeter {
     /// Whether a stop was requested.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
+        // Relaxed is enough: the flag stands for itself, and no other data is published with it.
         self.stop.load(Ordering::Relaxed)
     }
 

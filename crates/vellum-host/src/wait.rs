@@ -50,6 +50,7 @@ pub fn observe_long_waits(observer: WaitObserver) {
 
 /// Reports a wait; false if it has to end.
 pub fn go_on_waiting(wait: impl FnOnce() -> LongWait) -> bool {
+    // The reason is put together only if somebody observes: this runs in each round of a wait.
     OBSERVER.get().is_none_or(|observer| observer(&wait()))
 }
 
@@ -57,6 +58,7 @@ pub fn go_on_waiting(wait: impl FnOnce() -> LongWait) -> bool {
 pub fn sleep_unless_stopped(pause: Duration, wait: impl Fn() -> LongWait) -> bool {
     let end = Instant::now() + pause;
     loop {
+        // Before the first sleep, too, so that a stop that was requested earlier ends the wait at once.
         if !go_on_waiting(&wait) {
             return false;
         }

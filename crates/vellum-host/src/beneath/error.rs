@@ -76,6 +76,7 @@ impl BeneathError {
     pub fn into_io_error(self) -> io::Error {
         match self {
             Self::System { source, .. } => source,
+            // The kind has to survive, because the exit code and the hint follow from it.
             Self::UntrustedLink { .. } => io::Error::new(io::ErrorKind::PermissionDenied, self.to_string()),
             other => io::Error::other(other.to_string()),
         }
@@ -90,6 +91,7 @@ impl BeneathError {
     /// Whether the entry is not a directory, but a symlink or a file.
     #[must_use]
     pub fn is_not_a_directory(&self) -> bool {
+        // A symlink that is opened with O_NOFOLLOW gives ELOOP, and ENOTDIR together with O_DIRECTORY.
         matches!(self.errno(), Some(Errno::NOTDIR | Errno::LOOP))
     }
 }

@@ -30,6 +30,7 @@ impl HeldDir {
         let statx = self.call_on_name("follow", name, || {
             fs::statx(self, name, AtFlags::NO_AUTOMOUNT, StatxFlags::ATIME)
         })?;
+        // A foreign filesystem may report any number of nanoseconds.
         Ok(UnixTime { secs: statx.stx_atime.tv_sec, nanos: statx.stx_atime.tv_nsec.min(999_999_999) })
     }
 

@@ -136,5 +136,6 @@ impl<'a> HeldNode<'a> {
 }
 
 fn to_timespec(time: UnixTime) -> Timespec {
+    // The kernel gives larger numbers other meanings (UTIME_NOW, UTIME_OMIT), or refuses them.
     Timespec { tv_sec: time.secs, tv_nsec: i64::from(time.nanos.min(999_999_999)) }
 }

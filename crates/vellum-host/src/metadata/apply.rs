@@ -88,6 +88,7 @@ pub fn apply_metadata(
     // mode and attributes; writing an ACL changes the mode, so attributes come before it.
     let kept = apply_owner(node, wanted, &now, caller, &mut applied);
     apply_xattrs(node, wanted, &now, &mut applied);
+    // The kernel cannot set the mode of a symlink.
     if now.kind != FileKind::Symlink {
         let mode = allowed_mode(wanted.mode, now.kind, kept);
         record_failure(node.set_mode(mode), &mut applied);
@@ -122,6 +123,7 @@ pub fn apply_fresh_metadata(
     caller: MetadataCaller,
     fresh: &FreshFileDefaults,
 ) -> AppliedMetadata {
+    // Inherited or recorded attributes need the whole sequence, because writing an ACL changes the mode.
     if fresh.has_xattrs || !wanted.xattrs.is_empty() {
         return apply_metadata(node, wanted, caller);
     }
