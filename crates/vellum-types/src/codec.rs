@@ -44,6 +44,7 @@ impl<'a> FieldReader<'a> {
 
     /// The next `count` bytes.
     pub fn read_raw(&mut self, count: usize) -> Result<&'a [u8], DecodeError> {
+        // The count may come from the input, and be anything.
         let (head, rest) = self.rest.split_at_checked(count).ok_or(DecodeError::Truncated)?;
         self.rest = rest;
         Ok(head)
@@ -92,6 +93,7 @@ impl<'a> FieldReader<'a> {
                 return Ok(value);
             }
         }
+        // All ten bytes announce another one, and no number of 64 bits takes more than ten.
         Err(DecodeError::Invalid("varint"))
     }
 
@@ -103,15 +105,18 @@ impl<'a> FieldReader<'a> {
     /// A zigzag varint.
     pub fn read_signed_varint(&mut self) -> Result<i64, DecodeError> {
         let raw = self.read_varint()?;
+        // The lowest bit is the sign, so that negative numbers near zero are short as well.
         Ok((raw >> 1).cast_signed() ^ -((raw & 1).cast_signed()))
     }
 
     /// A varint count of things of at least one byte each: never more than the bytes left.
     pub fn read_count(&mut self, max: usize) -> Result<usize, DecodeError> {
+        // No input can have so many bytes.
         let count = usize::try_from(self.read_varint()?).map_err(|_| DecodeError::Truncated)?;
         if count > max {
             return Err(DecodeError::Invalid("count"));
         }
+        // Callers reserve room for as many: a hostile count must not make them take more than the input justifies.
         if count > self.remaining() {
             return Err(DecodeError::Truncated);
         }
@@ -134,6 +139,7 @@ impl<'a> FieldReader<'a> {
 
     /// Ends the reading: nothing may be left.
     pub fn expect_end(self) -> Result<(), DecodeError> {
+        // With bytes left over, one value would have several stored forms.
         if self.rest.is_empty() { Ok(()) } else { Err(DecodeError::Trailing) }
     }
 }
@@ -185,11 +191,13 @@ impl FieldWriter {
             self.out.push((value & 0x7f) as u8 | 0x80);
             value >>= 7;
         }
+        // Less than 0x80 is left, so that the cast loses nothing.
         self.write_u8(value as u8)
     }
 
     /// A zigzag varint.
     pub fn write_signed_varint(&mut self, value: i64) -> &mut Self {
+        // The arithmetic shift repeats the sign in all bits, which makes small odd numbers of small negative ones.
         self.write_varint(((value << 1) ^ (value >> 63)).cast_unsigned())
     }
 

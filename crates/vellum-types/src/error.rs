@@ -45,9 +45,11 @@ impl ErrorKind {
             K::NotFound => Self::NotFound,
             K::AlreadyExists => Self::Conflict,
             K::PermissionDenied | K::ReadOnlyFilesystem => Self::Denied,
+            // EFBIG as well means that this place does not take the bytes, while another one may.
             K::StorageFull | K::QuotaExceeded | K::FileTooLarge => Self::NoSpace,
             K::Unsupported => Self::Unsupported,
             K::Interrupted => Self::Interrupted,
+            // The standard library may add kinds, and what is not named here allows no advice of its own.
             _ => Self::Io,
         }
     }

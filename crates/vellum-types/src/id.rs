@@ -63,16 +63,19 @@ fn write_hex<'d>(bytes: &[u8], digits: &'d mut [u8]) -> &'d str {
     for (pair, byte) in digits.chunks_exact_mut(2).zip(bytes) {
         pair.copy_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
     }
+    // Digits are ASCII, so that this cannot fail.
     std::str::from_utf8(digits).unwrap_or_default()
 }
 
 fn parse_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     let digits = text.as_bytes();
+    // The loop below would not notice digits that are missing or left over.
     if digits.len() != 2 * N {
         return None;
     }
     let mut out = [0; N];
     for (byte, pair) in out.iter_mut().zip(digits.chunks_exact(2)) {
+        // Each chunk has two bytes, which its type does not say.
         let [high, low] = pair else { return None };
         let high = HEX_VALUES[usize::from(*high)];
         let low = HEX_VALUES[usize::from(*low)];
@@ -89,7 +92,9 @@ fn parse_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
 const HEX_VALUES: [u8; 256] = {
     let mut values = [u8::MAX; 256];
     let mut value = 0;
+    // A `for` loop cannot be evaluated at compile time.
     while value < 16 {
+        // Lower case only, so that an identifier has one spelling.
         values[b"0123456789abcdef"[value as usize] as usize] = value;
         value += 1;
     }

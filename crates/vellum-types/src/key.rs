@@ -24,6 +24,7 @@ impl MapKeyTag {
     #[must_use]
     pub const fn as_byte(self) -> u8 {
         match self {
+            // The numbers are in stored keys, and give the order of the map.
             Self::Attr => 0,
             Self::Dentry => 1,
             Self::Xattr => 2,
@@ -68,17 +69,20 @@ impl MapKey {
     /// The key of the extent that starts at `offset`.
     #[must_use]
     pub fn for_extent(ino: Ino, offset: u64) -> Self {
+        // Big endian, so that a scan meets the extents in the order of their offsets.
         Self::from_parts(ino, MapKeyTag::Extent, &offset.to_be_bytes())
     }
 
     /// The first possible key with this tag: the start of a range scan.
     #[must_use]
     pub fn first_for_tag(ino: Ino, tag: MapKeyTag) -> Self {
+        // The empty suffix comes before all others.
         Self::from_parts(ino, tag, &[])
     }
 
     fn from_parts(ino: Ino, tag: MapKeyTag, suffix: &[u8]) -> Self {
         let mut bytes = Vec::with_capacity(9 + suffix.len());
+        // Big endian, so that the order of the bytes is that of the inode numbers.
         bytes.extend_from_slice(&ino.0.to_be_bytes());
         bytes.push(tag.as_byte());
         bytes.extend_from_slice(suffix);
@@ -130,8 +134,11 @@ impl<'a> MapKeyRef<'a> {
         let ino = Ino(u64::from_be_bytes(*ino));
         match MapKeyTag::from_byte(*tag).ok_or(DecodeError::Invalid("key tag"))? {
             MapKeyTag::Attr if suffix.is_empty() => Ok(Self::Attr(ino)),
+            // With a suffix, it would be a second key of the same attributes.
             MapKeyTag::Attr => Err(DecodeError::Trailing),
+            // Paths are made of these names: one that no file can have must not get any further.
             MapKeyTag::Dentry => check_name(suffix).map(|()| Self::Dentry(ino, suffix)),
+            // The kernel takes names of attributes as C strings of 1 to 255 bytes.
             MapKeyTag::Xattr if (1..=NAME_MAX).contains(&suffix.len()) && !suffix.contains(&0) => {
                 Ok(Self::Xattr(ino, suffix))
             }

@@ -39,6 +39,7 @@ impl FileKind {
     #[must_use]
     pub fn as_byte(self) -> u8 {
         match self {
+            // The numbers are stored, and stay if the variants are put into another order.
             Self::File => 0,
             Self::Dir => 1,
             Self::Symlink => 2,
@@ -97,6 +98,7 @@ impl UnixTime {
     pub fn decode(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
         let secs = reader.read_signed_varint()?;
         let nanos = reader.read_varint_u32()?;
+        // A moment has one form: more nanoseconds would be another second.
         if nanos >= 1_000_000_000 {
             return Err(DecodeError::Invalid("nanoseconds"));
         }
@@ -215,11 +217,13 @@ impl InodeAttr {
 
     /// Bytes that the stored form takes without inline content, at most or a little more.
     fn fields_capacity(&self) -> usize {
+        // Enough for most inodes: if it is not, the buffer grows once more.
         64 + self.name.len() + self.target.len()
     }
 
     /// Appends the stored form up to the inline content, which is its end.
     fn encode_fields(&self, writer: &mut FieldWriter, has_inline: bool) {
+        // Kind and flags come first, because they tell which fields follow.
         writer.write_u8(self.kind.as_byte()).write_u8(self.encode_flags(has_inline));
         writer
             .write_varint(u64::from(self.mode))
@@ -228,6 +232,7 @@ impl InodeAttr {
         writer.write_varint(self.size).write_varint(u64::from(self.nlink));
         writer.write_varint(self.parent.0).write_bytes(&self.name);
         self.mtime.encode(writer);
+        // In a checked-out directory all four times are equal, and take the room of one.
         for time in [self.atime, self.ctime, self.btime] {
             if time != self.mtime {
                 time.encode(writer);
@@ -239,6 +244,7 @@ impl InodeAttr {
         if self.generation != 0 {
             writer.write_varint(self.generation);
         }
+        // The kind announces it, so that it needs no flag.
         if self.kind == FileKind::Symlink {
             writer.write_bytes(&self.target);
         }
@@ -260,6 +266,7 @@ impl InodeAttr {
         let mut reader = FieldReader::new(bytes);
         let DecodedFields { mut attr, flags } = Self::decode_fields(&mut reader)?;
         if flags & HAS_INLINE != 0 {
+            // Inline content is the end of the value, and has no length of its own.
             let content = reader.read_rest();
             attr.check_inline_len(content.len())?;
             attr.inline = Some(content.to_vec());
@@ -281,6 +288,7 @@ impl InodeAttr {
         attr.name = reader.read_bytes(NAME_MAX)?.to_vec();
         attr.mtime = UnixTime::decode(reader)?;
         attr.decode_optional(flags, reader)?;
+        // When all fields are read, because what one of them may be depends on others.
         attr.check_consistency(flags)?;
         Ok(DecodedFields { attr, flags })
     }
@@ -320,12 +328,14 @@ impl InodeAttr {
         ensure(self.mode & !MODE_MASK == 0, "mode")?;
         ensure(self.size <= FILE_SIZE_MAX, "size")?;
         if self.name.is_empty() {
+            // Only the root and orphans have no name. Their parent is the record of the filesystem.
             ensure(self.parent == Ino::SUPER && (self.kind == FileKind::Dir || self.nlink == 0), "name")?;
         } else {
             ensure(self.nlink > 0, "link count")?;
             check_name(&self.name)?;
         }
         if self.kind == FileKind::Symlink {
+            // The kernel takes a target as a C string.
             ensure(!self.target.is_empty() && !self.target.contains(&0), "symlink target")?;
         }
         Ok(())
@@ -406,6 +416,7 @@ impl Extent {
     /// The stored form.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
+        // Enough for the usual extent: one in a chunk, whose id has 32 bytes.
         let mut writer = FieldWriter::from_vec(Vec::with_capacity(40));
         match &self.source {
             ExtentSource::Hole => writer.write_u8(0).write_varint(self.len),
@@ -433,6 +444,7 @@ impl Extent {
             _ => return Err(DecodeError::Invalid("extent source")),
         };
         reader.expect_end()?;
+        // An empty extent would take the key of the one that begins there.
         if len == 0 || len > FILE_SIZE_MAX {
             return Err(DecodeError::Invalid("extent length"));
         }
@@ -461,6 +473,7 @@ impl SuperBlock {
         let mut reader = FieldReader::new(bytes);
         let next_ino = Ino(reader.read_varint()?);
         reader.expect_end()?;
+        // The numbers up to that of the root are given out from the beginning.
         if next_ino <= Ino::ROOT {
             return Err(DecodeError::Invalid("inode number"));
         }

@@ -21,6 +21,7 @@ impl BareInodeAttr {
         let mut reader = FieldReader::new(whole);
         let bare = Self::from_fields(InodeAttr::decode_fields(&mut reader)?);
         if bare.has_inline {
+            // The content is passed over, and still has to be as long as the attributes say.
             bare.attr.check_inline_len(reader.read_rest().len())?;
         }
         reader.expect_end()?;
@@ -32,6 +33,8 @@ impl BareInodeAttr {
         let mut reader = FieldReader::new(bytes);
         let bare = Self::from_fields(InodeAttr::decode_fields(&mut reader)?);
         if bare.has_inline {
+            // Without the content, only the attributes tell its length: what no inline content can have is refused
+            // here, too.
             let len = usize::try_from(bare.attr.size).map_err(|_| DecodeError::Invalid("size"))?;
             bare.attr.check_inline_len(len)?;
         }
@@ -50,6 +53,7 @@ impl BareInodeAttr {
     /// The same of an inode that is known whole. Its content is not copied.
     #[must_use]
     pub fn copy_of(whole: &InodeAttr) -> Self {
+        // Field by field, because a clone of the whole would copy the content first.
         let attr =
             InodeAttr { name: whole.name.clone(), target: whole.target.clone(), inline: None, ..*whole };
         Self { attr, has_inline: whole.inline.is_some() }
