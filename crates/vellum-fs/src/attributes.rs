@@ -79,6 +79,8 @@ impl LiveAttributes {
     /// Sets all of the given attributes, or none if it fails. As on Linux, a change of the owner clears set-id bits,
     /// and an access control list follows the mode.
     pub fn setattr(&self, ino: Ino, set: &AttributeChanges, caller: RequestCaller) -> Result<BareInodeAttr> {
+        // Without a size the content stays. Attributes alone are enough then, and inline content is not
+        // written again.
         let Some(size) = set.size else {
             return self.map.apply_change(|txn| {
                 let mut bare = txn.expect_bare_attr(ino)?;
@@ -95,7 +97,9 @@ impl LiveAttributes {
             set_change_time(&mut attr, set, now);
             check_new_size(&attr, size)?;
             self.content.truncate_in_transaction(txn, ino, &mut attr, size)?;
+            // `truncate(2)` sets the time of the content. A time in the same request replaces it below.
             attr.mtime = now;
+            // A change of the size clears set-id bits as a write does. Root keeps them there, too.
             if caller.uid != 0 {
                 clear_set_ids(&mut attr);
             }
@@ -103,6 +107,7 @@ impl LiveAttributes {
             txn.set_inode_attr(ino, &attr);
             Ok(attr.into())
         })?;
+        // After the commit: a count that somebody takes before it is still that of the old extents.
         self.content.forget_count(ino);
         Ok(changed)
     }
@@ -124,6 +129,8 @@ fn set_plain_attributes(
     set: &AttributeChanges,
     now: UnixTime,
 ) -> Result<()> {
+    // The mode first: a change of the owner in the same request clears set-id bits, also those that were just
+    // set.
     if let Some(mode) = set.mode {
         set_inode_mode(txn, ino, attr, mode)?;
     }
@@ -143,6 +150,7 @@ fn check_new_size(attr: &InodeAttr, size: u64) -> Result<()> {
 }
 
 fn set_inode_mode(txn: &mut LiveTransaction<'_>, ino: Ino, attr: &mut InodeAttr, mode: u32) -> Result<()> {
+    // Linux ignores the modes of symlinks, and refuses to set them with this error.
     if attr.kind == FileKind::Symlink {
         return Err(Errno::OPNOTSUPP.into());
     }
@@ -161,6 +169,7 @@ fn set_inode_owner(
     }
     attr.uid = set.uid.unwrap_or(attr.uid);
     attr.gid = set.gid.unwrap_or(attr.gid);
+    // On a directory the set-group-id bit is no privilege: it lets new entries have the directory's group.
     if attr.kind != FileKind::Dir {
         clear_set_ids(attr);
         remove_capability(txn, ino)?;

@@ -118,6 +118,7 @@ fn update_change_times(attr: &mut InodeAttr, now: UnixTime) {
 /// Takes away what lets a program run as somebody else.
 pub(crate) fn clear_set_ids(attr: &mut InodeAttr) {
     attr.mode &= !SET_UID;
+    // Where the group may not execute, the bit stands for mandatory locking and is no privilege.
     if attr.mode & GROUP_EXEC != 0 {
         attr.mode &= !SET_GID;
     }

@@ -123,9 +123,12 @@ impl LiveFilesystem {
             content,
             epochs,
         };
+        // The first tree of a volume is empty. An earlier process may also have died after it stored the head
+        // and before it made the root.
         if fs.live_map().read_head_state(|view| view.inode_attr(Ino::ROOT))?.is_none() {
             fs.live_map().apply_change(create_root)?;
         }
+        // Whoever had these inodes open was served by a process that has ended: no handle is left.
         fs.content.remove_orphans()?;
         fs.release_all_retained()?;
         Ok(fs)

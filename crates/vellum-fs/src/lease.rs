@@ -70,6 +70,7 @@ pub fn read_stored_head(live: &dyn LiveStore) -> Result<Option<LiveHead>> {
 pub fn has_unpublished_state(live: &dyn LiveStore) -> Result<bool> {
     let Some(head) = read_stored_head(live)? else { return Ok(false) };
     let mut found = !head.sealed_state().layers.is_empty();
+    // A pending snapshot counts even if nothing was changed since: its record is not in the store.
     for span in [KeySpan::from_prefix(layer_prefix(head.top_layer())), KeySpan::from_prefix(PENDING)] {
         live.scan(&span, &mut |_, _| {
             found = true;

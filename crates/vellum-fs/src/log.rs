@@ -104,6 +104,7 @@ impl WriteLog {
     pub fn open_in_folder(folder: Arc<dyn EngineFolder>, limit: u64) -> Result<Self> {
         let mut segments = BTreeMap::new();
         for name in folder.list_files().map_err(wrap_io_error("list", folder.describe_file("")))? {
+            // Files with other names do not belong to the log, and stay.
             if let Some(number) = parse_segment_number(&name) {
                 segments.insert(number, Arc::new(LogSegment::recover_segment(&*folder, number)?));
             }
@@ -184,7 +185,9 @@ impl WriteLog {
         state.next += 1;
         state.segments.insert(open.segment.number, open.segment.clone());
         state.current = Some(open.clone());
+        // Readers use the file that is open for writing, and need not open it again.
         self.files.insert(open.segment.number, open.file.clone());
+        // The preamble counts, as it will when the log is opened again.
         self.room.reserve_bytes(open.segment.len.load(Ordering::Relaxed));
         Ok(open)
     }
@@ -326,6 +329,7 @@ impl WriteLog {
             self.folder
                 .remove_file(&name)
                 .map_err(wrap_io_error("remove", self.folder.describe_file(&name)))?;
+            // Last: a writer that this wakes has to find the space free.
             self.room.return_bytes(segment.len.load(Ordering::Acquire));
         }
         Ok(())

@@ -14,6 +14,7 @@ impl LiveFilesystem {
         out.write_gauge("vellum_log_limit_bytes", "", log.limit);
         out.write_gauge("vellum_log_waiting_writers", "", log.waiting);
         out.write_counter("vellum_log_waits_total", "", log.waits);
+        // A figure that cannot be read is left out. The others may show the reason.
         if let Ok(since) = self.publisher().unpublished_since() {
             let age = since.map_or(0, |since| current_time().secs.saturating_sub(since.secs));
             out.write_gauge("vellum_unpublished_age_seconds", "", u64::try_from(age).unwrap_or_default());

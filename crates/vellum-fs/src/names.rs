@@ -84,6 +84,7 @@ pub(crate) fn check_name(name: &[u8]) -> Result<()> {
 pub(crate) fn read_dir_attr(txn: &LiveTransaction<'_>, dir: Ino) -> Result<InodeAttr> {
     let attr = txn.expect_inode_attr(dir)?;
     check_is_dir(&attr)?;
+    // The directory was removed while somebody has it open: POSIX lets nothing be made in it.
     if attr.nlink == 0 { Err(Errno::NOENT.into()) } else { Ok(attr) }
 }
 
@@ -114,6 +115,8 @@ impl LiveNames {
         if let Some(dentry) = self.map.lookup_dentry(place.dir, place.name)? {
             return Ok(dentry);
         }
+        // Looked at only if the name was not found: mostly it is, and the attributes of the directory need
+        // not be read.
         check_is_dir(&*self.map.inode_attr(place.dir)?)?;
         Err(Errno::NOENT.into())
     }

@@ -66,6 +66,7 @@ impl StateReader<FsError> for LiveView {
         self.read_state(|view| match view.lookup_dentry(dir, name)? {
             Some(dentry) => Ok(dentry),
             None => {
+                // A name that is not found is `ENOENT` in a directory, and `ENOTDIR` in anything else.
                 check_is_dir(&view.expect_inode_attr(dir)?)?;
                 Err(Errno::NOENT.into())
             }

@@ -104,6 +104,7 @@ impl LiveMap {
             lease,
             committed: AtomicU64::new(0),
         };
+        // Measured at each opening instead of stored, so that a wrong number cannot stay.
         map.usage.set_used_amount(map.measure_usage()?);
         Ok(map)
     }
@@ -234,6 +235,7 @@ impl LiveMap {
         if committed.is_err() {
             self.usage.release_growth(grown);
         }
+        // The error of the body counts: that the transaction was abandoned only follows from it.
         match (outcome, committed) {
             (Some(Err(error)), _) => Err(error),
             (Some(Ok(value)), Ok(sequence)) => {
@@ -294,6 +296,7 @@ impl LiveMap {
         let mut outcome = None;
         let mut new = held.clone();
         let committed = self.live.run_transaction(&mut |live| {
+            // The body may run again, and must not find what it changed the first time.
             new = held.clone();
             let done = change(&mut new, live);
             let failed = done.is_err();
@@ -307,6 +310,7 @@ impl LiveMap {
         match (outcome, committed) {
             (Some(Err(error)), _) => Err(error),
             (Some(Ok(value)), Ok(sequence)) => {
+                // Not before the commit: if that fails, memory and the store still have the same head.
                 *held = new;
                 Ok((value, sequence))
             }

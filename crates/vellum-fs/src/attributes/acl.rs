@@ -66,6 +66,8 @@ impl AccessControlList {
     /// Reads the kernel's form. None is the empty list, which stands for no list.
     pub fn decode(bytes: &[u8]) -> std::result::Result<Option<Self>, Errno> {
         let (version, rest) = bytes.split_first_chunk::<4>().ok_or(Errno::INVAL)?;
+        // Linux gives the same answer for a version that it does not know: the list may be valid, but nobody
+        // here can say what it allows.
         if u32::from_le_bytes(*version) != VERSION {
             return Err(Errno::OPNOTSUPP);
         }
@@ -73,6 +75,7 @@ impl AccessControlList {
         if !rest.is_empty() {
             return Err(Errno::INVAL);
         }
+        // As in the kernel, a header without entries takes the list away.
         if entries.is_empty() {
             return Ok(None);
         }
@@ -95,6 +98,7 @@ impl AccessControlList {
     fn is_valid(&self) -> bool {
         let count = |tag| self.0.iter().filter(|entry| entry.tag == tag).count();
         let named = self.0.iter().any(|entry| entry.tag.has_qualifier());
+        // The kernel refuses all other lists, and has to accept what is stored when it reads it back.
         self.0.is_sorted_by_key(|entry| entry.tag)
             && [AclTag::Owner, AclTag::OwningGroup, AclTag::Others].into_iter().all(|tag| count(tag) == 1)
             && count(AclTag::Mask) <= 1
@@ -103,11 +107,14 @@ impl AccessControlList {
 
     /// Whether it says more than a mode can.
     fn is_extended(&self) -> bool {
+        // Owner, owning group and others are what a mode says.
         self.0.len() > 3
     }
 
     /// The entries that the class bits of a mode stand for, each with the place of its bits.
     fn iter_mode_classes(&mut self) -> impl Iterator<Item = (&mut u32, u32)> {
+        // If there is a mask, the group bits of the mode are the mask's, not those of the owning group
+        // (acl(5)): `chmod` then limits everybody whom the list names.
         let group = if self.0.iter().any(|entry| entry.tag == AclTag::Mask) {
             AclTag::Mask
         } else {
@@ -175,6 +182,7 @@ pub fn inherit_access(default: Option<&[u8]>, mode: u32, umask: u32) -> Inherite
 pub fn update_acl_mode(txn: &mut LiveTransaction<'_>, ino: Ino, mode: u32) -> Result<()> {
     let key = MapKey::for_xattr(ino, ACCESS);
     let held = txn.get_value(&key)?;
+    // A list that cannot be read is left as it is: nobody can say what it should allow with the new mode.
     if let Some(mut acl) = held.and_then(|bytes| AccessControlList::decode(&bytes).ok().flatten()) {
         acl.set_mode(mode);
         txn.set_key(key, &acl.encode());
@@ -194,6 +202,7 @@ pub fn set_acl(
         return Err(Errno::OPNOTSUPP.into());
     }
     let acl = AccessControlList::decode(value)?;
+    // Linux gives the same error; taking away a list that cannot be there succeeds.
     if name == DEFAULT && attr.kind != FileKind::Dir && acl.is_some() {
         return Err(Errno::ACCESS.into());
     }
@@ -207,6 +216,8 @@ pub fn set_acl(
     let key = MapKey::for_xattr(ino, name);
     match kept {
         Some(value) => txn.set_key(key, &value),
+        // Without the look, a tombstone would be written for what is not there, and would have to be
+        // published.
         None if txn.get_value(&key)?.is_some() => txn.delete_key(key),
         None => {}
     }

@@ -14,6 +14,8 @@ const AHEAD_MAX: i64 = 1;
 pub(crate) fn advance_change_time(attr: &mut InodeAttr, now: UnixTime) {
     let before = attr.ctime;
     let is_ahead = before.secs.saturating_sub(now.secs) > AHEAD_MAX;
+    // A time that is far ahead is not continued. Otherwise the times of an inode would stay in the future for
+    // good after the clock was wrong once.
     attr.ctime = if now > before || is_ahead { now } else { next_moment(before) };
 }
 

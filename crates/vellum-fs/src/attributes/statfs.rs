@@ -48,6 +48,7 @@ impl LiveAttributes {
         let [bytes, inodes] = [used.bytes, used.inodes].map(|used| u64::try_from(used).unwrap_or(0));
         if let Some(most) = quota.bytes {
             let size = u64::from(room.block_size).max(1);
+            // The quota is shown as the size of the filesystem, so that `df` tells how much of it is left.
             room.blocks = most.div_ceil(size);
             room.blocks_free = room.blocks_free.min(most.saturating_sub(bytes) / size);
             room.blocks_available = room.blocks_available.min(room.blocks_free);
@@ -60,6 +61,8 @@ impl LiveAttributes {
 
     /// Sets the quota of the worktree. Existing content stays, even if it exceeds the quota.
     pub fn set_worktree_quota(&self, quota: WorktreeQuota) -> Result<()> {
+        // The ref first: if it cannot be written, this process keeps the quota that everybody else reads
+        // there.
         self.lease.update_ref(|head| head.quota = quota)?;
         self.map.worktree_usage().set_quota(quota);
         Ok(())

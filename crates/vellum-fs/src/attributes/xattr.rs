@@ -44,6 +44,7 @@ impl LiveAttributes {
 
     /// The names of an inode's extended attributes, in order.
     pub fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
+        // Without this, an inode that is gone would seem to have no attributes.
         self.map.inode_attr(ino)?;
         self.map.read_head_state(|view| list_xattr_names(view, ino))
     }
@@ -63,9 +64,12 @@ impl LiveAttributes {
         self.log.wait_for_disk_space(value.len() as u64)?;
         self.map.apply_change(|txn| {
             let mut attr = txn.expect_inode_attr(ino)?;
+            // Within the transaction: of two callers that create the same attribute, only one may succeed.
             check_xattr_presence(txn, ino, name, flags)?;
             if is_acl_name(name) {
                 acl::set_acl(txn, ino, &mut attr, name, value)?;
+                // The kernel asks for this if the caller is not in the owning group and has no privilege:
+                // such a caller must not keep the bit by means of a list, since `chmod` would clear it.
                 if flags.drops_set_gid && name == acl::ACCESS {
                     attr.mode &= !SET_GID;
                 }
@@ -89,6 +93,7 @@ impl LiveAttributes {
         self.map.apply_change(|txn| {
             let mut attr = txn.expect_inode_attr(ino)?;
             let key = MapKey::for_xattr(ino, name);
+            // Another caller may have removed it since it was found above.
             if txn.get_value(&key)?.is_none() {
                 return Err(Errno::NODATA.into());
             }
@@ -103,6 +108,7 @@ impl LiveAttributes {
 /// Takes away the privileges that a program gets from its file.
 pub(crate) fn remove_capability(txn: &mut LiveTransaction<'_>, ino: Ino) -> Result<()> {
     let key = MapKey::for_xattr(ino, CAPABILITY);
+    // Hardly any file has one. A tombstone at each write would be one more key to publish.
     if txn.get_value(&key)?.is_some() {
         txn.delete_key(key);
     }
@@ -145,9 +151,12 @@ fn is_acl_name(name: &[u8]) -> bool {
 }
 
 fn check_value_len(name: &[u8]) -> Result<()> {
+    // The kernel cannot pass a NUL, but a program that uses the library can. In a list, names are separated
+    // by it.
     if name.contains(&0) {
         return Err(Errno::INVAL.into());
     }
+    // Linux answers an empty name and one that is too long with `ERANGE`.
     if (1..=NAME_MAX).contains(&name.len()) { Ok(()) } else { Err(Errno::RANGE.into()) }
 }
 
@@ -163,6 +172,8 @@ fn check_xattr_namespace(name: &[u8], kind: FileKind) -> Result<()> {
     if name == space {
         return Err(Errno::INVAL.into());
     }
+    // xattr(7): the permission bits of symlinks and of special files say nothing about who may store data
+    // there.
     if space == b"user." && !matches!(kind, FileKind::File | FileKind::Dir) {
         return Err(Errno::PERM.into());
     }

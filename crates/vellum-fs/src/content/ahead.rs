@@ -68,6 +68,7 @@ impl ContentSource {
         if !is_file_end {
             return Ok(());
         }
+        // A statement of its own: the lock must not be held while the map is read.
         let next_files = self.sequence.lock().next_files(ino);
         next_files.map_or(Ok(()), |ahead| self.prefetch_files(map, &ahead))
     }
@@ -136,9 +137,12 @@ impl FileSequence {
         }
         self.last = ino;
         self.fetched_to = self.fetched_to.max(ino.saturating_add(1));
+        // While more than half of the last request lies ahead, nothing new is asked for: requests are few,
+        // and still ahead of the reader.
         if self.files < SEQUENCE_MIN || self.fetched_to - ino > self.span / 2 + 1 {
             return None;
         }
+        // The window grows while the guess holds, so that a wrong one costs little.
         self.window = (self.window * 2).clamp(WINDOW_MIN, FILES_WINDOW_MAX);
         Some(FilesAhead { from: self.fetched_to, window: self.window })
     }

@@ -50,6 +50,8 @@ impl LiveContent {
             };
             let mut attr = read_file_attr(txn, target)?;
             let count = range.end - range.start;
+            // Small content stays inline, and inline content has no extents that could be shared: both cases
+            // are read and written like any other bytes.
             let Some(extents) =
                 extents.filter(|_| !(can_hold_inline(&attr) && to + count <= INLINE_MAX as u64))
             else {
@@ -58,6 +60,8 @@ impl LiveContent {
             self.spill_inline_content(txn, target, &mut attr)?;
             let placed: Vec<_> =
                 extents.into_iter().map(|extent| clip_extent(extent, &range)).collect::<Result<Vec<_>>>()?;
+            // Source and target may be one file, but the ranges do not overlap: this takes nothing away that
+            // is being copied.
             clear_extents(txn, target, to..to + count)?;
             for (start, extent) in placed.into_iter().flatten() {
                 self.share_extent(txn, target, to + (start - range.start), &extent);
@@ -70,6 +74,7 @@ impl LiveContent {
         match copied {
             CopyOutcome::Shared(count) => Ok(count),
             CopyOutcome::Write(count) => {
+                // Outside of the transaction, since reading may have to wait for the store.
                 let bytes = self.read_live(source, from, count)?;
                 Ok(self.write(target, to, &bytes, false)? as u64)
             }
@@ -95,6 +100,7 @@ impl CopyRange {
         if len == 0 {
             return if room == 0 && self.len > 0 { Err(Errno::FBIG.into()) } else { Ok(None) };
         }
+        // `copy_file_range(2)` refuses ranges of one file that overlap.
         if self.source == self.target && self.from.abs_diff(self.to) < len {
             return Err(Errno::INVAL.into());
         }
@@ -102,6 +108,7 @@ impl CopyRange {
         if attr.inline.is_some() {
             return Ok(Some(CopySource { range, extents: None }));
         }
+        // One more than is copied: where it begins is where the caller goes on.
         let mut extents = find_first_overlapping(txn, self.source, range.clone(), EXTENTS_MAX + 1)?;
         if let Some((start, _)) = extents.get(EXTENTS_MAX) {
             range.end = *start;

@@ -42,6 +42,8 @@ fn parse_extent(ino: Ino, key: &[u8], value: &[u8]) -> Result<PlacedExtent> {
     let parsed = MapKeyRef::parse(key).and_then(|key| Ok((key, Extent::decode(value)?)));
     let bad = || FsError::BadTree(format!("inode {ino} has an extent that is none"));
     match parsed.map_err(wrap_decode_error("an extent"))? {
+        // A longer extent, as a hostile tree may have it, would be overlooked: nobody looks back further than
+        // this.
         (MapKeyRef::Extent(_, offset), extent) if extent.len <= EXTENT_MAX => {
             offset.checked_add(extent.len).map(|_| (offset, extent)).ok_or_else(bad)
         }
@@ -70,6 +72,7 @@ pub fn find_first_overlapping<R: MapReader + ?Sized>(
     let mut from = range.start.saturating_sub(back);
     visit_extents(view, ino, from..range.end, &mut |extent| {
         found.push(extent);
+        // Extents that begin before the range do not count: only the last of them can have bytes within it.
         let within = found.len() < count || extent.0 < range.start;
         if within { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     })?;
@@ -97,6 +100,7 @@ pub fn slice_extent(extent: &Extent, skip: u64, len: u64) -> Result<Extent> {
     let source = match extent.source {
         ExtentSource::Hole => ExtentSource::Hole,
         ExtentSource::Chunk { id, skip: before } => {
+            // The numbers may come from a hostile tree, so that the sum has to be checked.
             let skip = u64::from(before).checked_add(skip).and_then(|skip| u32::try_from(skip).ok());
             ExtentSource::Chunk { id, skip: skip.ok_or_else(bad)? }
         }
@@ -187,6 +191,7 @@ pub fn count_stored_bytes<R: MapReader + ?Sized>(
     if count < COUNTED_MAX {
         return Ok(CountedBytes { stored, extents: count });
     }
+    // Only the beginning was counted. The product of two sizes may exceed 64 bits.
     let share = u128::from(stored) * u128::from(attr.size) / u128::from(end.max(1));
     let stored = u64::try_from(share).unwrap_or(attr.size).min(attr.size);
     Ok(CountedBytes { stored, extents: count })
@@ -196,6 +201,8 @@ pub fn count_stored_bytes<R: MapReader + ?Sized>(
 pub fn clear_extents(txn: &mut LiveTransaction<'_>, ino: Ino, range: Range<u64>) -> Result<()> {
     for (start, extent) in find_overlapping(txn, ino, range.clone())? {
         let end = start + extent.len;
+        // What is left in front keeps its key. What is left behind gets one of its own, since keys contain
+        // the offset at which an extent begins.
         match clip_extent((start, extent), &(start..range.start))? {
             Some((_, before)) => txn.set_key(MapKey::for_extent(ino, start), &before.encode()),
             None => txn.delete_key(MapKey::for_extent(ino, start)),

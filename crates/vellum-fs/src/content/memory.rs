@@ -32,10 +32,12 @@ pub(crate) fn read_memory_limit() -> u64 {
 
 /// The least that a process's group, or one above it, is let. `groups` is what `/proc/PID/cgroup` says.
 fn read_group_limit(root: &Path, groups: &str) -> Option<u64> {
+    // The line `0::` is that of version 2. Lines of version 1 name their controllers between the colons.
     let group = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
     let group: PathBuf = root.join(group);
     let groups = group.ancestors().take_while(|group| group.starts_with(root));
     groups
+        // A group without a limit says `max`, which is no number and therefore does not count.
         .filter_map(|group| std::fs::read_to_string(group.join("memory.max")).ok()?.trim().parse().ok())
         .min()
 }

@@ -61,6 +61,8 @@ impl OpenInodes {
         let mut table = self.table.lock();
         let Entry::Occupied(mut entry) = table.entry(ino) else { return None };
         let InodeUse::Held { count, is_orphan } = entry.get_mut() else { return None };
+        // The number may come from the kernel. Should it be too large, the count must not wrap to one that
+        // never ends.
         *count = count.saturating_sub(times);
         let unused = (*count == 0).then_some(UnusedInode { is_orphan: *is_orphan });
         if unused.is_some() {
@@ -89,6 +91,7 @@ impl OpenInodes {
                 taken.insert(*ino, *count);
                 false
             }
+            // Its removal is still under way, and the claimant takes it out of the table.
             InodeUse::Claimed => true,
         });
         taken

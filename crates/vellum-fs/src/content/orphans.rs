@@ -25,6 +25,7 @@ impl LiveContent {
 
     /// Removes what an earlier run left open and nameless.
     pub(crate) fn remove_orphans(&self) -> Result<()> {
+        // Collected before any is removed, so that the scan does not run over keys that are changing.
         let mut orphans = Vec::new();
         self.map.live_store().scan(&KeySpan::from_prefix(ORPHANS), &mut |key, _| {
             orphans.push(key.to_vec());

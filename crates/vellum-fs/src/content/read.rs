@@ -107,6 +107,7 @@ impl LiveContent {
 /// What a file holds in a range.
 fn read_range_content(view: &dyn MapReader, ino: Ino, offset: u64, len: usize) -> Result<RangeContent> {
     let attr = read_file_attr(view, ino)?;
+    // As POSIX has it, a read that reaches beyond the end of the file gives fewer bytes.
     let end = offset.saturating_add(len as u64).min(attr.size);
     Ok(match attr.inline {
         _ if offset >= end => RangeContent::Inline(Vec::new()),

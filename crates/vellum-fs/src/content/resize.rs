@@ -57,6 +57,7 @@ impl LiveContent {
         if size > FILE_SIZE_MAX {
             return Err(Errno::FBIG.into());
         }
+        // An empty file counts as inline, so that the next small write can stay beside the attributes.
         if size == 0 {
             if attr.inline.is_none() && attr.size > 0 {
                 clear_extents(txn, ino, 0..attr.size)?;
@@ -103,6 +104,7 @@ impl LiveContent {
             return Err(Errno::INVAL.into());
         }
         let end = offset.checked_add(len).filter(|end| *end <= FILE_SIZE_MAX).ok_or(Errno::FBIG)?;
+        // Only a plain allocation says that there will be room. The other modes leave holes, which take none.
         if !punch_hole && !zero_range {
             self.check_space(ino, &(offset..end))?;
         }
@@ -112,6 +114,7 @@ impl LiveContent {
             let mode_before = attr.mode;
             let size = attr.size;
             if punch_hole || zero_range {
+                // Beyond the size nothing is stored: a range that begins there is empty.
                 zero_file_range(txn, ino, &mut attr, offset..end.min(size))?;
             }
             if end > size && !keep_size {
@@ -137,6 +140,8 @@ impl LiveContent {
         if range.end - range.start <= free {
             return Ok(());
         }
+        // Counted only if the disk has no room for the whole range, since it costs a scan: the file may have
+        // most of it already.
         let held = self.map.read_head_state(|view| stored_bytes_in_range(view, ino, range))?;
         if range.end - range.start - held <= free { Ok(()) } else { Err(Errno::NOSPC.into()) }
     }

@@ -14,11 +14,13 @@ use crate::tree::MapReader;
 /// The first offset from `offset` on where there is what is looked for; `ENXIO` if there is none.
 pub(crate) fn seek_in_state(view: &dyn MapReader, ino: Ino, offset: u64, seek: SeekTarget) -> Result<u64> {
     let attr = read_file_attr(view, ino)?;
+    // `lseek(2)` fails so from the end on, also for holes.
     if offset >= attr.size {
         return Err(Errno::NXIO.into());
     }
     match (&attr.inline, seek) {
         (Some(_), SeekTarget::Data) => Ok(offset),
+        // Every file has a hole at its end.
         (Some(_), SeekTarget::Hole) => Ok(attr.size),
         (None, SeekTarget::Data) => {
             find_next_data(view, ino, offset, attr.size)?.ok_or_else(|| Errno::NXIO.into())
@@ -29,6 +31,8 @@ pub(crate) fn seek_in_state(view: &dyn MapReader, ino: Ino, offset: u64, seek: S
 
 fn find_next_data(view: &dyn MapReader, ino: Ino, offset: u64, size: u64) -> Result<Option<u64>> {
     let is_data = |extent: &vellum_types::Extent| extent.source != ExtentSource::Hole;
+    // An extent that begins before the offset may cover it. The visit below only meets extents that begin
+    // from the offset on.
     if find_overlapping(view, ino, offset..offset + 1)?.iter().any(|(_, extent)| is_data(extent)) {
         return Ok(Some(offset));
     }
@@ -46,6 +50,7 @@ fn find_next_data(view: &dyn MapReader, ino: Ino, offset: u64, size: u64) -> Res
 fn find_next_hole(view: &dyn MapReader, ino: Ino, offset: u64, size: u64) -> Result<u64> {
     let mut at = offset;
     let mut step = |(start, extent): super::extents::PlacedExtent| {
+        // A gap between two extents reads as zeros, just as a hole that is stored does.
         if start > at || extent.source == ExtentSource::Hole {
             return ControlFlow::Break(());
         }

@@ -67,6 +67,7 @@ impl ContentSource {
             let start = (start - offset) as usize;
             let place = start..start + extent.len as usize;
             match extent.source {
+                // Callers give a buffer of zeros, and a hole reads as zeros.
                 ExtentSource::Hole => {}
                 ExtentSource::Chunk { id, skip } => wanted.push((id, skip, place)),
                 ExtentSource::WriteLog { segment, offset } => {

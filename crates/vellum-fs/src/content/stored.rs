@@ -49,6 +49,8 @@ impl StoredByteCounts {
 
     fn keep_count(&self, ino: Ino, count: KeptCount) {
         let mut counts = self.counts.lock();
+        // Outdated counts make room. If there are none this count is not kept, and the only cost is to count
+        // again.
         if counts.len() >= FILES_MAX {
             counts.retain(|_, kept| kept.at.elapsed() < VALID);
         }

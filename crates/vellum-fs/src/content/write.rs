@@ -49,6 +49,7 @@ impl LiveContent {
     }
 
     fn execute_write(&self, write: &PendingWrite<'_>) -> Result<usize> {
+        // A write of 0 bytes changes nothing, not even a time, but still has to fail for what is no file.
         if write.data.is_empty() {
             return self.map.read_head_state(|view| read_file_attr(view, write.ino)).map(|_| 0);
         }
@@ -72,6 +73,7 @@ impl LiveContent {
             WritePosition::At(offset)
                 if offset.saturating_add(write.data.len() as u64) > INLINE_MAX as u64 =>
             {
+                // What ends behind this is never inline, whatever the file holds.
                 Ok(false)
             }
             WritePosition::At(_) | WritePosition::End => {
@@ -162,6 +164,7 @@ impl PendingWrite<'_> {
         }
         let mut at = start;
         for frame in frames {
+            // Frames may reach beyond the largest size. Those bytes are not named, and count as not written.
             let len = frame.len.min(end - at);
             if len > 0 {
                 name_frame(txn, self.ino, at, frame, len);
@@ -181,6 +184,8 @@ impl PendingWrite<'_> {
             update_change_times(&mut attr, now);
         }
         if self.kill_suid {
+            // The kernel knows the privileges of the caller, and says with each write whether these have to
+            // go.
             clear_set_ids(&mut attr);
             remove_capability(txn, self.ino)?;
         }

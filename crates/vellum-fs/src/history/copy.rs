@@ -188,6 +188,7 @@ impl<'c> TreeCopy<'c> {
 
     fn copy_remaining_extents(&self, original: &OriginalInode, ino: Ino) -> Result<()> {
         let mut last = original.extents.last().copied();
+        // In portions, since nobody else changes anything while a transaction is under way.
         while let Some((start, extent)) = last {
             let extents = read_extents_from(self.view, original.ino, start + extent.len)?;
             self.fs.live_map().apply_change(|txn| {
@@ -207,6 +208,7 @@ impl<'c> TreeCopy<'c> {
 
     fn copy_dir(&mut self, source: Ino, place: &NameInDir<'_>) -> Result<InodeAttributes> {
         let node = self.copy_inode(source, place)?;
+        // A hostile tree may hold a circle, which would be copied without an end.
         if self.dirs.insert(source, node.ino).is_some() {
             return Err(FsError::BadTree(format!("the directory {source} has two names")));
         }
@@ -265,6 +267,7 @@ impl OriginalInode {
         place: &NameInDir<'_>,
     ) -> Result<InodeAttributes> {
         let mut parent = read_dir_attr(txn, place.dir)?;
+        // It was free when it was looked up before the transaction. Somebody may have made it since.
         if txn.lookup_dentry(place.dir, place.name)?.is_some() {
             return Err(Errno::EXIST.into());
         }

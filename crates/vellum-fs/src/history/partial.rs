@@ -62,6 +62,7 @@ impl LiveFilesystem {
         let _borrowing = self.retain_content(&view)?;
         let mut restore = PathRestore { fs: self, view: &view, replaced: Vec::new() };
         for path in paths {
+            // The root has no name under which a copy could replace it.
             if path_components(path).next().is_none() {
                 restore.restore_root_entries()?;
             } else {
@@ -69,6 +70,7 @@ impl LiveFilesystem {
             }
         }
         let replaced = restore.replaced;
+        // When this returns, a power cut does not take the restore back.
         self.content().sync_all()?;
         Ok(RestoredPaths { saved, replaced })
     }
@@ -146,6 +148,8 @@ impl PathRestore<'_> {
     fn create_similar_dir(&self, attr: &InodeAttr, dir: Ino, name: &[u8]) -> Result<Ino> {
         let caller = RequestCaller { uid: attr.uid, gid: attr.gid, umask: 0 };
         let ino = self.fs.names().mkdir(dir, name, attr.mode, caller)?.ino;
+        // In a directory with a set-group-id bit or a default list, `mkdir` gives another group or another
+        // mode than it was asked for.
         let owner =
             AttributeChanges { uid: Some(attr.uid), gid: Some(attr.gid), ..AttributeChanges::default() };
         self.fs.attributes().setattr(ino, &owner, caller)?;

@@ -97,6 +97,7 @@ impl LiveEpochs {
         held: HeldInodes,
     ) -> Result<()> {
         let mut pasts = self.lock_past_states();
+        // Without holders nobody can ask for this state again, and its layers may go.
         if !held.is_empty() {
             pasts.insert(present, PastState { state, held });
         }

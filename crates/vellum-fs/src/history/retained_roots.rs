@@ -80,6 +80,8 @@ impl LiveFilesystem {
             for root in
                 retained_trees_of_state(state, &read_retained_roots(|span, visit| txn.scan(span, visit))?)
             {
+                // Chosen at random, since records of other copies may exist, whose numbers must not be used
+                // again.
                 let number = random.wrapping_add(numbers.len() as u64);
                 // Before anything is copied, and without an end: layers may be sealed while the copy goes on.
                 store_retained_root(txn, number, &RetainedRoot { root, first: head.top_layer(), last: OPEN });
@@ -88,6 +90,7 @@ impl LiveFilesystem {
             Ok(numbers)
         })?;
         let borrowing = RetainedContent { fs: self, numbers };
+        // After the record was made: the ref that this writes names the recorded trees, too.
         if let Some(id) = view.snapshot_id() {
             self.publish_read_snapshot(id)?;
         }
@@ -98,6 +101,7 @@ impl LiveFilesystem {
     pub(crate) fn release_all_retained(&self) -> Result<()> {
         let live = self.live_map().live_store();
         let retained = read_retained_roots(|span, visit| live.scan(span, visit))?;
+        // Records that have an end are needed by layers that are not published yet. They go with these.
         let open =
             retained.into_iter().filter(|(_, root)| root.last == OPEN).map(|(number, _)| number).collect();
         drop(RetainedContent { fs: self, numbers: open });

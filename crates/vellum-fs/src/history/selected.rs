@@ -79,6 +79,7 @@ impl LiveFilesystem {
             statistics: published.counted,
             ..self.new_snapshot_record(request)
         };
+        // A snapshot is later than the one that it follows, even if the clock was set back.
         let time = last.map_or(record.time, |last| record.time.max(next_moment(last.time)));
         let mut record = SnapshotRecord { time, ..record };
         let id = self.volume().assign_snapshot_id(&mut record)?;
@@ -218,6 +219,7 @@ impl SelectedRestore<'_> {
             let then = match there.filter(|there| there.kind == FileKind::Dir) {
                 Some(dir) => dir.ino,
                 None => {
+                    // Something that is no directory has the name, and has to make room for one.
                     if there.is_some() {
                         self.fs.names().remove_tree(pair.then, name)?;
                     }
@@ -259,6 +261,7 @@ impl SelectedRestore<'_> {
         let (dir, name) = at;
         let Some(source) = source else { return Ok(()) };
         let then = match (allow_not_found(self.fs.find_dentry(dir, name))?, self.linked.get(&source.ino)) {
+            // What differs was cleared before: what is left is the same on both sides, or a directory.
             (Some(there), _) => there.ino,
             (None, Some(copy)) => self.fs.names().link(*copy, dir, name)?.ino,
             (None, None) => self.fs.copy_inode_exactly(self.now, source.ino, dir, name)?.ino,
@@ -336,6 +339,7 @@ impl SelectedRestore<'_> {
             return Ok(());
         }
         let names = self.now.listxattr(now)?;
+        // Those that go are first, so that there are never more names than an inode may have.
         for name in self.fs.listxattr(then)? {
             if !names.contains(&name) {
                 self.fs.attributes().removexattr(then, &name)?;

@@ -224,6 +224,8 @@ impl LiveFilesystem {
         let head = self.live_map().lock_head().clone();
         let Some(last) = head.snapshot else { return Ok(true) };
         Ok(match self.live_map().pending_snapshots()?.into_iter().find(|(_, waits)| waits.id == last.id) {
+            // The snapshot is not published. Nothing was changed if the same layers still lie below the top
+            // one.
             Some((_, waits)) => waits.state.layers != head.sealed_state().layers,
             None => {
                 self.publisher().has_publishable_changes(&head.sealed_state())

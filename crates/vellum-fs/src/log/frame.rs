@@ -53,6 +53,8 @@ fn encode_header_fields(segment: u64, position: u64, magic: u32, len: u32, hash:
     head[..4].copy_from_slice(&magic.to_le_bytes());
     head[4..8].copy_from_slice(&len.to_le_bytes());
     head[8..].copy_from_slice(&hash.to_le_bytes());
+    // The place is part of the check: a frame in another place, as in a renamed segment or within the data of
+    // another frame, is not taken for one.
     check.copy_from_slice(&xxh3_64_with_seed(head, mix_position(segment, position)).to_le_bytes());
     bytes
 }

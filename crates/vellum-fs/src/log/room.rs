@@ -155,12 +155,14 @@ impl LogRoom {
         if bytes <= state.unseen {
             return None;
         }
+        // A disk that cannot be asked stops nobody: writing will find out.
         let disk = self.probe.get().and_then(|probe| probe())?;
         let reserved = (disk.size / RESERVED_PART).clamp(RESERVED.0, RESERVED.1);
         // What is in the log will be on the disk twice before it is there once.
         let published = if disk.has_store { disk.metadata + state.usage.used + bytes } else { 0 };
         let needed = [bytes, reserved, disk.metadata, published].into_iter().fold(0, u64::saturating_add);
         let Some(spare) = disk.free.checked_sub(needed) else { return Some(RoomShortage::Disk) };
+        // Only a quarter of what is spare, since other programs take room from the same disk.
         state.unseen = bytes + (spare / 4).min(UNSEEN_MAX);
         None
     }

@@ -80,6 +80,7 @@ impl LogSegment {
         let intact = if sealed {
             SegmentIntegrity::All
         } else {
+            // Read as a whole: segments are bounded, and only a few of them have no seal.
             let mut bytes = vec![0; len as usize];
             file.read_at(&mut bytes, 0).map_err(&failed)?;
             SegmentIntegrity::Frames(find_whole_frames(number, &bytes))

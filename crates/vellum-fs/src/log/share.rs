@@ -14,6 +14,8 @@ impl WriteLog {
     pub fn share_segments(&self, dir: &Path) -> Result<()> {
         let path = dir.display().to_string();
         let to = LocalFolder::open(dir).map_err(wrap_io_error("make", path.clone()))?;
+        // Before the segments are listed: then the links that are made hold everything that was appended
+        // until now, and it is durable.
         self.sync_log()?;
         let segments: Vec<u64> = self.state.lock().segments.keys().copied().collect();
         for number in segments {

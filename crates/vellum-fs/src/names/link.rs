@@ -17,6 +17,7 @@ impl LiveNames {
     pub fn link(&self, ino: Ino, newdir: Ino, newname: &[u8]) -> Result<InodeAttributes> {
         let place = NameInDir::new(newdir, newname)?;
         let kind = self.map.inode_attr(ino)?.kind;
+        // With two names a directory could come to lie within itself. `link(2)` refuses it with this error.
         if kind == FileKind::Dir {
             return Err(Errno::PERM.into());
         }
@@ -43,6 +44,8 @@ impl LiveNames {
             txn.set_inode_attr(newdir, &dir);
             Ok(InodeAttributes { ino, attr: Arc::new(attr) })
         })?;
+        // Both links are remembered: when the first one is removed, the other is found without a walk over
+        // the map.
         if node.attr.nlink > 1 {
             self.links.add_link(ino, &NameInDir { dir: node.attr.parent, name: &node.attr.name });
             self.links.add_link(ino, &place);

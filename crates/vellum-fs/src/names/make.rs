@@ -75,6 +75,7 @@ impl LiveNames {
         target: &[u8],
         caller: RequestCaller,
     ) -> Result<InodeAttributes> {
+        // `symlink(2)` answers an empty target so.
         if target.is_empty() {
             return Err(Errno::NOENT.into());
         }
@@ -96,11 +97,13 @@ impl LiveNames {
     /// worktree is opened the next time.
     pub fn tmpfile(&self, dir: Ino, mode: u32, caller: RequestCaller) -> Result<InodeAttributes> {
         self.map.inode_attr(dir)?;
+        // Brings what the transaction will read into memory. Otherwise it would have to be begun anew.
         self.map.find_xattr(dir, acl::DEFAULT)?;
         self.with_reserved_number(|txn, ino| {
             let parent = read_dir_attr(txn, dir)?;
             let new = NewInode::with_kind(FileKind::File, mode & MODE_MASK);
             let mut attr = new_inode_attr(txn, ino, ParentDir { ino: dir, attr: &parent }, &new, caller)?;
+            // There is no name yet, so that the number stands in for it.
             attr.generation = compute_generation(dir, &ino.0.to_le_bytes());
             attr.nlink = 0;
             txn.add_orphan(ino);
@@ -130,6 +133,7 @@ impl LiveNames {
             attr.generation = compute_generation(dir, name);
             (attr.parent, attr.name) = (dir, name.to_vec());
             if new.kind == FileKind::Dir {
+                // Its own entry `.` is a link, and its entry `..` is one of the parent.
                 attr.nlink = 2;
                 add_link_count(&mut parent, 1)?;
             }
@@ -148,6 +152,8 @@ impl LiveNames {
     ) -> Result<InodeAttributes> {
         self.log.wait_for_disk_space(NEW_BYTES)?;
         loop {
+            // A restore between taking a number and using it makes it worthless, since an inode of the
+            // restored state may have it. Then another one is taken.
             let number = self.reserve_inode_number()?;
             let made = self.map.apply_change(|txn| {
                 if self.numbers.is_number_valid(&number) { body(txn, number.ino).map(Some) } else { Ok(None) }
@@ -176,6 +182,7 @@ fn new_inode_attr(
     let mode = put_inherited_acls(txn, parent.ino, ino, new, caller)?;
     let mut attr = InodeAttr::new(new.kind, mode);
     (attr.uid, attr.gid) = (caller.uid, caller.gid);
+    // As on Linux, entries of a directory with this bit get its group, and subdirectories hand it on.
     if parent.attr.mode & SET_GID != 0 {
         attr.gid = parent.attr.gid;
         if new.kind == FileKind::Dir {
@@ -218,6 +225,8 @@ fn put_inherited_acls(
     if new.kind == FileKind::Symlink {
         return Ok(new.mode);
     }
+    // The list is read within the transaction, since the one that was looked up before may have been
+    // replaced.
     let default = txn.get_value(&MapKey::for_xattr(dir, acl::DEFAULT))?;
     let inherited = acl::inherit_access(default.as_deref(), new.mode, caller.umask);
     if let Some(access) = &inherited.access {

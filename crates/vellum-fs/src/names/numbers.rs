@@ -37,6 +37,7 @@ impl InodeNumberPool {
     /// Forgets the pool: the worktree stands on another state. Numbers that were taken for the old one are worthless.
     pub fn discard_numbers(&self) {
         let mut pool = self.pool.lock();
+        // With the pool locked: whoever sees the new era finds no old number.
         self.era.fetch_add(1, Ordering::Release);
         *pool = 0..0;
     }
@@ -69,11 +70,15 @@ impl LiveNames {
         self.map.read_head_state(|view| view.read_super_block())?;
         let reserved = self.map.apply_change(|txn| {
             let Ino(first) = txn.read_super_block()?.next_ino;
+            // The record is raised before any of these numbers is used, so that a crash wastes some and gives
+            // none out twice.
             let next = first.saturating_add(POOL);
             txn.set_key(MapKey::for_attr(Ino::SUPER), &SuperBlock { next_ino: Ino(next) }.encode());
             Ok(first..next)
         })?;
         let mut pool = self.numbers.pool.lock();
+        // Another thread may have filled it meanwhile, or a restore may have begun another era. These numbers
+        // are then left unused, which costs nothing.
         if pool.is_empty() && self.numbers.era.load(Ordering::Acquire) == era {
             *pool = reserved;
         }

@@ -53,6 +53,7 @@ impl HardLinks {
     /// An inode with several links has this one.
     pub(super) fn add_link(&self, ino: Ino, place: &NameInDir<'_>) {
         let mut known = self.known.lock();
+        // All go at once, since they are only hints: a walk over the map finds those again that are needed.
         if known.len() >= FILES_MAX && !known.contains_key(&ino) {
             known.clear();
         }
@@ -117,6 +118,7 @@ fn find_hard_links(map: &LiveMap, first: Ino) -> Result<HashMap<Ino, Vec<HardLin
         }
         Ok(if found.len() < FILES_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
     })?;
+    // A second walk, over everything: the directories that name these files may have any number.
     visit_entries_from(map, Ino::SUPER, &mut |key, value| {
         if let MapKeyRef::Dentry(dir, name) = key
             && let Some(links) = found.get_mut(&Dentry::decode(value)?.ino)

@@ -22,6 +22,7 @@ impl LiveNames {
     pub fn list_entries(&self, dir: Ino) -> Result<Vec<DirectoryEntry>> {
         check_is_dir(&*self.map.inode_attr(dir)?)?;
         let entries = self.map.read_head_state(|view| read_dir_entries(view, dir))?;
+        // POSIX counts a listing as an access to the directory.
         self.map.record_access(dir)?;
         Ok(entries)
     }
@@ -32,6 +33,7 @@ impl LiveNames {
         let ino = self.expect_dentry(&place)?.ino;
         match self.map.inode_attr(ino) {
             Ok(attr) => Ok(InodeAttributes { ino, attr }),
+            // The inode went after its entry was read. By now the name may stand for another one.
             Err(FsError::Posix(Errno::STALE)) => self.try_lookup(&place),
             Err(error) => Err(error),
         }

@@ -93,6 +93,7 @@ impl LiveNames {
             RemovedLink::unexplored(dentry.ino)
         };
         let mut removal = self.commit_name_removal(place, dentry, &leaving, claim.is_none())?;
+        // Only an open file that loses the first of several names needs this.
         if removal == LinkRemoval::NeedsOtherLinks {
             let leaving = self.prepare_link_removal(place, dentry)?;
             removal = self.commit_name_removal(place, dentry, &leaving, claim.is_none())?;
@@ -207,9 +208,12 @@ pub(super) fn remove_link(
     let mut is_last = attr.nlink <= 1;
     if attr.kind == FileKind::Dir {
         check_dir_empty(txn, ino)?;
+        // A directory has one name. All other links are entries `.` and `..`.
         is_last = true;
     } else if !is_last && place.is_first_link(attr) {
         match &leaving.others {
+            // The attributes have to name another link. Finding one may take a walk over the map, which is
+            // too long for a transaction.
             OtherLinks::Unknown => return Ok(LinkRemoval::NeedsOtherLinks),
             OtherLinks::Seen { next: Some(HardLink { dir, name }), .. }
                 if txn.lookup_dentry(*dir, name)?.is_some_and(|next| next.ino == ino) =>
@@ -228,6 +232,7 @@ pub(super) fn remove_link(
         attr.nlink -= 1;
         txn.set_bare_attr(ino, &bare);
     } else if is_open {
+        // If this process dies, the record of the orphan lets the next one remove the inode.
         (attr.nlink, attr.parent, attr.name) = (0, Ino::SUPER, Vec::new());
         txn.add_orphan(ino);
         txn.set_bare_attr(ino, &bare);

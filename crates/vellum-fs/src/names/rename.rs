@@ -59,6 +59,7 @@ impl LiveNames {
         newname: &[u8],
         flags: RenameFlags,
     ) -> Result<()> {
+        // `renameat2(2)` refuses these combinations.
         if flags.exchange && (flags.noreplace || flags.whiteout.is_some()) {
             return Err(Errno::INVAL.into());
         }
@@ -76,11 +77,14 @@ impl LiveNames {
         match &target {
             Some(_) if flags.noreplace => return Err(Errno::EXIST.into()),
             None if flags.exchange => return Err(Errno::NOENT.into()),
+            // Of two links of one inode, `rename(2)` removes neither, and succeeds.
             Some(target) if target.ino == moved.ino => return Ok(true),
             _ => {}
         }
         let found = RenameEntries { from, to, moved, target };
         let parent = |ino| Ok(self.map.inode_attr(ino)?.parent);
+        // The transaction checks this again. Here it brings the attributes of the directories above into
+        // memory.
         found.check_cycles(flags.exchange, &parent)?;
         match &found.target {
             Some(target) if flags.exchange => self.exchange_names(&found, target),
@@ -93,8 +97,10 @@ impl LiveNames {
         found.check_kinds()?;
         to.check_name_allowed(moved.kind)?;
         let leaving = target.map(|target| self.prepare_link_removal(to, target)).transpose()?;
+        // Before the transaction, and held until it has ended: nobody opens the replaced inode while it goes.
         let claim = target.and_then(|target| self.content.open_inodes().claim_removal(target.ino));
         let replaced = leaving.as_ref().map(|leaving| (leaving, claim.is_none()));
+        // Not within the transaction, since the pool of numbers may need one of its own.
         let number = whiteout.map(|_| self.reserve_inode_number()).transpose()?;
         let done = self.map.apply_change(|txn| {
             if number.is_some_and(|number| !self.numbers.is_number_valid(&number)) {
@@ -207,6 +213,8 @@ impl RenameEntries<'_> {
         let time = current_time();
         let mut dirs = RenameDirs::read_attrs(txn, self)?;
         let gained = subdir_count(target) - subdir_count(&self.moved);
+        // If a file and a directory change places, one parent gains an entry `..` below it, and the other
+        // loses it.
         dirs.add_subdirs(gained, -gained)?;
         let forth = update_moved_link(txn, self.moved.ino, &self.from, &self.to, time)?;
         let back = update_moved_link(txn, target.ino, &self.to, &self.from, time)?;
@@ -258,6 +266,7 @@ fn update_moved_link(
 ) -> Result<MovedLink> {
     let mut bare = txn.expect_bare_attr(ino)?;
     let attr = &mut bare.attr;
+    // Attributes record only the first link. If another one moves, only their time changes.
     if attr.kind == FileKind::Dir || from.is_first_link(attr) {
         (attr.parent, attr.name) = (to.dir, to.name.to_vec());
     }

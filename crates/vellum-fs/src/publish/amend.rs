@@ -35,6 +35,8 @@ impl LiveMap {
                 amended = Some(layer);
             }
         }
+        // The new tree has no inode without a name. A newer layer may have given one a name again, or
+        // somebody has it open.
         for ino in &published.nameless {
             if is_inode_needed(txn, newer, *ino)? {
                 self.copy_span_to_layer(done, &published.root, inode_tree_span(*ino), layer, txn)?;
@@ -138,6 +140,7 @@ pub(super) fn visit_log_segments(
     let prefix = crate::tree::head::layer_prefix(layer);
     live.scan(&KeySpan::from_prefix(prefix), &mut |key, value| {
         let key = key.get(prefix.len()..).unwrap_or_default();
+        // The tag stands behind the eight bytes of the inode. Entries with another one name no data.
         if key.get(8) != Some(&MapKeyTag::Extent.as_byte()) {
             return ControlFlow::Continue(());
         }

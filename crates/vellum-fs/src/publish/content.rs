@@ -60,6 +60,7 @@ pub(super) fn rechunk_file(
 /// The extents of a file that are no holes, within its size.
 fn read_data_extents(view: &dyn MapReader, ino: Ino, attr: &InodeAttr) -> Result<Vec<(u64, Extent)>> {
     let mut pieces = Vec::new();
+    // Not only up to the size: an extent beyond it has to be found below.
     visit_extents(view, ino, 0..u64::MAX, &mut |(offset, extent)| {
         if extent.source != ExtentSource::Hole {
             pieces.push((offset, extent));
@@ -132,6 +133,8 @@ impl PublishedFile<'_> {
         {
             return Ok(ChunkingMode::Fixed);
         }
+        // Chunks that are cut in another way have no boundaries in common with the present ones, so that the
+        // whole file would be stored again.
         if self.pieces.iter().any(|(_, extent)| !is_dirty_extent(extent)) {
             return Ok(attr.chunking);
         }
@@ -245,6 +248,8 @@ impl RecutRange<'_> {
 
     fn is_chunk_boundary(&self, piece: usize, position: u64) -> bool {
         self.run.get(piece).is_some_and(|(offset, extent)| {
+            // A chunk that is used from its middle on begins here because something in front of it was
+            // overwritten. That is no boundary of the content.
             *offset == position && matches!(extent.source, ExtentSource::Chunk { skip: 0, .. })
         })
     }

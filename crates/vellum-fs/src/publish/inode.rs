@@ -110,6 +110,7 @@ impl Publication<'_> {
             (attr.inline, attr.chunking) = (inline, chunking);
             extents = self.compute_extent_changes(ino, new)?;
         } else if attr.inline.is_some() || attr.size == 0 {
+            // Content that is inline, or empty, has no extents in the tree.
             extents = self.compute_extent_changes(ino, BTreeMap::new())?;
         }
         // At its place in the order of keys: attributes first, extents last.

@@ -189,9 +189,11 @@ impl PublisherState {
         self.publisher.note_unpublished(None)?;
         if requested || self.is_publish_due(watch) {
             self.publisher.publish_all()?;
+            // The commit that was read at the beginning: later ones may not be part of what was published.
             (watch.published, watch.published_at) = (last, Instant::now());
             self.publisher.note_unpublished(Some(begun))
         } else {
+            // What is sealed does not change any more, so that nothing is gained by waiting.
             while self.publisher.publish_oldest()? == PublishProgress::Some {}
             Ok(())
         }
@@ -213,6 +215,7 @@ impl LivePublisher {
     fn state_disk(&self) -> Option<LogDisk> {
         let path = self.volume.state.path();
         let disk = rustix::fs::statvfs(path).ok()?;
+        // Store and state directory share their free space only if they are on one filesystem.
         let device = |path: &Path| rustix::fs::stat(path).map(|stat| stat.st_dev).ok();
         let store = self.volume.objects.local_dir().and_then(device);
         Some(LogDisk {

@@ -36,6 +36,7 @@ impl AccessTimes {
         if self.any.load(Ordering::Acquire)
             && let Some(time) = self.times.lock().get(&ino)
         {
+            // A time that somebody set may be later than the access.
             attr.atime = attr.atime.max(*time);
         }
     }

@@ -74,6 +74,7 @@ impl InodeCache {
     pub fn new(capacity: usize) -> Self {
         let [attrs, dentries, xattrs] = split_capacity(capacity);
         Self {
+            // A seed of its own, since names come from users: without it they could choose many of one hash.
             seed: RandomState::new().build_hasher().finish(),
             attrs: ShardedCache::new(attrs),
             dentries: ShardedCache::new(dentries),

@@ -60,6 +60,8 @@ impl LiveMap {
         };
         let value = self.read_head_state(|view| view.get_value(&MapKey::for_xattr(ino, name)))?;
         let value: Option<Arc<[u8]>> = value.map(|value| value.as_bytes().into());
+        // Absence is kept, too: the kernel asks for `security.capability` again and again, and hardly any
+        // file has it.
         self.cache.insert_xattr(ino, name, value.clone(), ticket);
         Ok(value)
     }
@@ -73,6 +75,7 @@ impl LiveMap {
         let now = current_time();
         if is_access_due(&*self.inode_attr(ino)?, now) {
             self.accesses.record_access(ino, now);
+            // The cached attributes still have the time before.
             self.cache.invalidate_keys(&[MapKey::for_attr(ino)]);
         }
         Ok(())

@@ -149,6 +149,7 @@ impl LiveHead {
         };
         let state = LayeredState::decode(&mut reader)?;
         reader.expect_end()?;
+        // A layer whose number is still to be given out would get the changes of another one.
         if state.layers.is_empty() || state.layers.iter().any(|layer| *layer >= next_layer) {
             return Err(DecodeError::Invalid("layers"));
         }

@@ -85,6 +85,7 @@ pub fn complete_attributes(live: &dyn LiveRead, full: &[u8], bare: ValueBytes) -
     for _ in 0..TRIES {
         let content = live.get(&content_key)?;
         let Some(again) = live.get(full)? else { return Ok(None) };
+        // It was written anew, as a whole or as a tombstone, and needs no content from elsewhere.
         if again.first() != Some(&BARE) {
             return Ok(Some(again));
         }

@@ -101,6 +101,7 @@ pub fn get_merged_value<N: NodeSource>(
     key: &MapKey,
 ) -> Result<Option<MapValue>> {
     let key = key.as_bytes();
+    // One buffer for all layers, since only the prefix of their keys differs.
     let mut full = encode_layer_key(LayerId(0), key);
     for layer in &state.layers {
         if let Some(prefix) = full.get_mut(..9) {
@@ -159,6 +160,8 @@ impl<'a> LayerCursor<'a> {
     pub fn new(live: &'a dyn LiveRead, layer: LayerId, span: &KeySpan) -> Self {
         let end = match &span.end {
             Some(end) => encode_layer_key(layer, end),
+            // Numbers of layers are big endian in keys: the keys of the next layer begin where those of this
+            // one end.
             None => layer_prefix(LayerId(layer.0 + 1)).to_vec(),
         };
         let rest = KeySpan::from_bounds(encode_layer_key(layer, &span.start), end);
@@ -183,6 +186,7 @@ impl<'a> LayerCursor<'a> {
             portion.push((full.get(prefix..).unwrap_or_default().to_vec(), stored.clone()));
             if portion.len() < PORTION { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
+        // A portion that is not full has reached the end of the span.
         if let Some((last, _)) = portion.last().filter(|_| portion.len() >= PORTION) {
             self.rest = Some(span.after_key(&encode_layer_key(self.layer, last)));
         }
@@ -284,6 +288,7 @@ impl<'a, N: NodeSource> MergedEntries<'a, N> {
                 (None, None) => return Ok(()),
                 (Some(_), None) => Ordering::Less,
                 (Some(changed), Some(Ok(entry))) => changed.cmp(entry.key.as_bytes()),
+                // An error of the base is treated like an entry that comes next, so that it is reported.
                 (None, Some(_)) | (Some(_), Some(Err(_))) => Ordering::Greater,
             };
             if order.is_ge() {

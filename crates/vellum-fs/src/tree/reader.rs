@@ -72,6 +72,8 @@ pub trait MapReader {
 
     /// Visits the entries of a directory whose names come after `after`, in order.
     fn visit_dentries(&self, dir: Ino, after: Option<&[u8]>, visit: &mut VisitDentry<'_>) -> Result<()> {
+        // The keys of one inode are sorted by tag: the entries of a directory end where its extended
+        // attributes begin.
         let end = MapKey::first_for_tag(dir, MapKeyTag::Xattr);
         let span = match after {
             None => {

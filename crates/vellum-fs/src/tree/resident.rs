@@ -38,6 +38,7 @@ impl NodeSource for ResidentNodes<'_> {
             return self.nodes.load_node(id);
         }
         self.nodes.find_resident(id).ok_or_else(|| {
+            // One is enough: the transaction fails with this error, and is repeated when the node is there.
             *self.missing.lock() = Some(*id);
             MapError::from_load_failure(*id, ErrorKind::Interrupted, NotInMemory)
         })

@@ -43,6 +43,7 @@ impl<'a> LiveTransaction<'a> {
 
     /// The keys that were changed, and by how much that makes the worktree larger.
     pub(super) fn into_changes(self) -> Result<(Vec<MapKey>, UsageAmount)> {
+        // Setters return nothing. What one of them could not do makes the whole transaction fail here.
         self.failed.map_or(Ok((self.changed, self.grown)), Err)
     }
 
@@ -137,6 +138,7 @@ impl<'a> LiveTransaction<'a> {
 
     /// Counts what an inode is about to count for.
     fn record_usage(&mut self, ino: Ino, after: UsageAmount) {
+        // A list is enough: a transaction rarely meets more than a few inodes.
         let met = self.weights.borrow().iter().find(|(met, _)| *met == ino).map(|(_, weight)| *weight);
         let before = met.map_or_else(
             || {

@@ -144,6 +144,7 @@ impl LiveMap {
             else {
                 return Ok(());
             };
+            // The filesystem's own record is no file, and counts for nothing.
             if ino == Ino::SUPER {
                 return Ok(());
             }
@@ -152,6 +153,7 @@ impl LiveMap {
                     .map(|attr| UsageAmount::from_attr(&attr))
                     .map_err(wrap_decode_error("an inode"))
             };
+            // The statistics of the base contain what the inode counted for there.
             if let Some(before) = vellum_map::get_value(&**self.node_provider(), &state.base, &key)? {
                 sum = sum.subtract_amount(weight(&before)?);
             }

@@ -52,6 +52,7 @@ impl<K: Eq, V: Clone> ClockCache<K, V> {
     pub fn insert(&mut self, hash: u64, key: K, value: V, weight: usize) -> u64 {
         self.remove(hash, |held| *held == key);
         let Ok(stored) = u32::try_from(weight) else { return 0 };
+        // It would drive out everything else, and then have to go itself.
         if weight > self.limit {
             return 0;
         }

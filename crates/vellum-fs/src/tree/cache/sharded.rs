@@ -76,6 +76,7 @@ impl<K: Eq, V: Clone> ShardedCache<K, V> {
     /// Forgets an entry, and makes the shard's tickets worthless.
     pub fn invalidate_entry(&self, hash: u64, is: impl Fn(&K) -> bool) {
         let mut held = self.find_shard(hash).lock();
+        // Whoever missed before may have read the old value. Its ticket has the epoch of that time.
         held.epoch += 1;
         held.entries.remove(hash, is);
     }
