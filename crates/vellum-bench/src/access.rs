@@ -139,14 +139,17 @@ impl AccessProfile {
     pub fn read_line(&mut self, line: &[u8], whole: bool) -> Option<f64> {
         self.lines += 1;
         let text = String::from_utf8_lossy(line);
+        // A remark of the log itself: a valid line, though it is no request.
         if text == DROPPED {
             self.understood += 1;
             self.dropped += 1;
             return None;
         }
+        // A line without its end may go on, whatever it looks like.
         let Some(request) = LoggedRequest::parse_line(&text).filter(|_| whole) else {
             self.damaged_lines += 1;
             if self.damaged.len() < DAMAGED_MAX {
+                // Cut, since what is no line may be very long.
                 self.damaged.push(DamagedLine { line: self.lines, text: text.chars().take(200).collect() });
             }
             return None;
@@ -165,6 +168,7 @@ impl AccessProfile {
     }
 
     fn count_request(&mut self, request: &LoggedRequest<'_>) {
+        // Looked up before an entry is made: that would need an owned name for each line of the log.
         let kind = match self.kinds.get_mut(request.operation) {
             Some(kind) => kind,
             None => self.kinds.entry(request.operation.into()).or_default(),
@@ -172,6 +176,7 @@ impl AccessProfile {
         kind.times.record_duration(request.took);
         kind.longest = kind.longest.max(request.took);
         kind.failed += u64::from(!request.is_successful());
+        // Files that have a place in the full table keep it, and go on being counted.
         let known = self.files.len() < FILES_MAX || self.files.contains_key(request.requested_file());
         let about = if known { request.requested_file() } else { "(others)" };
         let file = match self.files.get_mut(about) {
@@ -190,6 +195,7 @@ impl AccessProfile {
         let all: Duration = files.values().map(|file| file.total).sum();
         let mut operations: Vec<_> =
             kinds.into_iter().map(|(operation, kind)| kind.into_summary(operation, all)).collect();
+        // By name where times are equal, since the tables have no order: equal logs give equal summaries.
         operations.sort_by(|a, b| b.total.total_cmp(&a.total).then_with(|| a.operation.cmp(&b.operation)));
         let mut files: Vec<_> = files.into_iter().collect();
         files.sort_by(|a, b| b.1.total.cmp(&a.1.total).then_with(|| a.0.cmp(&b.0)));

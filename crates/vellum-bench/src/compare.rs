@@ -110,8 +110,10 @@ fn find_different_parameter(base: &BenchReport, new: &BenchReport) -> Option<Str
 fn compare_rows(base: &BenchRow, new: &BenchRow, least: f64) -> Option<ComparedRow> {
     let before = base.summarize_runs()?;
     let now = new.summarize_runs()?;
+    // The side with fewer runs decides, since its spread is the one that cannot be relied on.
     let few = base.runs.len().min(new.runs.len()) < RUNS_ENOUGH;
     let least = if few { least.max(TOLERANCE_OF_FEW) } else { least };
+    // Spreads that do not depend on each other add up by their squares.
     let noise = SPREADS * before.relative_spread().hypot(now.relative_spread());
     // As ratios, so that half as fast and twice as slow are the same change.
     let ratio = match base.better {

@@ -100,6 +100,8 @@ impl EngineTrial<'_> {
                 for count in self.parameters.counts.clone() {
                     let shape = WorktreeShape { size, count };
                     self.measure_checked_out(shape, report)?;
+                    // What is left would take room on the disk, of which there was enough for one
+                    // engine at a time.
                     self.remove_everything()?;
                     self.measure_mounted(shape, report)?;
                     self.remove_everything()?;
@@ -120,6 +122,7 @@ impl EngineTrial<'_> {
         time("checked out: snapshot of no change", self.run_vellum(&tree, &["snapshot"])?);
         self.modify_files(&tree, shape)?;
         time("checked out: snapshot of all changed", self.run_vellum(&tree, &["snapshot"])?);
+        // All files were changed since that snapshot, so that each one is restored.
         time("checked out: restore of all", self.run_vellum(&tree, &["restore", "first"])?);
         time("checked out: verify", self.run_vellum(&tree, &["verify"])?);
         for engine in ENGINES {
@@ -127,6 +130,7 @@ impl EngineTrial<'_> {
             let to = fork.display().to_string();
             match self.run_vellum(&tree, &["fork", engine, "--to", &to, "--engine", engine]) {
                 Ok(seconds) => time(&format!("{engine}: fork"), seconds),
+                // Not every filesystem can share blocks. What it cannot do is no failure of the bench.
                 Err(BenchError::Program { message, .. }) => self.record_omitted(engine, &message),
                 Err(error) => return Err(error),
             }
@@ -148,6 +152,7 @@ impl EngineTrial<'_> {
         let at = work.display().to_string();
         match self.run_vellum(&tree, &["mount", &at]) {
             Ok(_) => {}
+            // Without FUSE, or without the right to use it, everything else can still be measured.
             Err(BenchError::Program { message, .. }) => {
                 self.record_omitted("mounted", &message);
                 return Ok(());
@@ -170,6 +175,7 @@ impl EngineTrial<'_> {
 
     fn record_omitted(&mut self, what: &str, why: &str) {
         let remark = format!("{what}: {}", why.lines().next().unwrap_or("it does not work here"));
+        // Each run and each shape finds the same again.
         if !self.left_out.contains(&remark) {
             self.left_out.push(remark);
         }
@@ -182,15 +188,18 @@ impl EngineTrial<'_> {
         let ran = Command::new(&self.parameters.program)
             .args(args)
             .current_dir(directory)
+            // A question, as for a passphrase, must end the program instead of waiting for an answer.
             .stdin(Stdio::null())
             .output()
             .map_err(BenchError::io_error("run", self.parameters.program.display().to_string()))?;
+        // With the start of the process, since that is what a user waits for.
         let seconds = start.elapsed().as_secs_f64();
         self.meter.add_progress(1, 0);
         if ran.status.success() {
             return Ok(seconds);
         }
         let message = String::from_utf8_lossy(&ran.stderr);
+        // It becomes a part of another message, which says that it is an error.
         let message = message.trim().trim_start_matches("error: ").to_owned();
         Err(BenchError::Program { command: format!("vellum {}", args.join(" ")), message })
     }
@@ -220,6 +229,7 @@ impl EngineTrial<'_> {
         let middle = shape.size / shape.count / 2;
         for path in worktree_file_paths(tree, shape) {
             check_interrupted(self.meter)?;
+            // The file keeps its length, since rows are named after the size of a worktree.
             let file = fs::File::options().write(true).open(&path);
             file.and_then(|file| file.write_all_at(b"changed", middle))
                 .map_err(BenchError::io_error("write", path.display().to_string()))?;
@@ -250,6 +260,7 @@ impl EngineTrial<'_> {
         for name in ["tree", "work", "fork"].into_iter().chain(ENGINES) {
             let path = self.place.join(name);
             match fs::remove_dir_all(&path) {
+                // Not every engine makes all of these directories.
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                     return Err(BenchError::io_error("remove", path.display().to_string())(error));
                 }
@@ -272,6 +283,7 @@ fn worktree_file_paths(tree: &Path, shape: WorktreeShape) -> impl Iterator<Item 
 
 /// Whether something is mounted right there, also if its process is gone.
 fn is_mountpoint(path: &Path) -> bool {
+    // Only the parent is resolved, since a mountpoint whose process is gone cannot be looked at.
     let place = fs::canonicalize(path.parent().unwrap_or(path)).unwrap_or_default();
     let Some(name) = path.file_name() else { return false };
     let wanted = place.join(name);
@@ -290,6 +302,7 @@ fn collect_cost_curves(report: &BenchReport) -> Vec<BenchCurve> {
     let mut curves: Vec<BenchCurve> = Vec::new();
     for row in &report.rows {
         let Some((name, shape)) = row.name.split_once(", ") else { continue };
+        // Names of rows are taken apart here, since a report has only these.
         let (size, files) = shape.split_once(" in ").unwrap_or((shape, ""));
         let (Some(bytes), Some(summary)) = (parse_size_label(size), row.summarize_runs()) else { continue };
         let name = format!("{name}, {files}");

@@ -82,6 +82,7 @@ impl FilesystemBenchParameters {
     /// Bytes that are on the disk at once.
     fn required_space(&self) -> u64 {
         let small = self.small_file_size.saturating_mul(self.small_file_count);
+        // Not the sum: each step removes its files before the next one begins.
         self.big_file_size.max(small).saturating_mul(self.threads as u64)
     }
 }
@@ -128,12 +129,14 @@ pub fn run_filesystem_bench(
             names::run_name_steps(&step, &mut report)?;
         }
     }
+    // Curves are measured once, after all runs: they show how cost grows, and are not compared.
     report.scaling = scaling::run_scaling_steps(&FilesystemBenchStep {
         ground: &ground,
         parameters,
         meter,
         run: parameters.runs,
     })?;
+    // Not left to its drop, which could not report a failure.
     ground.remove_dir()?;
     expectation::grade_report(&mut report);
     Ok(report)

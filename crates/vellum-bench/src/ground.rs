@@ -44,6 +44,7 @@ impl BenchDirectory {
             return Err(BenchError::Space { path: shown, free, needed: needed.saturating_add(SPARE) });
         }
         let name = random_name("vellum-bench")?.into_bytes();
+        // Other users must not put anything into it while it is measured.
         parent.create_dir(&name, 0o700).map_err(fail)?;
         let dir = match parent.open_dir_to_read(&name) {
             Ok(dir) => dir,
@@ -87,12 +88,14 @@ impl BenchDirectory {
 
     /// Removes it, and reports a failure.
     pub fn remove_dir(mut self) -> Result<()> {
+        // Set first, so that dropping it does not try again what failed.
         self.removed = true;
         self.try_remove_dir()
     }
 
     fn try_remove_dir(&self) -> Result<()> {
         let emptied = remove_bench_entries(&self.dir).map_err(|error| self.to_bench_error(error))?;
+        // Something in it is not of the bench, which must not remove it.
         if !emptied {
             return Err(BenchError::NotEmpty(self.full_path().display().to_string()));
         }
@@ -131,6 +134,7 @@ fn remove_bench_entries(dir: &HeldDir) -> std::result::Result<bool, BeneathError
             match dir.open_dir_to_read(listed.name) {
                 Ok(below) if remove_bench_entries(&below)? => dir.remove_dir(listed.name)?,
                 Ok(_) => all = false,
+                // Not every filesystem tells the kind with the name. Then trying to open it does.
                 Err(error) if error.is_not_a_directory() => dir.unlink(listed.name)?,
                 Err(error) => return Err(error),
             }
@@ -148,6 +152,7 @@ fn format_plain_path(path: &Path) -> String {
 #[must_use]
 pub fn describe_target(path: &Path) -> BTreeMap<String, String> {
     let mut facts = BTreeMap::from([("path".to_owned(), format_plain_path(path))]);
+    // A path that cannot be read has no device, and the report goes without these facts.
     let device = std::fs::metadata(path).map(|metadata| metadata.st_dev()).unwrap_or_default();
     let device = FilesystemDevice { major: rustix::fs::major(device), minor: rustix::fs::minor(device) };
     // The last one that matches is the one that is seen.

@@ -59,6 +59,7 @@ pub fn render_page(report: &BenchReport) -> String {
 }
 
 fn render_section(title: &str, words: &str, content: &str) -> String {
+    // Not every bench has curves, and a heading without anything below it says nothing.
     if content.is_empty() {
         return String::new();
     }
@@ -91,6 +92,7 @@ fn render_table(report: &BenchReport) -> String {
     let mut text = String::new();
     for row in &report.rows {
         let Some(summary) = row.summarize_runs() else { continue };
+        // Writing into a String does not fail.
         let _ = writeln!(
             text,
             "<tr><td>{}</td><td class=\"number\">{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",

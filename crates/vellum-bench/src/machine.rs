@@ -69,9 +69,12 @@ impl MachineDescription {
 
 impl MachineYardsticks {
     fn measure() -> Self {
+        // Memory that was never written can be one page of zeros many times over, which stays in the nearest
+        // cache.
         let from = vec![1_u8; COPIED];
         let mut to = vec![0_u8; COPIED];
         let copy = measure_best_rate(|| {
+            // The compiler must not see that nobody uses the copy.
             black_box(&mut to).copy_from_slice(black_box(&from));
             (COPIED >> 20) as f64
         });
@@ -102,6 +105,7 @@ fn measure_best_rate(mut work: impl FnMut() -> f64) -> f64 {
 /// From the kernel's list; of machines whose list has no names, the architecture.
 fn processor_name() -> String {
     let list = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    // The name of the first processor stands for all of them.
     let named = list.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
     named.map_or_else(|| std::env::consts::ARCH.into(), |(_, name)| name.trim().into())
 }

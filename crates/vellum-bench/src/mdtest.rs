@@ -91,6 +91,7 @@ struct MdtestTrees<'a> {
 /// Measures the directory at `path`.
 pub fn run_mdtest(path: &Path, parameters: &MdtestParameters, meter: &ProgressMeter) -> Result<BenchReport> {
     let (directories, files) = parameters.count_entries()?;
+    // How much room names take depends on the filesystem, so that none is asked for.
     let ground = BenchDirectory::create_in(path, 0)?;
     let listed = [
         ("depth", u64::from(parameters.depth)),
@@ -100,10 +101,13 @@ pub fn run_mdtest(path: &Path, parameters: &MdtestParameters, meter: &ProgressMe
         ("runs", parameters.runs as u64),
     ];
     let mut report = BenchReport::new("mdtest", ground::describe_target(path), &listed);
+    // Files are touched by four phases that count and directories by two. Listing does not count single
+    // names.
     meter.set_expected_total((4 * files + 2 * directories).saturating_mul(parameters.runs as u64), 0);
     let trees = MdtestTrees { parameters, meter };
     for _ in 0..parameters.runs {
         trees.measure_phases(&ground, &mut report, directories, files)?;
+        // The tops of the trees are left, and the next run makes its own.
         ground.remove_contents()?;
     }
     ground.remove_dir()?;
@@ -142,10 +146,13 @@ impl MdtestTrees<'_> {
             MdtestPhase { name: "file stat", unit: "op/s", down: &stat, up: &nothing },
             MdtestPhase { name: "file open", unit: "op/s", down: &open, up: &nothing },
             MdtestPhase { name: "list", unit: "names/s", down: &list, up: &nothing },
+            // On the way up, as programs that remove whole trees do it.
             MdtestPhase { name: "file remove", unit: "op/s", down: &nothing, up: &unlink },
         ];
+        // Without files these phases would give rates of nothing.
         for phase in phases.iter().filter(|_| files > 0) {
             let seconds = self.walk_trees(ground, &tops, phase)?;
+            // A listing shows the directories, too.
             let names = if phase.unit == "names/s" { directories + files } else { files };
             report.add_rate(phase.name, phase.unit, names as f64, seconds);
         }
@@ -200,6 +207,8 @@ impl MdtestTrees<'_> {
                 if check_interrupted(self.meter).is_err() {
                     return Ok(());
                 }
+                // Opened from its parent: to resolve a whole path would measure the directories above each
+                // time.
                 let below = dir.open_dir(format!("bench-d{number}").as_bytes())?;
                 self.visit_dir(&below, depth + 1, visit)?;
             }

@@ -104,8 +104,11 @@ pub fn run_object_bench(
     meter: &ProgressMeter,
 ) -> Result<ObjectBenchFindings> {
     parameters.validate()?;
+    // A folder with a random name: two benches on one store do not meet, and no folder of anybody else is
+    // touched.
     let keys = BenchKeys::new()?;
     let found = measure_store(store, &keys, parameters, meter);
+    // After a failure as well: whoever pays for the store would pay for what is left.
     let swept = delete_bench_objects(store, &keys);
     match (found, swept) {
         // Of a store that keeps no promises it is no news that objects could not be deleted.
@@ -144,6 +147,7 @@ fn measure_store(
 fn delete_bench_objects(store: &dyn ObjectStore, keys: &BenchKeys) -> std::result::Result<(), StoreError> {
     let mut first = Ok(());
     let mut delete = |key: &ObjectKey| {
+        // A failure does not end this, so that everything goes that can be deleted.
         if let Err(error) = store.delete_object(key)
             && first.is_ok()
         {
@@ -158,6 +162,7 @@ fn delete_bench_objects(store: &dyn ObjectStore, keys: &BenchKeys) -> std::resul
     }
     match store.list_keys(&keys.folder) {
         Ok(listed) => listed.iter().for_each(delete),
+        // An error of a deletion that came before is kept, since it names an object.
         Err(error) => first = first.and(Err(error)),
     }
     first

@@ -69,6 +69,7 @@ pub fn run_pipeline_bench(
 ) -> Result<PipelineFindings> {
     parameters.validate()?;
     let mut listed = vec![("threads", parameters.threads as u64), ("runs", parameters.runs as u64)];
+    // A parameter is one number. The other sizes can be seen in the names of the rows.
     listed.extend(parameters.sizes.iter().max().map(|size| ("largest_size", *size)));
     let mut report = BenchReport::new("pipeline", Default::default(), &listed);
     for _ in 0..parameters.runs {
@@ -85,6 +86,7 @@ pub fn run_pipeline_bench(
 
 /// Keys of a volume that does not exist.
 fn new_bench_keys() -> Arc<VolumeKeys> {
+    // Always the same keys: chunks then end in the same places in each bench, and reports can be compared.
     Arc::new(VolumeKeys::for_encrypted(&MasterKey::from_bytes([1; 32]), VolumeId([2; 16])))
 }
 

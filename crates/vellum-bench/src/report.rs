@@ -110,6 +110,7 @@ impl BenchReport {
         let place = self.rows.iter().position(|row| row.name == name);
         let row = match place.and_then(|place| self.rows.get_mut(place)) {
             Some(row) => row,
+            // At the end, so that rows keep the order in which they were measured.
             None => self.rows.push_mut(BenchRow::new(name, unit, better)),
         };
         row.runs.push(figure);
@@ -130,6 +131,8 @@ impl BenchReport {
     /// Reads what `--json` wrote; `name` is of the file, for messages.
     pub fn parse_json(name: &str, json: &[u8]) -> Result<Self> {
         let refuse = |reason: String, kind| BenchError::Format { name: name.into(), reason, kind };
+        // At first only the version is read: another one may have other fields, and has to be refused for the
+        // right reason.
         let value: serde_json::Value = serde_json::from_slice(json)
             .map_err(|error| refuse(format!("it is not JSON: {error}"), ErrorKind::Corrupt))?;
         match value.get("version").and_then(serde_json::Value::as_u64) {

@@ -24,6 +24,7 @@ impl RunSummary {
     #[must_use]
     pub fn from_figures(figures: &[f64]) -> Option<Self> {
         let mut sorted = figures.to_vec();
+        // A total order, since a report that is read from a file may hold any figures.
         sorted.sort_by(f64::total_cmp);
         Some(Self {
             min: *sorted.first()?,
@@ -37,6 +38,7 @@ impl RunSummary {
     /// How far the middle half of the runs reaches from the median, as a part of it. 0 of a single run.
     #[must_use]
     pub fn relative_spread(&self) -> f64 {
+        // Nothing is a part of a median of 0.
         if self.median > 0.0 { (self.upper - self.lower) / 2.0 / self.median } else { 0.0 }
     }
 }
@@ -45,6 +47,7 @@ impl RunSummary {
 fn interpolate_quantile(sorted: &[f64], part: f64) -> f64 {
     let place = part * (sorted.len().saturating_sub(1)) as f64;
     let below = place.floor();
+    // Behind the last figure there is none to go towards, and the last one counts.
     let at = |index: f64| sorted.get(index as usize).or(sorted.last()).copied().unwrap_or_default();
     let low = at(below);
     let high = at(below + 1.0);

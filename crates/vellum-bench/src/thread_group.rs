@@ -54,6 +54,7 @@ pub fn run_in_threads<T: Send>(
 ) -> Result<ThreadGroupResult<T>> {
     let gate = StartBarrier::default();
     let one = |number: usize| {
+        // Another thread could not be started. The caller reports that, and not this error.
         if !gate.wait_until_open() {
             return Err(BenchError::Interrupted);
         }
@@ -64,6 +65,7 @@ pub fn run_in_threads<T: Send>(
         let mut running = Vec::with_capacity(threads);
         for number in 0..threads {
             let one = &one;
+            // By a builder, since the function of the scope panics if no thread can be started.
             match std::thread::Builder::new().spawn_scoped(scope, move || one(number)) {
                 Ok(thread) => running.push(thread),
                 Err(source) => {
@@ -73,6 +75,7 @@ pub fn run_in_threads<T: Send>(
                 }
             }
         }
+        // Only now, when all threads exist: none works alone at the beginning.
         gate.open_barrier(true);
         Ok(running.into_iter().map(|thread| thread.join()).collect::<Vec<_>>())
     })?;
@@ -80,6 +83,7 @@ pub fn run_in_threads<T: Send>(
     for result in ended {
         match result {
             Ok(result) => done.push(result?),
+            // A panic is a mistake in the bench, and must not become a figure or a message about the target.
             Err(panic) => std::panic::resume_unwind(panic),
         }
     }

@@ -44,10 +44,13 @@ impl<'a> LoggedRequest<'a> {
         let is_outcome = outcome == "ok" || outcome.strip_prefix("ok ").is_some_and(is_told) || is_failure;
         let is_word =
             |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
+        // The first argument of each request is the number of a node. What has none was not written by a
+        // mount.
         if !is_outcome || !is_word(operation) || split_node(arguments).parse::<u64>().is_err() {
             return None;
         }
         Some(Self {
+            // `nan` and `inf` are numbers to the parser, too.
             time: time.parse().ok().filter(|time: &f64| time.is_finite())?,
             uid: uid.parse().ok()?,
             gid: gid.parse().ok()?,
@@ -113,6 +116,7 @@ fn unescape_name(escaped: &str) -> Option<Vec<u8>> {
                     let digits = [bytes.next()?, bytes.next()?];
                     u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?
                 }
+                // `escape_ascii` puts a backslash before quotes and before backslashes themselves.
                 other => other,
             },
             other => other,

@@ -30,11 +30,13 @@ pub fn run_big_file_steps(step: &FilesystemBenchStep<'_>, report: &mut BenchRepo
     let folder = step.ground.create_dir("bench-big")?;
     let mebibytes = step.total_of_threads(step.parameters.big_file_size) / MIB;
     let written = run_in_threads(step.parameters.threads, |thread| write_big_file(step, &folder, thread))?;
+    // The slowest thread counts, since the rate is that of the bytes of all threads.
     let handed = written.results.iter().map(|one| one.handed).max().unwrap_or(written.start);
     let seconds = handed.duration_since(written.start).as_secs_f64();
     report.add_rate("big write", "MiB/s", mebibytes, seconds);
     report.add_rate("big write, flushed", "MiB/s", mebibytes, written.elapsed_seconds());
     let mut timelines = vec![throughput_curve("big write", &written, |one| &one.done)];
+    // The cold read comes first, and leaves those pages in the cache that the warm one finds.
     for (name, cold) in [("big read, cold", true), ("big read, warm", false)] {
         let read =
             run_in_threads(step.parameters.threads, |thread| read_big_file(step, &folder, thread, cold))?;
@@ -42,6 +44,7 @@ pub fn run_big_file_steps(step: &FilesystemBenchStep<'_>, report: &mut BenchRepo
         report.add_rate(name, "MiB/s", mebibytes, seconds);
         timelines.push(throughput_curve(name, &read, |one| &one.done));
     }
+    // Curves are not averaged: those of the last run replace the earlier ones.
     report.timelines = timelines;
     step.ground.remove_contents()
 }
@@ -51,6 +54,8 @@ fn big_file_name(thread: usize) -> String {
 }
 
 fn big_file_series(step: &FilesystemBenchStep<'_>, thread: usize) -> u64 {
+    // Each run of each thread has bytes of its own, so that a filesystem that shares equal content gains
+    // nothing.
     (step.run as u64) << 32 | thread as u64
 }
 
@@ -63,6 +68,7 @@ fn write_big_file(step: &FilesystemBenchStep<'_>, folder: &HeldDir, thread: usiz
         let block = payload.fill_block(number, len);
         file.write_all_at(block, offset).map_err(BenchError::io_error("write", name.clone()))
     })?;
+    // Before the flush, so that one pass gives both figures.
     let handed = Instant::now();
     fsync(&file).map_err(|errno| BenchError::io_error("flush", name)(errno.into()))?;
     Ok(WriteProgress { done, handed })
@@ -116,6 +122,7 @@ pub(super) fn drop_page_cache(file: &File) -> Result<()> {
 }
 
 fn block_len(step: &FilesystemBenchStep<'_>) -> usize {
+    // A file that is smaller than a block is written and read at once.
     usize::try_from(step.parameters.io_size.min(step.parameters.big_file_size)).unwrap_or(usize::MAX)
 }
 
@@ -134,6 +141,8 @@ fn for_each_block(
         let len = block.min(size - offset);
         work(number, offset, usize::try_from(len).unwrap_or(usize::MAX))?;
         step.record_operation(len)?;
+        // A point for each block would take memory with the size of the file, and a chart could not show them
+        // apart.
         if offset + len >= noted + every || offset + len == size {
             done.push((Instant::now(), offset + len - noted));
             noted = offset + len;
@@ -149,6 +158,7 @@ fn throughput_curve<T>(
     done: impl Fn(&T) -> &Vec<(Instant, u64)>,
 ) -> BenchCurve {
     let end = group.results.iter().flat_map(&done).map(|(when, _)| *when).max().unwrap_or(group.start);
+    // At least a microsecond, since rates are divided by it.
     let width = (end.duration_since(group.start) / POINTS).max(Duration::from_micros(1));
     let mut bytes = vec![0_u64; POINTS as usize];
     for (when, amount) in group.results.iter().flat_map(&done) {
@@ -159,6 +169,7 @@ fn throughput_curve<T>(
         }
     }
     let width = width.as_secs_f64();
+    // Each point stands in the middle of the time that it sums up.
     let point = |(place, bytes): (usize, &u64)| ((place as f64 + 0.5) * width, *bytes as f64 / MIB / width);
     let points = bytes.iter().enumerate().map(point).collect();
     BenchCurve { name: name.into(), x_unit: "s".into(), y_unit: "MiB/s".into(), points }

@@ -46,6 +46,7 @@ pub fn run_name_steps(step: &FilesystemBenchStep<'_>, report: &mut BenchReport) 
         count,
         every(&|folder, name| folder.rename(name.as_bytes(), folder, renamed_name(name).as_bytes()))?,
     );
+    // The directories from above are listed, too. So the rate is that of the names that were found.
     let listed = run_in_threads(step.parameters.threads, |thread| {
         folders
             .get(thread)
@@ -94,6 +95,7 @@ fn write_and_fsync(step: &FilesystemBenchStep<'_>, folder: &HeldDir, flushes: u6
     let file =
         folder.create_file(b"bench-flushed", 0o644).map_err(|error| step.ground.to_bench_error(error))?;
     for number in 0..flushes {
+        // Other bytes in another place each time: without a change a flush would have nothing to wait for.
         let bytes = [u8::try_from(number % 251).unwrap_or_default(); FLUSHED];
         file.write_all_at(&bytes, number * FLUSHED as u64)
             .map_err(BenchError::io_error("write", "a file"))?;

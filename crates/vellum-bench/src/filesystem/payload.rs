@@ -33,12 +33,15 @@ impl ThreadPayload {
 
     /// The first `len` bytes of block `number`.
     pub fn fill_block(&mut self, number: u64, len: usize) -> &[u8] {
+        // Only the stamps are new. To make other random bytes for each block would be measured with the
+        // writing.
         let series = self.series;
         for (page, bytes) in self.bytes.chunks_exact_mut(PAGE).enumerate() {
             if let Some(place) = bytes.first_chunk_mut::<STAMP>() {
                 *place = page_stamp(series, number, page);
             }
         }
+        // A block that is shorter than a page has as much of a stamp as fits.
         if self.bytes.len() < PAGE {
             let stamp = page_stamp(series, number, 0);
             self.bytes.iter_mut().zip(stamp).for_each(|(byte, stamp)| *byte = stamp);
@@ -49,6 +52,8 @@ impl ThreadPayload {
 
 /// Whether bytes that were read are those of block `number`; `name` is of the file, for the message.
 pub fn verify_block(read: &[u8], series: u64, number: u64, name: &str) -> Result<()> {
+    // The first stamp shows whether it is another block. To compare all bytes would be measured with the
+    // reading.
     let expected = page_stamp(series, number, 0);
     let same = read.iter().zip(expected).all(|(read, expected)| *read == expected);
     if same { Ok(()) } else { Err(BenchError::Content(name.into())) }

@@ -23,6 +23,7 @@ pub fn run_scaling_steps(step: &FilesystemBenchStep<'_>) -> Result<Vec<BenchCurv
     let parameters = step.parameters;
     let mut curves = Vec::new();
     if parameters.small_file_count > 0 {
+        // One step beyond the number of the bench, since growth only shows over a range.
         let counts = geometric_series(1, parameters.small_file_count.saturating_mul(STEP).min(FILES_MAX));
         let points = counts
             .map(|count| Ok((count as f64, measure_file_creation(step, count)?)))
@@ -57,6 +58,7 @@ fn measure_file_creation(step: &FilesystemBenchStep<'_>, count: u64) -> Result<f
         step.record_operation(0)?;
     }
     let seconds = start.elapsed().as_secs_f64();
+    // After the clock was read: only the making is measured.
     step.ground.remove_contents()?;
     Ok(seconds)
 }
@@ -65,6 +67,8 @@ fn measure_file_creation(step: &FilesystemBenchStep<'_>, count: u64) -> Result<f
 fn measure_file_write(step: &FilesystemBenchStep<'_>, size: u64) -> Result<f64> {
     let block = size.min(step.parameters.io_size).max(1);
     let len = usize::try_from(block).unwrap_or(usize::MAX);
+    // This bit sets the bytes apart from those of all other steps: small files have the highest one, and big
+    // files neither.
     let mut payload = ThreadPayload::new(len, 1 << 62 | size);
     let file = step
         .ground

@@ -24,6 +24,7 @@ pub fn run_small_file_steps(step: &FilesystemBenchStep<'_>, report: &mut BenchRe
         Ok::<_, BenchError>(())
     };
     timed("small write", "files/s", &|thread, folder| write_small_files(step, folder, thread))?;
+    // Not measured, and therefore done by one thread: it only prepares the cold reads.
     for folder in &folders {
         for_each_small_file(step, |name, _| {
             let file = open_bench_file(step, folder, name)?;
@@ -55,6 +56,7 @@ pub(super) fn for_each_small_file(
     let mut name = String::new();
     for number in 0..step.parameters.small_file_count {
         use std::fmt::Write;
+        // One buffer for all names, so that no allocations are measured.
         name.clear();
         // Writing into a String does not fail.
         let _ = write!(name, "bench-{number}");
@@ -65,6 +67,7 @@ pub(super) fn for_each_small_file(
 }
 
 fn small_file_series(step: &FilesystemBenchStep<'_>, thread: usize) -> u64 {
+    // The highest bit sets these bytes apart from those of big files.
     1 << 63 | (step.run as u64) << 32 | thread as u64
 }
 

@@ -18,7 +18,9 @@ const MIDDLE: f64 = 15.0;
 
 /// The drawing of a row.
 pub fn draw_box_plot(row: &BenchRow, summary: RunSummary) -> String {
+    // Figures that are all 0 need a scale as well.
     let most = if summary.max > 0.0 { summary.max } else { 1.0 };
+    // Bounded, since a figure below 0 would be drawn outside of the picture.
     let place = |figure: f64| MARGIN + (WIDTH - 2.0 * MARGIN) * (figure / most).clamp(0.0, 1.0);
     let RunSummary { min, lower, median, upper, max } = summary;
     let label = format!("{}: {} to {} {}", row.name, format_figure(min), format_figure(max), row.unit);
@@ -44,6 +46,7 @@ pub fn draw_box_plot(row: &BenchRow, summary: RunSummary) -> String {
         place(median)
     );
     for (number, figure) in row.runs.iter().enumerate() {
+        // Nor does this: it writes into the same String.
         let _ = write!(
             svg,
             "<circle class=\"run\" cx=\"{:.1}\" cy=\"{MIDDLE}\" r=\"2.5\"><title>run {}: {} {}</title></circle>",

@@ -38,6 +38,7 @@ impl ChartAxis {
         let most = values.clone().fold(0.0, f64::max);
         let least = values.fold(f64::INFINITY, f64::min);
         match scale {
+            // An axis from 0 to 0 would divide by zero.
             AxisScale::Linear => Self { scale, from: 0.0, to: if most > 0.0 { most } else { 1.0 } },
             // A single value stands in the middle.
             AxisScale::Powers if most <= least => Self { scale, from: least / 2.0, to: most * 2.0 },
@@ -64,6 +65,8 @@ impl ChartAxis {
 
 /// A curve with its axes; None if it has nothing to show.
 pub fn draw_curve(curve: &BenchCurve, scale: AxisScale) -> Option<String> {
+    // A value of 0 has no place on a logarithmic axis. Such a point is left out, so that the others can be
+    // drawn.
     let drawn: Vec<_> = curve.points.iter().copied().filter(|(x, y)| is_drawable(*x, *y, scale)).collect();
     if drawn.is_empty() {
         return None;
@@ -105,6 +108,7 @@ fn x_coordinate(axis: &ChartAxis, value: f64) -> f64 {
 }
 
 fn y_coordinate(axis: &ChartAxis, value: f64) -> f64 {
+    // In SVG, y grows downwards.
     HEIGHT - BELOW - axis.position_of(value) * (HEIGHT - ABOVE - BELOW)
 }
 

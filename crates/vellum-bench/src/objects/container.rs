@@ -26,6 +26,7 @@ impl BenchStore {
         let mut made = Vec::new();
         if let Some(directory) = &directory {
             made.extend(OWN.iter().map(|name| directory.join(name)).filter(|path| is_path_absent(path)));
+            // The innermost comes first, so that each is empty when its turn comes.
             let above = directory.ancestors().filter(|path| !path.as_os_str().is_empty());
             made.extend(above.take_while(|path| is_path_absent(path)).map(Path::to_path_buf));
         }
@@ -74,6 +75,7 @@ impl Drop for BenchStore {
 fn classify_key(key: &str) -> KeyUse {
     let parts: Vec<_> = key.split('/').collect();
     match parts.get(1) {
+        // The checks change these by compare-and-swap, and write all other objects once.
         Some(&"ref" | &"counter") => KeyUse::UniqueRef,
         Some(_) | None => KeyUse::Object,
     }
@@ -81,6 +83,7 @@ fn classify_key(key: &str) -> KeyUse {
 
 /// What is in a directory, and has a name that begins so.
 fn list_with_prefix(directory: &Path, prefix: &str) -> Vec<PathBuf> {
+    // What cannot be listed stays: this is only called to tidy up.
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     entries
         .filter(|entry| entry.file_name().to_string_lossy().starts_with(prefix))

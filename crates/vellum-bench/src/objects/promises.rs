@@ -250,6 +250,8 @@ fn broken_promise(what: impl Into<String>) -> PromiseResult {
 }
 
 fn expect_equal(read: &[u8], expected: &[u8]) -> PromiseResult {
+    // Another length is told apart from other bytes: it often means that a service ignores ranges, and not
+    // that it damages objects.
     match (read == expected, read.len() == expected.len()) {
         (true, _) => Ok(()),
         (false, true) => broken_promise("it gave other bytes than were put"),
@@ -277,12 +279,15 @@ fn expect_not_found<T>(answer: std::result::Result<T, StoreError>) -> PromiseRes
 
 fn check_get_missing(trial: &PromiseTrial<'_>) -> PromiseResult {
     expect_not_found(trial.store.get_object(&trial.object_key("missing")?, 1))?;
+    // Services answer requests for ranges in their own way, so that both are tried.
     expect_not_found(trial.store.get_range(&trial.object_key("missing")?, 0, 1))
 }
 
 fn check_get_range(trial: &PromiseTrial<'_>) -> PromiseResult {
     let key = trial.object_key("object")?;
     expect_equal(&trial.store.get_range(&key, 3, 5)?, CONTENT.get(3..8).unwrap_or_default())?;
+    // This range begins within the object and ends behind it. HTTP allows a shorter answer, which must not be
+    // taken for all of it.
     match trial.store.get_range(&key, 10, CONTENT.len() as u64) {
         Err(_) => Ok(()),
         Ok(_) => broken_promise("it gave bytes from behind the end"),
@@ -305,6 +310,7 @@ fn check_put_twice(trial: &PromiseTrial<'_>) -> PromiseResult {
         Err(error) => return broken_promise(format!("in place of 'exists' it said: {error}")),
         Ok(()) => return broken_promise("it took a second object with the key of the first"),
     }
+    // The refusal is not enough: a service may have replaced the object and reported a failure after that.
     expect_equal(&trial.store.get_object(&key, CONTENT.len() as u64)?, CONTENT)
 }
 
@@ -316,9 +322,12 @@ fn check_swap(trial: &PromiseTrial<'_>) -> PromiseResult {
         Ok(()) => broken_promise("it changed a ref that was not as expected"),
     };
     trial.store.swap_ref(&key, None, Some(b"one"))?;
+    // To a service these are two conditions: that there is no object, and that the object has another tag.
     refuse(None)?;
     refuse(Some(b"two"))?;
     trial.store.swap_ref(&key, Some(b"one"), Some(b"two"))?;
+    // A value that was replaced is refused, too: otherwise an outdated writer could undo the change of
+    // another one.
     refuse(Some(b"one"))?;
     expect_equal(&trial.store.get_object(&key, 16)?, b"two")?;
     trial.store.swap_ref(&key, Some(b"two"), None)?;
@@ -344,6 +353,8 @@ fn check_concurrent_swap(trial: &PromiseTrial<'_>) -> PromiseResult {
     let key = trial.object_key("counter")?;
     trial.store.swap_ref(&key, None, Some(b"0"))?;
     let group = run_in_threads(SWAPPERS, |_| (0..SWAPS).try_for_each(|_| Ok(increment_ref(trial, &key)?)));
+    // Each change was tried as often as others can be in the way, so that an error here is a fault of the
+    // store.
     if let Err(error) = group {
         return broken_promise(error.to_string());
     }
@@ -363,6 +374,7 @@ fn increment_ref(
     let mut tries = 0;
     loop {
         let before = trial.store.get_object(key, 16)?;
+        // What is no number counts as 0, and the sum at the end shows that something was lost.
         let number: u64 = std::str::from_utf8(&before).ok().and_then(|text| text.parse().ok()).unwrap_or(0);
         match trial.store.swap_ref(key, Some(&before), Some((number + 1).to_string().as_bytes())) {
             Err(StoreError::Changed { .. }) if tries < SWAP_TRIES => tries += 1,
@@ -373,6 +385,7 @@ fn increment_ref(
 
 fn check_empty_object(trial: &PromiseTrial<'_>) -> PromiseResult {
     let key = trial.object_key("empty")?;
+    // Bodies without bytes are a case of their own in HTTP, and in services.
     trial.store.put_object(&key, b"")?;
     expect_equal(&trial.store.get_object(&key, 0)?, b"")?;
     match trial.store.object_size(&key)? {
@@ -383,6 +396,8 @@ fn check_empty_object(trial: &PromiseTrial<'_>) -> PromiseResult {
 
 fn check_large_object(trial: &PromiseTrial<'_>) -> PromiseResult {
     let key = trial.object_key("large")?;
+    // All bytes are compared: parts that a service has put together in another order have the right length,
+    // too.
     let bytes = trial.large_content();
     trial.store.put_object(&key, &bytes)?;
     expect_equal(&trial.store.get_object(&key, bytes.len() as u64)?, &bytes)
@@ -391,6 +406,7 @@ fn check_large_object(trial: &PromiseTrial<'_>) -> PromiseResult {
 fn check_parallel_ranges(trial: &PromiseTrial<'_>) -> PromiseResult {
     let key = trial.object_key("large")?;
     let bytes = trial.large_content();
+    // Rounded up, so that there are four parts and not five.
     let quarter = bytes.len() / 4 + 1;
     let parts: Vec<_> = bytes.chunks(quarter).collect();
     let group = run_in_threads(parts.len(), |number| {
@@ -414,12 +430,14 @@ fn check_put_all(trial: &PromiseTrial<'_>) -> PromiseResult {
 }
 
 fn check_list(trial: &PromiseTrial<'_>) -> PromiseResult {
+    // Not in order, so that the order of a listing cannot be that of the puts.
     for name in ["list/b", "list/a", "list/c"] {
         trial.store.put_object(&trial.object_key(name)?, name.as_bytes())?;
     }
     let listed = trial.store.list_objects(&trial.keys.folder)?;
     for name in ["object", "list/a", "list/b", "list/c"] {
         let key = trial.object_key(name)?;
+        // The checks before have left other objects, so that a listing may show more than these.
         if !listed.iter().any(|info| info.key == key) {
             return broken_promise(format!("it does not list {name}, which was just put"));
         }
@@ -442,6 +460,7 @@ fn check_modified_times(trial: &PromiseTrial<'_>) -> PromiseResult {
         return broken_promise("it does not tell");
     };
     let now = SystemTime::now();
+    // Either of the two clocks may be ahead.
     let apart = now.duration_since(time).or_else(|_| time.duration_since(now)).unwrap_or_default();
     if apart > SKEW_MAX {
         return broken_promise(format!("its clock and this machine's are {} seconds apart", apart.as_secs()));
@@ -461,6 +480,7 @@ fn check_delete_missing(trial: &PromiseTrial<'_>) -> PromiseResult {
 
 fn check_list_deleted(trial: &PromiseTrial<'_>) -> PromiseResult {
     let key = trial.object_key("list/b")?;
+    // Not the object of the check before: a listing that lags behind may know of that deletion by now.
     trial.store.delete_object(&key)?;
     let listed = trial.store.list_objects(&trial.keys.folder)?;
     if listed.iter().any(|info| info.key == key) {

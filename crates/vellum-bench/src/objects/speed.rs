@@ -42,6 +42,7 @@ impl SpeedTrial<'_> {
         let mut tell = |name: &str, group: &ThreadGroupResult<Vec<Duration>>| {
             report.add_rate(name, "objects/s", count as f64, group.elapsed_seconds());
             let times: Vec<_> = group.results.iter().flatten().map(Duration::as_secs_f64).collect();
+            // A rate hides how long one request takes when many are under way, so that both are told.
             if let Some(summary) = RunSummary::from_figures(&times) {
                 report.add_figure(
                     &format!("{name}, time"),
@@ -58,6 +59,7 @@ impl SpeedTrial<'_> {
         tell(
             "get small",
             &self.for_each_object("small", count, |key| {
+                // Compared, so that no store looks fast by giving wrong bytes.
                 match self.store.get_object(key, size)? == bytes {
                     true => Ok(()),
                     false => Err(BenchError::Content(self.store.describe_location())),
@@ -72,6 +74,7 @@ impl SpeedTrial<'_> {
         let listed = self.store.list_objects(&self.keys.folder)?;
         let seconds = start.elapsed().as_secs_f64();
         tell("delete", &self.for_each_object("small", count, |key| Ok(self.store.delete_object(key)?))?);
+        // Measured before the deletions, and added only here, since `tell` has borrowed the report until now.
         report.add_rate("list", "objects/s", listed.len() as f64, seconds);
         Ok(())
     }
@@ -104,6 +107,7 @@ impl SpeedTrial<'_> {
         let threads = self.parameters.threads;
         run_in_threads(threads, |thread| {
             let mut times = Vec::new();
+            // No two threads use the same key, so that they do not wait for each other within the service.
             for number in (thread as u64..count).step_by(threads) {
                 check_interrupted(self.meter)?;
                 let key = self.keys.object_key(&format!("{stem}-{number}"))?;

@@ -50,10 +50,12 @@ pub fn measure_file_kinds(paths: &[PathBuf], meter: &ProgressMeter) -> Result<(V
     let mut unread = 0;
     for path in paths {
         let metadata = path.symlink_metadata();
+        // What was named has to be there. What cannot be read below it is only counted.
         metadata.map_err(BenchError::io_error("look at", path.display().to_string()))?;
         unread += collect_files_by_kind(path, &mut found, meter)?;
     }
     let mut order: Vec<_> = found.into_iter().collect();
+    // Before the rest is split off: the kinds that hold most keep rows of their own.
     order.sort_by_key(|(_, files)| std::cmp::Reverse(files.iter().map(|(_, size)| size).sum::<u64>()));
     let rest = order.split_off(order.len().min(KINDS_MAX));
     if !rest.is_empty() {
@@ -86,6 +88,7 @@ fn collect_files_by_kind(
             Ok(metadata) if metadata.is_file() => {
                 found.entry(file_extension(&path)).or_default().push((path, metadata.len()));
             }
+            // To read a pipe or a device could block for ever.
             Ok(_) => {}
             Err(_) => unread += 1,
         }
@@ -96,6 +99,7 @@ fn collect_files_by_kind(
 fn file_extension(path: &Path) -> String {
     let ending =
         path.extension().and_then(|ending| ending.to_str()).filter(|ending| ending.len() <= ENDING_MAX);
+    // The case of an ending does not make another kind of file.
     ending.map_or_else(|| NONE.into(), |ending| format!(".{}", ending.to_lowercase()))
 }
 
@@ -106,6 +110,7 @@ fn measure_kind_savings(
     meter: &ProgressMeter,
 ) -> Result<(FileKindSavings, u64)> {
     let keys = new_bench_keys();
+    // A store for each kind, or bytes of another kind would count as saved.
     let (store, _local) = new_discarding_store(&keys)?;
     let chunker = Chunker::new(ChunkSizes::DEFAULT, &keys.chunker_key());
     let writer = store.create_writer();
@@ -141,6 +146,7 @@ fn store_file_chunks(file: &mut File, chunker: &Chunker, writer: &BlobWriter) ->
             if file.take((READ - before) as u64).read_to_end(&mut buffer).is_err() {
                 return Ok(None);
             }
+            // Fewer bytes than it may take are read only at the end of the file.
             eof = buffer.len() < READ;
             total += (buffer.len() - before) as u64;
         }
@@ -152,6 +158,7 @@ fn store_file_chunks(file: &mut File, chunker: &Chunker, writer: &BlobWriter) ->
             writer.put_blob(BlobKind::Chunk, chunk)?;
             used += chunk.len();
         }
+        // The rest is the beginning of a chunk that ends in bytes that are not read yet.
         buffer.drain(..used);
         if eof {
             return Ok(Some(total));

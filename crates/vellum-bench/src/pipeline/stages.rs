@@ -45,6 +45,7 @@ pub fn run_stage_benches(
         Ok::<_, BenchError>(())
     };
     stage("chunk", &mut || {
+        // Without this the compiler may leave out work whose result nobody uses.
         black_box(split_chunks(&chunker, black_box(&data)));
         Ok(())
     })?;
@@ -55,6 +56,7 @@ pub fn run_stage_benches(
         Ok(())
     })?;
     stage("compress", &mut || compress_chunks(&chunks))?;
+    // Not measured: it is the input of the next stage.
     let compressed = collect_compressed_chunks(&chunks)?;
     stage("decompress", &mut || decompress_chunks(&compressed))?;
     stage("seal", &mut || {
@@ -129,7 +131,9 @@ fn measure_whole_pipeline(
     let (store, _local) = new_discarding_store(&keys)?;
     let chunker = Chunker::new(ChunkSizes::DEFAULT, &keys.chunker_key());
     let len = usize::try_from(size).unwrap_or(usize::MAX);
+    // Small pieces are repeated: a single one would be done before the clock has moved on by much.
     let rounds = (4 * (1 << 20) / size.max(1)).clamp(1, 64);
+    // Made before the clock starts, since making text is not a part of the pipeline.
     let pieces: Vec<Vec<Vec<u8>>> = (0..threads as u64)
         .map(|thread| (0..rounds).map(|round| generate_text(len, 1 + thread * rounds + round)).collect())
         .collect();
@@ -145,6 +149,7 @@ fn measure_whole_pipeline(
         Ok(())
     })?;
     let start = Instant::now();
+    // Completing the last pack belongs to the work, though to none of the threads.
     writer.finish()?;
     let mebibytes = size as f64 * (rounds * threads as u64) as f64 / MIB;
     report.add_rate(name, "MiB/s", mebibytes, group.elapsed_seconds() + start.elapsed().as_secs_f64());
@@ -161,6 +166,7 @@ fn generate_text(len: usize, series: u64) -> Vec<u8> {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
+        // Five bits choose one of 32 letters, and eight letters take 40 of the 64 bits.
         let letters = (0..8)
             .map(|at| LETTERS.get((state >> (at * 5)) as usize % LETTERS.len()).copied().unwrap_or(b' '));
         text.extend(letters);
