@@ -35,6 +35,7 @@ pub struct MapApplier<'a, S: ?Sized, K: ?Sized> {
 impl<'a, S: NodeSource + ?Sized, K: NodeSink + ?Sized> MapApplier<'a, S, K> {
     /// Changes the map at `root`, which stays as it is.
     pub fn new(source: &'a S, sink: &'a K, shape: MapShape, root: &MapRoot) -> Result<Self, MapError> {
+        // The level of the top node says how many levels the tree has.
         let top = source.load_node(&root.0)?;
         Ok(Self {
             tower: NodeTower::from_root(source, sink, shape, *root, top),
@@ -129,8 +130,11 @@ impl KeyOrderCheck {
             return Err(MapError::KeyTooLong(key.len()));
         }
         match &mut self.last {
+            // Equal keys are refused as well: of two changes of one key, the order would decide which one
+            // counts.
             Some(last) if last.as_slice() >= key => return Err(MapError::Unsorted),
             Some(last) => {
+                // The buffer is kept, so that the keys after the first one rarely need an allocation.
                 last.clear();
                 last.extend_from_slice(key);
             }

@@ -95,6 +95,7 @@ impl<L: LoadBytes> NodeSource for NodeCache<L> {
     }
 
     fn prefetch_nodes(&self, ids: &[BlobId]) {
+        // This is only a hint: a node that another thread loads in the same moment may be asked for twice.
         let missing: Vec<BlobId> = ids.iter().filter(|id| !self.nodes.contains_key(*id)).copied().collect();
         if !missing.is_empty() {
             self.loader.prefetch_bytes(&missing);

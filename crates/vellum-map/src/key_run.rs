@@ -36,6 +36,7 @@ impl KeyRun {
         start: &[u8],
         end: Option<&[u8]>,
     ) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        // If the end lies before the start, the range of indices is empty.
         let end = end.map_or(self.ends.len(), |end| self.lower_bound(end));
         (self.lower_bound(start)..end).map(|index| self.key_at(index))
     }

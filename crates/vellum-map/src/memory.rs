@@ -44,6 +44,7 @@ impl MemoryNodeStore {
 
 impl NodeSink for MemoryNodeStore {
     fn store_node(&self, bytes: &[u8]) -> Result<BlobId, MapError> {
+        // Without a key, so that the roots of equal maps can be compared between stores.
         let id = BlobId(*blake3::hash(bytes).as_bytes());
         self.insert(id, bytes);
         Ok(id)

@@ -81,6 +81,7 @@ pub struct ChildDescription<'a> {
 impl MapNode {
     /// Validates bytes, which may be hostile.
     pub fn decode(bytes: Vec<u8>) -> Result<Self, NodeError> {
+        // Before anything is read, so that hostile bytes of any length cost nothing.
         if bytes.len() > NODE_MAX {
             return Err(NodeError::TooLong(bytes.len()));
         }
@@ -242,7 +243,9 @@ fn parse_child(value: &[u8]) -> Result<(BlobId, u64), DecodeError> {
     let mut reader = FieldReader::new(value);
     let id = BlobId(reader.read_array()?);
     let count = reader.read_varint()?;
+    // Each child has one encoding. With bytes behind it, equal maps could have different roots.
     reader.expect_end()?;
+    // Below a child without keys there is no last key that the parent could name.
     if count == 0 { Err(DecodeError::Invalid("count of keys")) } else { Ok((id, count)) }
 }
 

@@ -88,6 +88,7 @@ impl NodePacker {
 
     /// Starts the next node.
     pub(crate) fn start_next_node(&mut self) {
+        // This keeps the capacity, since the nodes of a level are of similar lengths.
         self.bytes.clear();
         self.bytes.extend_from_slice(&MAGIC);
         self.bytes.extend_from_slice(&[VERSION, self.level, 0, 0, 0, 0]);

@@ -107,6 +107,7 @@ impl NodePath {
         if self.ended || self.current.as_deref().is_some_and(covers) {
             return Ok(self.current.clone());
         }
+        // The root is at the floor, and there is no other node.
         if self.frames.is_empty() {
             return Ok(self.current.clone());
         }

@@ -136,11 +136,13 @@ impl<S: NodeSource + ?Sized> MapRange<'_, S> {
         let leaf = if self.started {
             self.path.current_node(self.source)?
         } else {
+            // Only the first leaf has to be sought, since the path goes on from there.
             self.started = true;
             self.path.seek_key(self.source, &self.span.start)?
         };
         match leaf {
             Some(leaf) => {
+                // The path moves on at once, so that the next call loads the leaf behind this one.
                 self.path.skip_current();
                 // Of the first leaf, entries before the span are skipped. In later leaves all keys are above its
                 // start.
@@ -160,6 +162,7 @@ impl<S: NodeSource + ?Sized> Iterator for MapRange<'_, S> {
         match self.find_next_entry() {
             Ok(true) => {
                 let (leaf, next) = self.leaf.as_ref()?;
+                // The position is already behind the entry that was found.
                 let key = slice_key(leaf, next - 1)?;
                 let value = slice_value(leaf, next - 1)?;
                 Some(Ok(MapEntry { key, value }))

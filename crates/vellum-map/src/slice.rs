@@ -56,6 +56,7 @@ impl AsRef<[u8]> for SharedSlice {
 
 impl PartialEq for SharedSlice {
     fn eq(&self, other: &Self) -> bool {
+        // Equal bytes are equal wherever they stand: the same value may be in a node and in a layer.
         self.as_bytes() == other.as_bytes()
     }
 }

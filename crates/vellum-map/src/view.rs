@@ -91,6 +91,7 @@ impl<'a, C: Iterator<Item = LayerChange<'a>>, S: NodeSource + ?Sized> Iterator f
                     // The change replaces or removes this entry, so it is dropped.
                     self.base.next();
                 }
+                // The base has ended, or its next key is above that of the change.
                 _ => {}
             }
             let (key, value) = self.changes.next()?;
