@@ -89,6 +89,8 @@ fn check_ranges(store: &dyn ObjectStore) {
     let name = object_key("packs/ab/one");
     assert_eq!(store.get_range(&name, 2, 3).expect("range"), b"nte");
     assert_eq!(store.get_range(&name, 0, 7).expect("range"), b"content");
+    // HTTP answers a range that begins within an object and ends behind it with fewer bytes and without an
+    // error, so that a backend has to notice. The largest offset shows whether a sum overflows.
     for (offset, len) in [(5, 3), (7, 1), (100, 1), (u64::MAX, 1), (0, 8)] {
         assert!(
             store.get_range(&name, offset, len).is_err(),
@@ -115,6 +117,7 @@ fn check_put_objects(store: &dyn ObjectStore) {
     );
     assert_eq!(store.get_object(&object_key("index/1"), MAX).expect("get"), b"a");
     assert!(store.get_object(&object_key("index/5"), MAX).is_err(), "nothing is put after the first failure");
+    // The listings that are checked next count the objects.
     store.delete_object(&object_key("index/4")).expect("delete");
     store.put_objects(&[]).expect("put of none");
 }
@@ -132,6 +135,7 @@ fn check_listings(store: &dyn ObjectStore) {
     assert_eq!(names("packs/ab"), ["packs/ab/one"]);
     assert_eq!(names("index"), ["index/1", "index/3"]);
     assert_eq!(names("nothing"), [""; 0], "a missing folder is empty");
+    // Services list by prefixes of keys, by which this would find `packs`.
     assert_eq!(names("pack"), [""; 0], "a folder is whole components");
     assert_eq!(names("").len(), 6, "the root holds everything");
     let sizes: Vec<_> = store.list_objects("packs").expect("list").iter().map(|info| info.size).collect();
@@ -167,6 +171,7 @@ fn check_races(store: &dyn ObjectStore) {
         let number: u64 = String::from_utf8_lossy(&old).parse().expect("a whole value");
         match store.swap_ref(&name, Some(&old), Some((number + 1).to_string().as_bytes())) {
             Ok(()) => break,
+            // Another thread was faster. The loop begins with the value that it stored.
             Err(StoreError::Changed { .. }) => {}
             Err(error) => panic!("{error}"),
         }
@@ -179,6 +184,7 @@ fn check_races(store: &dyn ObjectStore) {
     let end = store.get_object(&name, MAX).expect("get");
     assert_eq!(end, (RACERS * ROUNDS).to_string().into_bytes(), "no update is lost");
     let contest = object_key("index/contest");
+    // All of them put the same bytes, so that only the results tell who has won.
     let won = std::thread::scope(|scope| {
         let threads: Vec<_> =
             (0..RACERS).map(|i| (i, scope.spawn(|| store.put_object(&contest, b"x").is_ok()))).collect();
@@ -196,6 +202,7 @@ fn check_deletions(store: &dyn ObjectStore) {
     );
     let range = store.get_range(&name, 0, 1);
     assert!(matches!(range, Err(StoreError::NotFound { .. })), "and not readable in pieces");
+    // Whoever repeats a deletion after a reply was lost must not fail.
     store.delete_object(&name).expect("deleting what is not there");
     assert!(store.list_objects("packs/ab").expect("list").is_empty());
 }

@@ -154,6 +154,7 @@ impl FaultyStore {
         act: impl FnOnce() -> Result<Vec<u8>, StoreError>,
     ) -> Result<Vec<u8>, StoreError> {
         match self.next_fault(op, key.as_str()) {
+            // A read has no effect that could remain, so that failing before and after it are the same.
             Some(StoreFault::Before | StoreFault::NoSpace | StoreFault::After) => {
                 Err(self.injected_error(key.as_str(), io::ErrorKind::TimedOut))
             }
@@ -251,6 +252,7 @@ impl ObjectStore for FaultyStore {
     fn list_objects(&self, folder: &str) -> Result<Vec<ObjectInfo>, StoreError> {
         let mut listed =
             self.run_with_faults(StoreOperation::List, folder, || self.inner.list_objects(folder))?;
+        // While the script has this fault, every listing is stale, whatever its trigger is.
         if self.has_stale_fault() {
             let hidden = self.state.lock().put_since.clone();
             listed.retain(|info| !hidden.contains(&info.key));

@@ -69,6 +69,7 @@ fn scan_keys_in(txn: &dyn StoreTransaction, span: &KeySpan) -> Vec<Vec<u8>> {
 
 fn check_put_and_get(store: &dyn LiveStore) {
     assert_eq!(get_value(store, b"a"), None, "an absent key has no value");
+    // A length that does not fit into one byte.
     let long = vec![b'k'; 300];
     let large = vec![7; 100_000];
     run_transaction(store, &mut |txn| {
@@ -102,6 +103,7 @@ fn check_abandoned_changes(store: &dyn LiveStore) {
     });
     assert!(matches!(failed, Err(LiveError::Abandoned)), "the body's error comes back");
     assert_eq!(scan_keys(store, &KeySpan::all_keys()), before, "an abandoned transaction changes nothing");
+    // Callers wait for the sequence that they were given, without knowing whether there was a change.
     let nothing = run_transaction(store, &mut |_| {});
     store.wait_until_durable(nothing).expect("a transaction without changes can be waited for");
 }
@@ -153,6 +155,7 @@ const ORDERED: &[&[u8]] = &[
 ];
 
 fn check_scans(store: &dyn LiveStore) {
+    // In reverse, so that the order of a scan cannot be that of the puts.
     run_transaction(store, &mut |txn| ORDERED.iter().rev().for_each(|key| txn.set_key(key, to_value(key))));
     assert_eq!(scan_keys(store, &KeySpan::all_keys()), ORDERED, "scans are in the order of the keys");
     for (i, start) in ORDERED.iter().enumerate() {
@@ -182,6 +185,8 @@ fn check_scans(store: &dyn LiveStore) {
 }
 
 fn check_prefix_scans(store: &dyn LiveStore) {
+    // A prefix that ends with bytes of 0xff has no successor of its length, and the empty one has none at
+    // all.
     for prefix in
         [&b"a\0\0\0\0\0\0\0\x01"[..], b"a\xff\xff\xff\xff\xff\xff\xff\xff\xff", b"a\0", b"nothing", b"a", b""]
     {
@@ -240,6 +245,7 @@ fn check_durability(store: &dyn LiveStore) {
     let first = run_transaction(store, &mut |txn| txn.set_key(b"1", to_value(b"1")));
     let second = run_transaction(store, &mut |txn| txn.set_key(b"2", to_value(b"2")));
     assert!(first < second, "sequences grow");
+    // The later one first: the earlier one is durable by then, and waiting for it has to end at once.
     store.wait_until_durable(second).expect("wait");
     store.wait_until_durable(first).expect("what is durable stays durable");
     store.wait_until_confirmed(second).expect("settle");
@@ -260,6 +266,7 @@ fn check_races(store: &dyn LiveStore) {
             .map(|_| {
                 scope.spawn(|| {
                     let sequences: Vec<_> = (0..ROUNDS).map(|_| increment()).collect();
+                    // Within the race, so that flushes fall between the transactions of the others.
                     store.wait_until_durable(*sequences.last().expect("some")).expect("wait");
                     sequences
                 })

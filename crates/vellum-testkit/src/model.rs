@@ -173,8 +173,11 @@ impl ModelFilesystem {
                     |id: &&ModelFileId| self.files.get(id).is_some_and(|file| file.kind == FileKind::Dir);
                 // A directory that was removed while it was open has no links.
                 let gone = id != ROOT && file.parent.is_none();
+                // Its name in the parent and its own `.` are links, and so is the `..` of each subdirectory.
                 if gone { 0 } else { 2 + file.entries.values().filter(is_dir).count() }
             }
+            // Counted from the entries each time. A counter could be wrong in the same way as that of the
+            // filesystem that is compared.
             _ => self.files.values().map(named).sum(),
         }
     }

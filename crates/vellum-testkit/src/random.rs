@@ -22,6 +22,7 @@ pub fn choose_seed() -> u64 {
 pub fn scale_rounds(usual: usize) -> usize {
     let cases =
         std::env::var("PROPTEST_CASES").map_or(256, |text| text.parse().expect("PROPTEST_CASES is a number"));
+    // Rounded up, so that few cases still give a round.
     (usual * cases).div_ceil(256)
 }
 
@@ -47,6 +48,7 @@ impl TestRandom {
 
     /// A number below `end`, which may not be 0.
     pub fn next_below(&mut self, end: u64) -> u64 {
+        // The bias of a remainder does not matter in tests.
         self.next_number() % end
     }
 

@@ -26,6 +26,8 @@ impl RcloneServer {
             listener.local_addr().expect("its address").port()
         };
         let mut command = Command::new("rclone");
+        // Without a cache of listings, since tests may change the directory beside the server, and without
+        // the configuration of the user who runs them.
         command.args(["serve", protocol, "--config", "/dev/null", "--dir-cache-time", "0s"]);
         command.args(options).args(["--addr", &format!("127.0.0.1:{port}")]).arg(dir);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -34,6 +36,7 @@ impl RcloneServer {
         let start = Instant::now();
         // The server announces nothing, so its port is tried until it answers.
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            // A server that has ended will never answer.
             let ended = server.process.try_wait().expect("the state of the server");
             assert!(ended.is_none() && start.elapsed() < START_MAX, "the server did not start");
             std::thread::sleep(Duration::from_millis(50));
@@ -44,6 +47,7 @@ impl RcloneServer {
 
 impl Drop for RcloneServer {
     fn drop(&mut self) {
+        // It may have ended already. It is waited for in any case, or it would remain as a zombie.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

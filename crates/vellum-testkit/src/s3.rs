@@ -136,6 +136,7 @@ impl LyingS3 {
         let accepting = Arc::clone(&shared);
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
+                // The connection that only woke this thread is not served.
                 if accepting.is_over.load(Ordering::Relaxed) {
                     break;
                 }
@@ -212,6 +213,8 @@ impl S3Shared {
     fn serve_connection(&self, mut stream: TcpStream) {
         // A client that forgets a connection must not keep its thread until the end of the tests.
         let _ = stream.set_read_timeout(Some(Duration::from_secs(60)));
+        // Otherwise the kernel would hold back small replies until the client acknowledges earlier ones, and
+        // tests would wait.
         let _ = stream.set_nodelay(true);
         while let Ok(Some(request)) = HttpRequest::read_from(&mut stream) {
             if !self.answer_request(&mut stream, &request) {
@@ -307,6 +310,8 @@ impl S3Shared {
     fn wait_for_end(&self) {
         let mut waiting = self.waiting.lock();
         while !self.is_over.load(Ordering::Relaxed) {
+            // With a timeout: the end is signalled without this lock, so that the signal may come between the
+            // look and the wait.
             self.over.wait_for(&mut waiting, Duration::from_millis(100));
         }
     }

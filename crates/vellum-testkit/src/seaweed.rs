@@ -107,12 +107,14 @@ impl SeaweedServer {
     fn wait_for_port(&mut self, port: u16) {
         let start = Instant::now();
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            // A server that has ended will never answer, and its log says why.
             let ended = self.process.try_wait().expect("the state of the server");
             assert!(
                 ended.is_none() && start.elapsed() < START_MAX,
                 "the server did not start: {}",
                 self.read_log()
             );
+            // The server announces nothing that could be awaited.
             std::thread::sleep(Duration::from_millis(100));
         }
     }
@@ -120,6 +122,7 @@ impl SeaweedServer {
     fn create_bucket(&self, weed: &Path, [master, _, filer, _]: &[u16; 4]) {
         let start = Instant::now();
         loop {
+            // Commands may fail until the four servers have found each other.
             let mut shell = Command::new(weed);
             shell.arg("shell").arg(format!("-master=127.0.0.1:{master}.{}", master + 4));
             shell.arg(format!("-filer=127.0.0.1:{filer}.{}", filer + 4));
@@ -128,6 +131,7 @@ impl SeaweedServer {
             let mut input = running.stdin.take().expect("its input");
             io::Write::write_all(&mut input, format!("s3.bucket.create -name {BUCKET}\n").as_bytes())
                 .expect("a command for the server's shell");
+            // The shell ends when its input does.
             drop(input);
             let output = running.wait_with_output().expect("the end of the server's shell");
             let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -150,6 +154,7 @@ impl Drop for SeaweedServer {
         let _ = self.signal(Signal::CONT);
         let _ = self.signal(Signal::KILL);
         let _ = self.process.wait();
+        // After its end: before that it could still create files there.
         let _ = std::fs::remove_dir_all(&self.dir);
     }
 }

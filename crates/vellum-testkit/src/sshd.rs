@@ -28,6 +28,7 @@ impl SshServer {
             let made = keygen.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(dir.join(key)).status();
             assert!(made.expect("openssh-client: see the Makefile").success());
         }
+        // sshd reads a list of keys. This one is all of it.
         fs::copy(dir.join("user.pub"), dir.join("authorized")).expect("a user");
         if rustix::process::geteuid().is_root() {
             // The package's service creates this directory when it starts.
@@ -48,6 +49,7 @@ impl SshServer {
     #[must_use]
     pub fn ssh_words(&self, relay: &str) -> String {
         let shown = self.dir.display();
+        // With `-i` sshd serves one connection on its standard input and output, and needs no port.
         let sshd = format!("{} -i -f {shown}/config -E {shown}/log", find_sshd().display());
         format!(
             "ssh -F none -i {shown}/user -o IdentitiesOnly=yes -o BatchMode=yes -o StrictHostKeyChecking=no \
@@ -87,6 +89,8 @@ impl SshServer {
         let shadow = fs::read_to_string("/etc/shadow").unwrap_or_default();
         let locked = shadow.lines().any(|line| line.starts_with("root:!"));
         let pam = if locked { "yes" } else { "no" };
+        // Temporary directories lie below one that others can write to, where sshd would refuse keys in its
+        // strict mode.
         let dir = self.dir.display();
         format!(
             "HostKey {dir}/host\nAuthorizedKeysFile {dir}/authorized\nStrictModes no\nUsePAM {pam}\n\

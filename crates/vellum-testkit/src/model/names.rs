@@ -41,6 +41,7 @@ impl ModelFilesystem {
     pub fn tmpfile(&mut self, dir: ModelFileId, new: &NewModelFile) -> Result<ModelFileId> {
         self.check_linked_dir(dir)?;
         let id = self.create_file(dir, FileKind::File, new);
+        // Without a name and without an opening it would be removed at once.
         self.open(id)?;
         Ok(id)
     }
@@ -135,6 +136,7 @@ impl ModelFilesystem {
         {
             return Err(Errno::NOTEMPTY);
         }
+        // A directory that was removed while it was open takes no new entries.
         self.check_linked_dir(to.0)?;
         // All changes of one call have one time.
         let time = self.next_tick();
@@ -191,6 +193,8 @@ impl ModelFilesystem {
     fn check_absent(&self, place: ModelPlace<'_>) -> Result<()> {
         match self.lookup(place) {
             Ok(_) => Err(Errno::EXIST),
+            // Looking up in a removed directory finds nothing, and only creating in it is an error of its
+            // own.
             Err(Errno::NOENT) => self.check_linked_dir(place.0),
             Err(error) => Err(error),
         }
@@ -201,6 +205,7 @@ impl ModelFilesystem {
         let parent = self.files.get(&dir).map(|parent| (parent.mode & 0o2000 != 0, parent.gid));
         let mode = match kind {
             FileKind::Symlink => 0o777,
+            // `mkdir(2)` takes no set-id bits.
             FileKind::Dir => new.mode & 0o1777 & !new.umask,
             _ => new.mode & !new.umask,
         };
@@ -245,9 +250,11 @@ impl ModelFilesystem {
             dir.entries.remove(name);
         }
         if let Ok(file) = self.file_mut(id) {
+            // Only directories have a parent, and those have one name. Files may have others.
             (file.parent, file.ctime) = (None, time);
         }
         self.touch_dir(dir, time);
+        // Last, since it counts the names that are left.
         self.remove_unreferenced(id);
     }
 

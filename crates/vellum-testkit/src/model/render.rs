@@ -44,6 +44,7 @@ impl ModelFilesystem {
                 owner: (file.uid, file.gid),
                 links: self.count_links(id) as u64,
                 rdev: file.rdev,
+                // A file has one of the two: only symlinks have targets, and they have no content.
                 content: [&file.target[..], &file.content].concat(),
                 xattrs: file.xattrs.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
             };

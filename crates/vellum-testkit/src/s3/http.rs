@@ -34,6 +34,7 @@ impl HttpRequest {
         let mut byte = [0];
         // Byte by byte, so that nothing of the body is read with the head.
         while !head.ends_with(b"\r\n\r\n") {
+            // A head without an end must not take memory without one.
             if stream.read(&mut byte)? == 0 || head.len() == HEAD_MAX {
                 return Ok(None);
             }
@@ -47,6 +48,7 @@ impl HttpRequest {
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let headers: Vec<_> = lines
             .filter_map(|line| line.split_once(':'))
+            // The case of the names of headers means nothing in HTTP.
             .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
             .collect();
         let mut request =
@@ -151,6 +153,7 @@ impl HttpReply {
     pub fn write_beginning(&self, stream: &mut TcpStream, len: usize) -> io::Result<()> {
         let announced = self.announced.unwrap_or(self.body.len());
         let mut bytes = self.format_head(&format!("content-length: {announced}\r\n"));
+        // A reply to `HEAD` has the length of an object and no body.
         if self.announced.is_none() {
             bytes.extend_from_slice(&self.body[..len.min(self.body.len())]);
         }
@@ -178,6 +181,7 @@ fn decode_percents(text: &str) -> String {
     while let Some((&byte, after)) = rest.split_first() {
         let code = (byte == b'%').then(|| after.get(..2)).flatten();
         let code = code.and_then(|code| u8::from_str_radix(std::str::from_utf8(code).ok()?, 16).ok());
+        // A percent sign without two digits stands for itself.
         bytes.push(code.unwrap_or(byte));
         rest = if code.is_some() { &after[2..] } else { after };
     }

@@ -111,6 +111,7 @@ impl S3Objects {
                 HttpReply { headers: vec![("etag", tag)], ..HttpReply::new(200) }
             }
             "DELETE" => {
+                // S3 gives the same answer whether there was an object or not.
                 self.objects.remove(&key);
                 HttpReply::new(204)
             }
@@ -152,8 +153,10 @@ impl S3Objects {
         let len = object.bytes.len() as u64;
         let mut reply = match request.range() {
             None => HttpReply::with_body(200, object.bytes.clone()),
+            // HTTP knows this error only for ranges of which no byte exists.
             Some((first, _)) if first >= len => return HttpReply::for_error(416, "InvalidRange"),
             Some((first, last)) => {
+                // In HTTP the last byte belongs to the range, and it may lie behind the end of the object.
                 let end = last.map_or(len, |last| (last + 1).min(len));
                 let bytes = object.bytes[first as usize..end as usize].to_vec();
                 let range = format!("bytes {first}-{}/{len}", end - 1);
@@ -181,6 +184,7 @@ impl S3Objects {
         let (Some(upload), Some(number)) = (self.uploads.get_mut(upload), number) else {
             return HttpReply::for_error(404, "NoSuchUpload");
         };
+        // As in S3, a part that is sent again replaces the earlier one.
         upload.parts.insert(number, request.body.clone());
         HttpReply { headers: vec![("etag", format!("\"part{number}\""))], ..HttpReply::new(200) }
     }
@@ -190,6 +194,7 @@ impl S3Objects {
             return HttpReply::for_error(404, "NoSuchUpload");
         };
         let bytes = upload.parts.into_values().flatten().collect();
+        // Services escape the quotation marks of tags in XML, so clients have to undo that.
         let tag = self.put_with_mtime(key, bytes, upload.mtime).replace('"', "&quot;");
         let body = format!(
             "<?xml version=\"1.0\"?><CompleteMultipartUploadResult><ETag>{tag}</ETag></CompleteMultipartUploadResult>"
@@ -198,6 +203,7 @@ impl S3Objects {
     }
 
     fn list_objects(&self, request: &HttpRequest, prefix: &str) -> HttpReply {
+        // One rule for both, since the tokens of this server are keys.
         let after = request.parameter("continuation-token").or_else(|| request.parameter("start-after"));
         let is_listed =
             |key: &str| key.starts_with(prefix) && after.as_deref().is_none_or(|after| key > after);
