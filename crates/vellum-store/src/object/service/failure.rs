@@ -11,7 +11,7 @@ use super::exchange::{Exchange, TransportFailureKind};
 #[derive(Debug)]
 pub(super) struct FailedRequest {
     pub error: opendal::Error,
-    pub exchange: Exchange,
+    pub exchange: Box<Exchange>,
 }
 
 /// What can be done about a failed request.

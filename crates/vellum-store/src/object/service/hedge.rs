@@ -108,7 +108,7 @@ impl<T> SentRequest<T> {
 
     /// What becomes of its output.
     fn end(&self, output: opendal::Result<T>) -> Attempt<T> {
-        output.map_err(|error| FailedRequest { error, exchange: self.record.read_exchange() })
+        output.map_err(|error| FailedRequest { error, exchange: Box::new(self.record.read_exchange()) })
     }
 }
 
@@ -137,7 +137,7 @@ where
     let mut sent = SentRequest::send(purpose, first);
     let ended = match delay {
         None => None,
-        Some(delay) => tokio::time::timeout(delay, sent.future.as_mut()).await.map_or(None, Some),
+        Some(delay) => tokio::time::timeout(delay, sent.future.as_mut()).await.ok(),
     };
     let ended = match ended {
         Some(output) => finish(&sent, output),
@@ -211,7 +211,7 @@ async fn race_requests<T>(
     let failed = || first.failed.take().or_else(|| second.failed.take()).map(Err);
     let attempt = output.or_else(failed).unwrap_or_else(|| {
         let error = opendal::Error::new(opendal::ErrorKind::Unexpected, "no answer");
-        Err(FailedRequest { error, exchange: super::exchange::Exchange::default() })
+        Err(FailedRequest { error, exchange: Box::default() })
     });
     EndedAttempt { attempt, is_answered, discarded: received.saturating_sub(used) }
 }

@@ -160,7 +160,7 @@ impl PlainUpload<'_> {
             let (writer, outcome) = ended.map_err(|error| service.wrap_run_error(subject, error))?;
             self.writer = Some(writer);
             let Err(error) = outcome else { return Ok(()) };
-            let failed = FailedRequest { error, exchange: record.read_exchange() };
+            let failed = FailedRequest { error, exchange: Box::new(record.read_exchange()) };
             if failed.classify() == FailureClass::ConditionFailed {
                 return Err(objects.changed_error(&key));
             }
