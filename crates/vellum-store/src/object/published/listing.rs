@@ -45,10 +45,13 @@ pub(super) fn encode_listing(objects: &ListedObjects) -> Vec<u8> {
 pub(super) fn decode_listing(bytes: &[u8]) -> Option<ListedObjects> {
     let text = std::str::from_utf8(bytes).ok()?;
     let lines = text.strip_prefix(FIRST_LINE)?.strip_prefix('\n')?.strip_suffix('\n')?;
-    let (lines, last) = lines.rsplit_once('\n').unwrap_or(("", lines));
+    let (lines, last) = match lines.rsplit_once('\n') {
+        Some((lines, last)) => (Some(lines), last),
+        None => (None, lines),
+    };
     let count = parse_decimal(last.strip_prefix(LAST_WORD)?.strip_prefix(' ')?)?;
     let mut objects = ListedObjects::new();
-    for line in lines.split('\n').filter(|_| !lines.is_empty()) {
+    for line in lines.into_iter().flat_map(|lines| lines.split('\n')) {
         let mut fields = line.split(' ');
         let size = parse_decimal(fields.next()?)?;
         let key = ObjectKey::new(fields.next()?).ok()?;
