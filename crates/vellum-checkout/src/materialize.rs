@@ -205,7 +205,7 @@ impl MaterializeRun<'_> {
     fn write_files(&mut self, writes: &[FileWrite]) -> Result<()> {
         let what = self.what;
         let from_store = writes.iter().filter(|write| what.find_clone_source(write).is_none());
-        what.volume.announce_content(what.target, from_store.map(|write| write.place.ino))?;
+        what.volume.announce_content(what.target, from_store.map(|write| write.place.ino));
         let mut rest = writes;
         let mut next = collect_next_batch(what, rest)?;
         while let Some(batch) = next {

@@ -411,20 +411,20 @@ impl Volume {
     }
 
     /// Tells the store that the content of these files of a tree is going to be read, as [`Self::announce_tree`] does of
-    /// nodes. Fails if an inode cannot be read.
-    pub fn announce_content(&self, tree: &FsTree, files: impl Iterator<Item = Ino>) -> Result<()> {
-        let Some(copies) = self.blobs.local_copies() else { return Ok(()) };
+    /// nodes.
+    pub fn announce_content(&self, tree: &FsTree, files: impl Iterator<Item = Ino>) {
+        let Some(copies) = self.blobs.local_copies() else { return };
         let mut pieces = PieceSet::default();
         for ino in files {
-            for extent in tree.file_extents(ino)?.unwrap_or_default() {
+            // What cannot be read, or is not in the index, is reported by whoever needs it: files before it are written.
+            let Ok(Some(extents)) = tree.file_extents(ino) else { continue };
+            for extent in extents {
                 if let ExtentSource::Chunk { id, .. } = extent.source {
-                    // What the index does not know is reported by whoever reads it.
                     let _ = self.blobs.add_blob_pieces(BlobKind::Chunk, &id, &mut pieces);
                 }
             }
         }
         copies.announce_reads(&pieces);
-        Ok(())
     }
 
     /// Removes pieces from this machine, but for those that are pinned.
