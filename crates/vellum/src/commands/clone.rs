@@ -147,7 +147,7 @@ fn prepare_clone(
     StateDir::for_new_root(dir)?;
     let is_new = !dir.exists();
     fs::create_dir_all(dir).map_err(CliError::io_error("create", dir.display().to_string()))?;
-    let state = StateDir::create(dir)?;
+    let state = StateDir::create(dir).inspect_err(|_| remove_new_dir(dir, is_new))?;
     // The keys come first: without them, the directory has no volume to which a worktree could be attached.
     let prepared = copy_keys_to_dir(&location, &state.join(DEFAULT_STORE))
         .map_err(CliError::from)
@@ -176,8 +176,13 @@ fn remove_copied_keys(state: &StateDir, is_new: bool) {
     // What cannot be removed is left: the error that led here is the one to report.
     let _ = fs::remove_dir_all(state.join(DEFAULT_STORE));
     state.remove_if_unused();
+    remove_new_dir(state.root(), is_new);
+}
+
+/// Takes back a directory that was made for a clone, as far as nothing is in it.
+fn remove_new_dir(dir: &Path, is_new: bool) {
     if is_new {
-        let _ = fs::remove_dir(state.root());
+        let _ = fs::remove_dir(dir);
     }
 }
 
