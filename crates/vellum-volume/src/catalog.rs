@@ -25,6 +25,8 @@ use crate::state::StateDir;
 const LIVE: &str = "snapshots/";
 /// Where records go when their snapshot is forgotten.
 const FORGOTTEN: &str = "forgotten/";
+/// Records that are moved together: their copies share the flushes of a disk, and are in memory at once.
+const FORGET_BATCH: usize = 1024;
 const CATALOG_FILE: &str = "catalog";
 /// First bytes of the catalog file; the last is its version.
 const MAGIC: &[u8; 8] = b"VLMCATA\x01";
@@ -349,23 +351,55 @@ impl SnapshotCatalog {
         Ok(damaged)
     }
 
-    /// Takes a snapshot out of the history; the next collection deletes its blobs. The record moves to the forgotten ones,
-    /// so that a history can be followed across it. If this is killed halfway, the snapshot is still there. Fails with
-    /// [`VolumeError::MissingRecord`] if the store has no such snapshot.
-    pub fn forget_snapshot(&self, id: &SnapshotId) -> Result<()> {
-        let sealed = match self.objects.get_object(&record_key(LIVE, id)?, OBJECT_MAX) {
-            Err(StoreError::NotFound { .. }) => return Err(VolumeError::MissingRecord(*id)),
-            other => other?,
-        };
-        // The copy first: between the two requests the record is in both folders, never in none.
-        match self.objects.put_object(&record_key(FORGOTTEN, id)?, &sealed) {
-            // An earlier attempt, killed before it deleted the original, left the copy.
-            Ok(()) | Err(StoreError::Exists { .. }) => {}
-            Err(error) => return Err(error.into()),
+    /// Takes snapshots out of the history; the next collection deletes their blobs. The records move to the forgotten
+    /// ones, so that a history can be followed across them. If this is killed halfway, each snapshot is either there or
+    /// forgotten. Returns those that it forgot: what is not there any more was forgotten by somebody else.
+    pub fn forget_snapshots(&self, ids: &[SnapshotId]) -> Result<Vec<SnapshotId>> {
+        let mut forgotten = Vec::with_capacity(ids.len());
+        for batch in ids.chunks(FORGET_BATCH) {
+            forgotten.extend(self.forget_batch(batch)?);
         }
-        self.objects.delete_object(&record_key(LIVE, id)?)?;
-        // The record itself stays known, because histories lead across it.
+        Ok(forgotten)
+    }
+
+    fn forget_batch(&self, ids: &[SnapshotId]) -> Result<Vec<SnapshotId>> {
+        let found = map_requests(&*self.objects, ids, |id| {
+            Ok::<_, VolumeError>(self.objects.get_object(&record_key(LIVE, id)?, OBJECT_MAX))
+        });
+        let mut moved = Vec::with_capacity(ids.len());
+        let mut sealed = Vec::with_capacity(ids.len());
+        for (id, found) in ids.iter().zip(found) {
+            match found? {
+                Err(StoreError::NotFound { .. }) => {}
+                other => {
+                    moved.push(*id);
+                    sealed.push((record_key(FORGOTTEN, id)?, other?));
+                }
+            }
+        }
+        let copies: Vec<_> = sealed.iter().map(|(key, bytes)| (key.clone(), &bytes[..])).collect();
+        // The copies first: between the two requests a record is in both folders, never in none.
+        match self.objects.put_objects(&copies) {
+            // An earlier attempt, killed before it deleted the originals, left some of the copies.
+            Err(StoreError::Exists { .. }) => self.put_missing_copies(&copies)?,
+            other => other?,
+        }
+        let deleted = map_requests(&*self.objects, &moved, |id| {
+            Ok::<_, VolumeError>(self.objects.delete_object(&record_key(LIVE, id)?)?)
+        });
+        // The records themselves stay known, because histories lead across them.
         self.with_known_records(|known| known.listed = None);
+        deleted.into_iter().collect::<Result<()>>()?;
+        Ok(moved)
+    }
+
+    fn put_missing_copies(&self, copies: &[(ObjectKey, &[u8])]) -> Result<()> {
+        for (key, bytes) in copies {
+            match self.objects.put_object(key, bytes) {
+                Ok(()) | Err(StoreError::Exists { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
         Ok(())
     }
 

@@ -408,6 +408,15 @@ pub enum VolumeError {
         /// Where it is.
         place: String,
     },
+    /// A retention policy without rules would keep nothing.
+    #[error("no rule says which snapshots to keep")]
+    NoRetentionRule,
+    /// A retention policy keeps a tag that does not exist.
+    #[error("there is no tag '{0}' to keep")]
+    UnknownRetentionTag(String),
+    /// A line was named that has no snapshot.
+    #[error("no snapshot was made in a worktree called '{0}'")]
+    NoSnapshotOfWorktree(String),
     /// A directory was to be adopted that is the worktree that it says it is.
     #[error("{} is no copy of another worktree", .0.display())]
     NotCopied(PathBuf),
@@ -433,8 +442,11 @@ impl VolumeError {
             | Self::NoRemotes
             | Self::NoMerge
             | Self::EmptyRemote(_)
+            | Self::UnknownRetentionTag(_)
+            | Self::NoSnapshotOfWorktree(_)
             | Self::NoSuchPath { .. } => ErrorKind::NotFound,
             Self::Nested { .. }
+            | Self::NoRetentionRule
             | Self::AlreadyInitialised(_)
             | Self::Ambiguous { .. }
             | Self::SeveralNamed { .. }

@@ -22,6 +22,7 @@ pub mod refs;
 pub mod remote;
 pub mod residence;
 pub mod resolve;
+pub mod retention;
 pub mod session;
 pub mod state;
 mod store_check;

@@ -6,6 +6,7 @@
 mod identity;
 mod init;
 mod stored_config;
+mod tags;
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -24,9 +25,10 @@ use vellum_types::SnapshotId;
 pub use self::init::{DEFAULT_STORE, InitialisedVolume, InspectedStore, NewWorktree, StoreContent};
 pub(crate) use self::stored_config::{CONFIG_COPY_FILE, StoredConfig, config_object_key, read_volume_config};
 use self::stored_config::{keep_config_copy, open_key_epochs, read_config_copy};
+pub(crate) use self::tags::decode_tag_target;
 use crate::catalog::SnapshotCatalog;
 use crate::config::VolumeConfig;
-use crate::error::{Result, VolumeError, is_data_loss};
+use crate::error::{Result, VolumeError};
 use crate::key_epochs::KeyEpochs;
 use crate::lease::{LeaseToken, is_lease_over, leased_error};
 use crate::lost::DamageRecorder;
@@ -483,51 +485,6 @@ impl Volume {
         Ok(record.compute_id(&self.keys))
     }
 
-    /// Names a snapshot. A tag that exists is left alone.
-    pub fn add_tag(&self, name: &str, target: SnapshotId) -> Result<()> {
-        // Those of early versions stay what they are.
-        if self.refs.get_ref(RefKind::Tag, name)?.is_none() {
-            self.check_new_tag(name)?;
-        }
-        self.refs.update_ref(RefKind::Tag, name, |old| match old {
-            Some(old) if decode_tag_target(old)? != target => {
-                Err(VolumeError::Exists { kind: "tag", name: name.into() })
-            }
-            // Setting a tag to what it names already succeeds, so that a command that was interrupted can be
-            // repeated.
-            _ => Ok(Some(target.as_bytes().to_vec())),
-        })
-    }
-
-    /// Removes a tag; gives what it named, if that can be read. One that is damaged or lost may be named by its object.
-    pub fn remove_tag(&self, name: &str) -> Result<Option<SnapshotId>> {
-        self.release_reserves();
-        let missing = || VolumeError::NoSuchRef { kind: "tag", name: name.into() };
-        let mut target = None;
-        let removed = self.refs.update_ref(RefKind::Tag, name, |old| {
-            target = Some(decode_tag_target(old.ok_or_else(missing)?)?);
-            Ok(None)
-        });
-        match removed {
-            Ok(()) => target.ok_or_else(missing).map(Some),
-            Err(error) if is_data_loss(&error) => {
-                self.refs.remove_damaged_ref(RefKind::Tag, name).map(|()| None)
-            }
-            // A damaged tag tells no name: the user gives its object, which is not a name that a tag can have.
-            Err(VolumeError::BadName { .. })
-                if self.list_readable_tags()?.1.iter().any(|damaged| damaged.key.as_str() == name) =>
-            {
-                self.refs.remove_damaged_ref(RefKind::Tag, name).map(|()| None)
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    /// The tags that can be read, by name, and those that cannot.
-    pub fn list_readable_tags(&self) -> Result<RefListing<SnapshotId>> {
-        self.list_decoded_refs(RefKind::Tag, decode_tag_target)
-    }
-
     /// The worktrees whose refs can be read, by name, and those that cannot.
     pub fn list_readable_worktrees(&self) -> Result<RefListing<WorktreeHead>> {
         self.list_decoded_refs(RefKind::Worktree, decode_worktree_head)
@@ -553,26 +510,36 @@ impl Volume {
         Ok((readable, damaged))
     }
 
-    /// All tags, by name.
-    pub fn list_tags(&self) -> Result<Vec<(String, SnapshotId)>> {
-        let refs = self.refs.list_refs(RefKind::Tag)?;
-        refs.iter().map(|tag| Ok((tag.name.clone(), decode_tag_target(tag)?))).collect()
+    /// Forgets a snapshot, unless a worktree stands on it or a tag names it. Fails with [`VolumeError::MissingRecord`] if the
+    /// store has no such snapshot.
+    pub fn forget_snapshot(&self, id: &SnapshotId) -> Result<()> {
+        match self.forget_snapshots(&[*id])?.as_slice() {
+            [] => Err(VolumeError::MissingRecord(*id)),
+            _ => Ok(()),
+        }
     }
 
-    /// Forgets a snapshot, unless a worktree stands on it or a tag names it.
-    pub fn forget_snapshot(&self, id: &SnapshotId) -> Result<()> {
-        let in_use = |reason| VolumeError::InUse { what: format!("snapshot {id}"), reason };
+    /// Forgets snapshots, unless [`Self::check_forgettable`] refuses one of them: then all stay. Returns those that it forgot;
+    /// others are not there any more.
+    pub fn forget_snapshots(&self, ids: &[SnapshotId]) -> Result<Vec<SnapshotId>> {
+        self.check_forgettable(ids)?;
+        self.release_reserves();
+        self.catalog.forget_snapshots(ids)
+    }
+
+    /// Fails with [`VolumeError::InUse`] if a worktree stands on one of these snapshots, or a tag names it.
+    pub fn check_forgettable(&self, ids: &[SnapshotId]) -> Result<()> {
+        let wanted: HashSet<_> = ids.iter().collect();
+        let in_use = |id, reason| VolumeError::InUse { what: format!("snapshot {id}"), reason };
         for (name, head) in self.list_worktrees()? {
-            if head.head == Some(*id) {
-                return Err(in_use(format!("the worktree '{name}' stands on it")));
+            if let Some(id) = head.head.filter(|id| wanted.contains(id)) {
+                return Err(in_use(id, format!("the worktree '{name}' stands on it")));
             }
         }
-        let tags: HashSet<_> = self.list_tags()?.into_iter().filter(|(_, target)| target == id).collect();
-        if let Some((name, _)) = tags.into_iter().next() {
-            return Err(in_use(format!("the tag '{name}' names it; remove the tag first")));
+        if let Some((name, id)) = self.list_tags()?.into_iter().find(|(_, id)| wanted.contains(id)) {
+            return Err(in_use(id, format!("the tag '{name}' names it; remove the tag first")));
         }
-        self.release_reserves();
-        self.catalog.forget_snapshot(id)
+        Ok(())
     }
 }
 
@@ -586,11 +553,4 @@ pub(crate) fn locate_store(state: &StateDir, worktree: &WorktreeFile) -> Result<
 pub(crate) fn decode_worktree_head(found: &StoredRef) -> Result<WorktreeHead> {
     WorktreeHead::decode(&found.value)
         .map_err(VolumeError::wrap_decode_error(format!("the head of worktree '{}'", found.name)))
-}
-
-pub(crate) fn decode_tag_target(found: &StoredRef) -> Result<SnapshotId> {
-    SnapshotId::from_slice(&found.value).ok_or_else(|| VolumeError::Decode {
-        what: format!("the tag '{}'", found.name),
-        source: vellum_types::DecodeError::Truncated,
-    })
 }

@@ -95,7 +95,7 @@ impl LiveFilesystem {
         })?;
         if !is_next {
             // It would be in no line.
-            self.volume().catalog.forget_snapshot(&id)?;
+            self.volume().catalog.forget_snapshots(&[id])?;
             session.end_session()?;
             return Ok(None);
         }

@@ -20,6 +20,7 @@ mod oversized;
 mod ram;
 mod refs;
 mod remotes;
+mod retention;
 mod rotation;
 mod rotation_races;
 mod sessions;

@@ -35,7 +35,7 @@ pub struct Args {
     /// Remove everything that is not pinned, of all worktrees
     #[arg(long, group = "what", conflicts_with_all = ["paths", "older", "to"])]
     all: bool,
-    /// Remove what was fetched more than AGE ago, such as 30d; the units are s, m, h, d and w
+    /// Remove what was fetched more than AGE ago, such as 30d; the units are s, m, h, d, w and y
     #[arg(long, value_name = "AGE", group = "what", value_parser = format::parse_duration, conflicts_with_all = ["paths", "to"])]
     older: Option<Duration>,
     /// Remove the oldest content until SIZE is left, in bytes or with K, M, G

@@ -1,25 +1,77 @@
-//! `vellum forget`: takes snapshots out of the history.
+//! `vellum forget`: takes snapshots out of the history, by name or by rules.
 
+mod rules;
+
+use std::collections::BTreeSet;
+
+use jiff::tz::TimeZone;
 use serde::Serialize;
+use vellum_host::escape::format_path;
+use vellum_types::SnapshotId;
+use vellum_volume::Volume;
+use vellum_volume::history::HistoryEntry;
+use vellum_volume::retention::{
+    KeepReason, RetentionDecision, RetentionPeriod, RetentionPlan, RetentionRequest,
+};
 
+use self::rules::{RetentionArgs, parse_zone};
 use crate::context::CommandContext;
-use crate::context::names::SnapshotNames;
-use crate::error::{CommandOutcome, Result};
+use crate::context::names::{SnapshotNames, first_note_line};
+use crate::error::{CliError, CommandOutcome, Result};
+use crate::ui::table::{ColumnAlignment, TableCell, TextTable};
+use crate::ui::{format, json};
 
 /// Remove snapshots from the history
 ///
-/// The next 'vellum gc run' frees the data that only they hold. A worktree's current snapshot and tagged snapshots
-/// cannot be forgotten.
+/// Either those that you name, or, with the rules, those that no rule keeps. 'vellum gc run' then frees the data that only
+/// they hold.
+///
+/// The rules apply to the snapshots of one worktree, and to each worktree by itself. A snapshot stays if any rule keeps
+/// it. Whatever the rules are, these stay: a worktree's current snapshot, its newest one, tagged snapshots, those from
+/// which two worktrees descend, and those made by a clock that was ahead. Safety snapshots have rules of their own: the
+/// newest 3 stay, and all of the last 14 days.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The snapshots
-    #[arg(value_name = "SNAP", required = true)]
+    #[arg(value_name = "SNAP", required_unless_present = "rules", conflicts_with = "rules")]
     snapshots: Vec<String>,
+    #[command(flatten)]
+    rules: RetentionArgs,
+    /// Apply the rules to this worktree (again for more) [default: this one]
+    #[arg(long, value_name = "WORKTREE", requires = "rules")]
+    worktree: Vec<String>,
+    /// Apply the rules to all worktrees, also to those that were removed
+    #[arg(long, requires = "rules", conflicts_with = "worktree")]
+    all: bool,
+    /// Forget tagged snapshots, too, unless --keep-tag names a tag of theirs; their tags are removed
+    #[arg(long, requires = "rules")]
+    ignore_tags: bool,
+    /// Apply rules that keep no snapshot of a worktree but those that always stay
+    #[arg(long, requires = "rules")]
+    force: bool,
+    /// Time zone whose days and hours count
+    #[arg(long, value_name = "ZONE", requires = "rules", default_value = "UTC", value_parser = parse_zone)]
+    zone: TimeZone,
+    /// Print what would be forgotten, and forget nothing
+    #[arg(long, short = 'n')]
+    dry_run: bool,
 }
 
 #[derive(Serialize)]
 struct ForgetJson {
+    dry_run: bool,
     forgotten: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    snapshots: Vec<DecisionJson>,
+}
+
+#[derive(Serialize)]
+struct DecisionJson {
+    id: String,
+    worktree: String,
+    time: String,
+    kept: bool,
+    reasons: Vec<String>,
 }
 
 /// Forgets them.
@@ -27,26 +79,184 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let volume = context.open_volume()?;
     // Loaded first: what was forgotten has no short id any more.
     let names = SnapshotNames::load_all(&volume)?;
+    if args.rules.is_empty() {
+        forget_named(args, &volume, &names, context)
+    } else {
+        apply_rules(args, &volume, &names, context)
+    }
+}
+
+fn forget_named(
+    args: &Args,
+    volume: &Volume,
+    names: &SnapshotNames,
+    context: &CommandContext,
+) -> Result<CommandOutcome> {
     // All names are resolved before the first snapshot is forgotten: 'HEAD~1 HEAD~2' must not change its meaning
     // meanwhile.
-    let mut entries = Vec::with_capacity(args.snapshots.len());
+    let mut entries: Vec<HistoryEntry> = Vec::with_capacity(args.snapshots.len());
     for typed in &args.snapshots {
         let entry = volume.resolve_snapshot(typed)?;
         if !entries.contains(&entry) {
             entries.push(entry);
         }
     }
+    let ids: Vec<_> = entries.iter().map(|entry| entry.id).collect();
+    if args.dry_run {
+        volume.check_forgettable(&ids)?;
+    } else {
+        volume.forget_snapshots(&ids)?;
+    }
     let ui = &context.ui;
-    for entry in &entries {
-        volume.forget_snapshot(&entry.id)?;
-        if !ui.is_json() && !ui.voice.quiet {
-            ui.print_line(format!("Forgot {}", names.describe_snapshot(entry)))?;
+    if ui.is_json() {
+        ui.print_json(&ForgetJson {
+            dry_run: args.dry_run,
+            forgotten: list_ids(&ids),
+            snapshots: Vec::new(),
+        })?;
+        return Ok(CommandOutcome::Done);
+    }
+    if !ui.voice.quiet {
+        let verb = if args.dry_run { "Would forget" } else { "Forgot" };
+        for entry in &entries {
+            ui.print_line(format!("{verb} {}", names.describe_snapshot(entry)))?;
         }
     }
+    print_gc_note(args.dry_run, context)
+}
+
+fn apply_rules(
+    args: &Args,
+    volume: &Volume,
+    names: &SnapshotNames,
+    context: &CommandContext,
+) -> Result<CommandOutcome> {
+    let plan = volume.plan_retention(&RetentionRequest {
+        policy: args.rules.to_policy(args.zone.clone()),
+        worktrees: choose_worktrees(args, volume),
+        ignores_tags: args.ignore_tags,
+        now: vellum_host::clock::current_time(),
+    })?;
+    if let Some(name) = plan.emptied.first().filter(|_| !args.force && !args.dry_run) {
+        return Err(CliError::usage_error(
+            format!("the rules keep no snapshot of the worktree '{}'", format_path(name.as_bytes())),
+            "'--dry-run' shows what would be forgotten; '--force' applies the rules all the same",
+        ));
+    }
+    let unkept: Vec<_> = plan.decisions.iter().filter(|it| !it.is_kept()).map(|it| it.entry.id).collect();
+    let forgotten = if args.dry_run { unkept } else { forget_unkept(&unkept, volume, names)? };
+    let ui = &context.ui;
     if ui.is_json() {
-        ui.print_json(&ForgetJson { forgotten: entries.iter().map(|entry| entry.id.to_string()).collect() })?;
-    } else {
-        ui.print_note("'vellum gc run' frees what only they held")?;
+        ui.print_json(&ForgetJson {
+            dry_run: args.dry_run,
+            forgotten: list_ids(&forgotten),
+            snapshots: plan.decisions.iter().map(DecisionJson::new).collect(),
+        })?;
+        return Ok(CommandOutcome::Done);
+    }
+    if !ui.voice.quiet {
+        print_plan(&plan, names, context)?;
+    }
+    let kept = plan.decisions.len() - plan.decisions.iter().filter(|it| !it.is_kept()).count();
+    let verb = if args.dry_run { "would forget" } else { "forgot" };
+    ui.print_note(format!(
+        "kept {}, {verb} {}",
+        format::format_count(kept as u64, "snapshot"),
+        format::format_number(forgotten.len() as u64)
+    ))?;
+    if forgotten.is_empty() {
+        return Ok(CommandOutcome::Done);
+    }
+    print_gc_note(args.dry_run, context)
+}
+
+fn choose_worktrees(args: &Args, volume: &Volume) -> Option<BTreeSet<String>> {
+    match (args.all, args.worktree.as_slice()) {
+        (true, _) => None,
+        (false, []) => Some(BTreeSet::from([volume.worktree.worktree.clone()])),
+        (false, named) => Some(named.iter().cloned().collect()),
+    }
+}
+
+/// Forgets snapshots, with the tags that they have: those which kept them are not among them.
+fn forget_unkept(ids: &[SnapshotId], volume: &Volume, names: &SnapshotNames) -> Result<Vec<SnapshotId>> {
+    for tag in ids.iter().flat_map(|id| names.tags_of_snapshot(id)) {
+        volume.remove_tag(tag)?;
+    }
+    Ok(volume.forget_snapshots(ids)?)
+}
+
+fn print_plan(plan: &RetentionPlan, names: &SnapshotNames, context: &CommandContext) -> Result<()> {
+    let ui = &context.ui;
+    let has_several =
+        plan.decisions.windows(2).any(|two| two[0].entry.record.worktree != two[1].entry.record.worktree);
+    let mut table = TextTable::new(&[ColumnAlignment::Left; 6]);
+    for decision in &plan.decisions {
+        let record = &decision.entry.record;
+        let reasons: Vec<_> = decision.reasons.iter().map(describe_reason).collect();
+        let worktree = if has_several { format_path(record.worktree.as_bytes()) } else { String::new() };
+        table.add_row([
+            TableCell::from(if decision.is_kept() { "keep" } else { "forget" }),
+            names.short_id(&decision.entry.id).into(),
+            format::format_local_minute(record.time).into(),
+            worktree.into(),
+            reasons.join(", ").into(),
+            first_note_line(&record.note).into(),
+        ]);
+    }
+    for line in table.format_lines() {
+        ui.print_line(line)?;
+    }
+    Ok(())
+}
+
+fn print_gc_note(is_dry_run: bool, context: &CommandContext) -> Result<CommandOutcome> {
+    if !is_dry_run {
+        context.ui.print_note("'vellum gc run' frees what only they held")?;
     }
     Ok(CommandOutcome::Done)
+}
+
+fn list_ids(ids: &[SnapshotId]) -> Vec<String> {
+    ids.iter().map(ToString::to_string).collect()
+}
+
+impl DecisionJson {
+    fn new(decision: &RetentionDecision) -> Self {
+        let record = &decision.entry.record;
+        Self {
+            id: decision.entry.id.to_string(),
+            worktree: record.worktree.clone(),
+            time: json::format_json_time(record.time),
+            kept: decision.is_kept(),
+            reasons: decision.reasons.iter().map(describe_reason).collect(),
+        }
+    }
+}
+
+/// Why a snapshot stays, in a word or two.
+fn describe_reason(reason: &KeepReason) -> String {
+    match reason {
+        KeepReason::Head(worktree) => format!("worktree {}", format_path(worktree.as_bytes())),
+        KeepReason::Tag(tag) => format!("tag {tag}"),
+        KeepReason::Newest => "newest".into(),
+        KeepReason::MergeBase => "merge base".into(),
+        KeepReason::Future => "in the future".into(),
+        KeepReason::Last => "last".into(),
+        KeepReason::Within => "within".into(),
+        KeepReason::KeptTag(tag) => format!("kept tag {tag}"),
+        KeepReason::Period(period) => period_word(*period).into(),
+        KeepReason::PeriodWithin(period) => format!("within {}", period_word(*period)),
+        KeepReason::Oldest(period) => format!("oldest {}", period_word(*period)),
+    }
+}
+
+fn period_word(period: RetentionPeriod) -> &'static str {
+    match period {
+        RetentionPeriod::Hour => "hourly",
+        RetentionPeriod::Day => "daily",
+        RetentionPeriod::Week => "weekly",
+        RetentionPeriod::Month => "monthly",
+        RetentionPeriod::Year => "yearly",
+    }
 }
