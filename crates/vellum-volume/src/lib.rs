@@ -16,6 +16,7 @@ pub mod keyring;
 pub mod lease;
 pub mod lost;
 pub mod merge;
+pub mod name_search;
 pub mod own_place;
 pub mod record;
 pub mod refs;

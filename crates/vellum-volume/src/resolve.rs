@@ -5,7 +5,7 @@
 
 use jiff::{Span, Timestamp, Zoned};
 use vellum_store::join_requests;
-use vellum_types::SnapshotId;
+use vellum_types::{SnapshotId, UnixTime};
 
 use crate::error::{Result, VolumeError};
 use crate::history::{AncestorWalk, HistoryEntry};
@@ -260,6 +260,13 @@ fn split_steps(text: &str) -> Result<(&str, u64)> {
             steps.parse().map(|steps| (base, steps)).map_err(|_| bad("after '~' comes a number"))
         }
     }
+}
+
+/// Reads a moment: "2 hours ago", "yesterday", a date, or a date and time in the local time zone.
+#[must_use]
+pub fn parse_moment(text: &str) -> Option<UnixTime> {
+    let moment = parse_time(text, &Zoned::now())?;
+    Some(UnixTime { secs: moment.as_second(), nanos: 0 })
 }
 
 /// A moment relative to `now`: "2 hours ago", "yesterday", a date, or a date and time.

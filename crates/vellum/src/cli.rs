@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    bandwidth, bench, cache, cat, clone, completion, conflicts, device, diff, evict, export, flush, forget,
+    bandwidth, bench, cache, cat, clone, completion, conflicts, device, diff, evict, export, find, flush, forget,
     fork, gc, history, hydrate, info, init, key, ls, mdtest, merge, mount, mounts, objbench, offline, pin,
     pins, profile, publish, pull, push, remote, resolve, restore, show, snapshot, stats, status, sync, tag,
     umount, unpin, verify, worktree,
@@ -69,6 +69,7 @@ enum Command {
     Status(status::Args),
     Snapshot(snapshot::Args),
     History(history::Args),
+    Find(find::Args),
     Show(show::Args),
     Diff(diff::Args),
     Ls(ls::Args),
@@ -193,6 +194,7 @@ fn dispatch_command(command: Command, context: &CommandContext) -> Result<Comman
         Command::Publish(args) => publish::run(&args, context),
         Command::Verify(args) => verify::run(&args, context),
         Command::Gc(command) => gc::run(&command, context),
+        Command::Find(args) => find::run(&args, context),
         Command::Forget(args) => forget::run(&args, context),
         Command::Info(args) => info::run(&args, context),
         Command::Cache(args) => cache::run(&args, context),

@@ -11,6 +11,7 @@ pub mod device;
 pub mod diff;
 pub mod evict;
 pub mod export;
+pub mod find;
 pub mod flush;
 pub mod forget;
 pub mod fork;

@@ -12,6 +12,7 @@ const COMMANDS: &[&[&str]] = &[
     &["status"],
     &["snapshot"],
     &["history"],
+    &["find"],
     &["show"],
     &["diff"],
     &["ls"],

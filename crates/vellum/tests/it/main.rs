@@ -20,6 +20,7 @@ mod diff;
 mod export;
 mod forged;
 mod forget;
+mod find;
 mod fork;
 mod full_disk;
 mod gc;

@@ -1,0 +1,83 @@
+//! `vellum find`
+
+use std::fs;
+
+use crate::world::World;
+
+/// Five snapshots: `a.txt` always, `docs/plan.pdf` from the second to the third and in the fifth, `docs` renamed in the fourth.
+fn world_with_names() -> World {
+    let world = World::with_snapshot();
+    let snapshot = |tag: &str| drop(world.run(&["snapshot", "-q", "--tag", tag, "-m", tag]).ok());
+    world.write("docs/plan.pdf", "one");
+    snapshot("second");
+    world.write("docs/plan.pdf", "two!");
+    world.write("docs/Other.PDF", "x");
+    snapshot("third");
+    world.remove("docs/plan.pdf");
+    fs::rename(world.tree().join("docs"), world.tree().join("papers")).unwrap();
+    snapshot("fourth");
+    world.write("papers/plan.pdf", "three");
+    snapshot("fifth");
+    world
+}
+
+fn short(world: &World, tag: &str) -> String {
+    let id = world.json(&["show", tag])["snapshot"]["id"].as_str().unwrap().to_owned();
+    id[..8].to_owned()
+}
+
+#[test]
+fn a_name_is_found_with_its_first_and_last_snapshot() {
+    let world = world_with_names();
+    let ran = world.run(&["find", "plan.pdf"]).ok();
+    let lines = ran.lines();
+    assert_eq!(lines.len(), 2, "{}", ran.out);
+    assert!(lines[0].starts_with(&short(&world, "second")) && lines[0].contains(&short(&world, "third")));
+    assert!(lines[0].ends_with("docs/plan.pdf") && lines[0].contains("4 B"));
+    assert!(lines[1].starts_with(&short(&world, "fifth")) && lines[1].contains("still there"));
+    assert!(lines[1].ends_with("papers/plan.pdf"));
+    // The directory was renamed, its file was not touched: it is there all the time, at its last path.
+    let other = world.run(&["find", "-i", "*.pdf", "--max-size", "1"]).ok();
+    assert_eq!(other.lines().len(), 1);
+    other.says("papers/Other.PDF").says("still there").says(&short(&world, "third"));
+}
+
+#[test]
+fn searches_are_narrowed_by_path_kind_size_time_and_range() {
+    let world = world_with_names();
+    let count = |args: &[&str], code: i32| world.run(&[&["find"], args].concat()).code(code).lines().len();
+    assert_eq!(count(&["docs/*.pdf"], 0), 1);
+    assert_eq!(count(&["/papers/plan.pdf"], 0), 1);
+    assert_eq!(count(&["/plan.pdf"], 1), 0);
+    assert_eq!(count(&["docs", "--type", "directory"], 0), 1);
+    assert_eq!(count(&["papers", "--type", "directory"], 0), 1);
+    assert_eq!(count(&["papers", "--type", "file"], 1), 0);
+    assert_eq!(count(&["plan.pdf", "--deleted"], 0), 1);
+    assert_eq!(count(&["plan.pdf", "--min-size", "5"], 0), 1);
+    assert_eq!(count(&["plan.pdf", "--newer", "1 hour ago"], 0), 2);
+    assert_eq!(count(&["plan.pdf", "--newer", "2999-01-01"], 1), 0);
+    assert_eq!(count(&["plan.pdf", "--in", "first..second"], 0), 1);
+    assert_eq!(count(&["plan.pdf", "--in", "third..fourth", "--deleted"], 0), 1);
+    assert_eq!(count(&["plan.pdf", "--in", "fourth..fourth"], 1), 0);
+    assert_eq!(count(&["plan.pdf", "--in", "fourth.."], 0), 1);
+    world.run(&["find", "plan.pdf", "--in", "first"]).code(3).remarks("v1..v2");
+    world.run(&["find", "plan.pdf", "--newer", "soon"]).code(3).remarks("2 weeks ago");
+    world.run(&["find", "plan.pdf", "--in", "nothing..first"]).code(2).remarks("'nothing'");
+    world.run(&["find", "nothing"]).code(1).remarks("no snapshot has such a name");
+}
+
+#[test]
+fn other_worktrees_are_searched_on_request() {
+    let world = world_with_names();
+    world.run(&["restore", "first"]).ok();
+    assert_eq!(world.run(&["find", "plan.pdf"]).code(1).lines().len(), 0);
+    let json = world.json(&["find", "plan.pdf", "--all"]);
+    let found = json["found"].as_array().unwrap();
+    assert_eq!(found.len(), 2);
+    assert_eq!(found[0]["path"], "docs/plan.pdf");
+    assert_eq!(found[0]["kind"], "file");
+    assert_eq!(found[0]["size"], 4);
+    assert_eq!(found[0]["current"], false);
+    assert_eq!(found[1]["current"], true);
+    assert_eq!(found[1]["worktree"], "main");
+}
