@@ -13,6 +13,7 @@
 #   make fuzz    every decoder of foreign bytes, SECONDS each (20), or some TARGETS
 #   make slow-tests   the slowest tests, with their times
 #   make coverage     the lines that the tests execute, by crate; fails below 85 % (builds everything again)
+#   make services     the tests of Azure and Google Cloud Storage, on emulators that it installs (npm, go)
 #   make soak    the random tests, much longer (SOAK_CASES, default 20000 cases each), and a mount that works for hours
 #                without growing (SOAK_MINUTES, default 120), as root
 
@@ -33,7 +34,7 @@ PACKAGES := acl attr btrfs-progs chromium dosfstools e2fsprogs exfat-fuse exfatp
 PROGRAMS := getfacl getfattr mkfs.btrfs chromium mkfs.vfat mkfs.ext4 mount.exfat-fuse mkfs.exfat fusermount3 fusefat \
 	go ntfs-3g ssh sshd python3 rclone rsync strace mkfs.xfs
 
-.PHONY: test tools fmt clippy deny report report-check unit slow-tests coverage posix fuzz-check fuzz demo bench measure against bench-build bench-baseline bench-compare soak clean
+.PHONY: test tools services emulators fmt clippy deny report report-check unit slow-tests coverage posix fuzz-check fuzz demo bench measure against bench-build bench-baseline bench-compare soak clean
 
 test: tools fmt clippy deny report-check unit
 
@@ -110,7 +111,13 @@ bench-compare:
 against: bench-build
 	VELLUM=$(abspath $(TARGET_DIR)/dist/vellum) ./bench/against.py $(BENCH_DIR)
 
-soak:
+emulators: tools
+	@TOOLS=$(abspath $(TARGET_DIR)/tools) ./.ci/services
+
+services: emulators
+	$(CARGO) test --locked -p vellum-store -p vellum --test it -- --ignored clouds::
+
+soak: emulators
 	PROPTEST_CASES=$(SOAK_CASES) $(CARGO) test --release --workspace --locked -- --include-ignored
 	$(CARGO) build --release --locked -p vellum
 	VELLUM=$(abspath $(TARGET_DIR)/release/vellum) SOAK_MINUTES=$(SOAK_MINUTES) ./tests/soak/mount.sh

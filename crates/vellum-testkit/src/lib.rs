@@ -4,6 +4,7 @@
 //! Invariant: everything is deterministic; a fault happens exactly at the operation that the test's script names.
 
 pub mod conformance;
+pub mod emulator;
 pub mod faulty;
 pub mod live_conformance;
 pub mod model;
@@ -15,6 +16,7 @@ pub mod sshd;
 pub mod web;
 pub mod webdav;
 
+pub use emulator::CloudEmulator;
 pub use faulty::{FaultTrigger, FaultyStore, StoreFault, StoreOperation};
 pub use s3::{LyingS3, S3Failure, S3Lie, S3Match, S3Request};
 pub use seaweed::SeaweedServer;

@@ -294,7 +294,9 @@ impl ServiceStore {
     fn wrap_failure(&self, subject: RequestSubject<'_>, failed: &FailedRequest) -> StoreError {
         // Only an answer proves that an object is missing. A failure of the transport does not, whatever OpenDAL
         // makes of it.
-        if failed.exchange.failure.is_none() && failed.error.kind() == DalKind::NotFound {
+        let is_missing = failed.exchange.failure.is_none() && failed.error.kind() == DalKind::NotFound;
+        // Without its bucket, a store would look like a new one.
+        if is_missing && !failed.is_missing_bucket() {
             return StoreError::NotFound { place: self.location.clone(), key: subject.key.to_owned() };
         }
         self.service_error(subject, failed.error_kind(), failed.describe())

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod blobs;
+mod clouds;
 mod damage;
 mod differences;
 mod faults;

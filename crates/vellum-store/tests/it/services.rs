@@ -8,7 +8,7 @@ use vellum_store::{
     NumberedRefStore, ObjectCondition, ObjectKey, ObjectStore, PlainObjects, RequestLimits, ServiceStore,
     StoreAddress, StoreError, StoreGuarantees, StoreMode,
 };
-use vellum_testkit::{LyingS3, S3Failure, S3Lie, S3Match, SeaweedServer, WebdavServer, conformance};
+use vellum_testkit::{CloudEmulator, LyingS3, S3Failure, S3Lie, S3Match, SeaweedServer, WebdavServer, conformance};
 use vellum_types::{ErrorKind, UnixTime};
 
 /// Limits that let tests of silence and of failures end soon.
@@ -28,6 +28,10 @@ pub(super) fn open_service(url: &str, limits: &RequestLimits) -> ServiceStore {
 /// The name of the credentials of WebDAV servers, beside those of [`test_credentials`].
 pub(super) const WEBDAV_CREDENTIALS: &str = "webdav";
 
+/// The names of credentials of emulators.
+pub(super) const AZURE_CREDENTIALS: &str = "azure";
+pub(super) const GCS_CREDENTIALS: &str = "gcs";
+
 /// The name of credentials that both servers accept, in a directory of configuration of this process.
 pub(super) fn test_credentials() -> &'static str {
     use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -40,6 +44,8 @@ pub(super) fn test_credentials() -> &'static str {
         for (name, content) in [
             ("test", SeaweedServer::credentials_file()),
             (WEBDAV_CREDENTIALS, WebdavServer::credentials_file()),
+            (AZURE_CREDENTIALS, CloudEmulator::AZURE_CREDENTIALS.to_owned()),
+            (GCS_CREDENTIALS, CloudEmulator::GCS_CREDENTIALS.to_owned()),
         ] {
             let mut file = std::fs::OpenOptions::new()
                 .write(true)

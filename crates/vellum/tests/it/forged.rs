@@ -10,7 +10,7 @@ use vellum_types::{Dentry, FileKind, Ino, InodeAttr, MapKey, MapKeyTag};
 use vellum_volume::Volume;
 use vellum_volume::state::StateDir;
 
-use crate::world::{Ran, World};
+use crate::world::{Ran, World, profile};
 
 /// What a command may take of memory, KiB: a ninth of what the paths of a deep tree have.
 const MEMORY_KIB: u32 = 400 << 10;
@@ -92,7 +92,7 @@ fn run(world: &World, args: &[&str]) -> Ran {
     let script = format!("ulimit -d {MEMORY_KIB}; exec \"$@\"");
     let mut command = Command::new("timeout");
     command.args(["300", "sh", "-c", &script, "sh", env!("CARGO_BIN_EXE_vellum")]);
-    command.args(args).current_dir(world.tree()).env_clear().env("PATH", "/usr/bin:/bin").env("TZ", "UTC");
+    command.args(args).current_dir(world.tree()).env_clear().envs(profile()).env("PATH", "/usr/bin:/bin").env("TZ", "UTC");
     Ran::of(args, command.output().unwrap())
 }
 

@@ -12,6 +12,7 @@ mod world;
 
 mod bench;
 mod cat;
+mod clouds;
 mod completion;
 mod crashes;
 mod damage;

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::mounting::Mount;
-use crate::world::{Ran, World, run};
+use crate::world::{Ran, World, profile, run};
 
 const MERGE_DOCUMENT: &str = include_str!("../../../../docs/merge.md");
 
@@ -273,6 +273,7 @@ fn the_document_runs_as_written() {
         .args(["-c", &script])
         .current_dir(&home)
         .env_clear()
+        .envs(profile())
         .env("HOME", &home)
         .env("PATH", format!("{}:/usr/bin:/bin", bin.display()))
         .stdin(Stdio::null())

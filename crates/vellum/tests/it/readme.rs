@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::{Command, Stdio};
 
 use crate::other_host::Host;
-use crate::world::World;
+use crate::world::{World, profile};
 
 const README: &str = include_str!("../../../../README.md");
 
@@ -59,6 +59,7 @@ fn the_tour_runs_as_written() {
         .args(["-c", &script])
         .current_dir(&home)
         .env_clear()
+        .envs(profile())
         .env("HOME", &home)
         .env("PATH", format!("{}:/usr/bin:/bin", bin.display()))
         .env("LC_ALL", "C.UTF-8")
@@ -123,6 +124,7 @@ fn the_first_screen_shows_what_the_commands_print() {
             .args(["-c", &format!("{command} 2>&1 && pwd > {}/cwd || test $? = 1", home.display())])
             .current_dir(&dir)
             .env_clear()
+            .envs(profile())
             .env("HOME", &home)
             .env("PATH", format!("{}:/usr/bin:/bin", bin.display()))
             .env("LC_ALL", "C.UTF-8")

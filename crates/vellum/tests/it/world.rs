@@ -194,8 +194,9 @@ fn command(dir: &Path, args: &[&str]) -> Command {
     command
 }
 
-/// Where a binary that was built to measure coverage writes which lines it executed.
-fn profile() -> Option<(&'static str, OsString)> {
+/// Where a binary that was built to measure coverage writes which lines it executed. Without the variable, it writes that into
+/// its working directory, which tests look into.
+pub fn profile() -> Option<(&'static str, OsString)> {
     const NAME: &str = "LLVM_PROFILE_FILE";
     std::env::var_os(NAME).map(|path| (NAME, path))
 }

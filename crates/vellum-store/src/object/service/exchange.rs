@@ -82,6 +82,8 @@ pub(super) struct Exchange {
     pub region: Option<String>,
     /// The length of the object, if it ends before the range that was requested does.
     pub end_of_object: Option<u64>,
+    /// Azure's code of the error, which is all that answers without a body have.
+    pub code_header: Option<String>,
     /// The beginning of an error's body.
     pub error_body: Vec<u8>,
     /// Why no answer came, or not all of it, in words.
@@ -111,19 +113,23 @@ impl Exchange {
     pub fn describe_error(&self) -> Option<String> {
         // The text is shown on terminals, which obey control characters.
         let body = String::from_utf8_lossy(&self.error_body);
-        let text: String = body.chars().filter(|char| !char.is_control()).collect();
-        let code = find_element(&text, "Code");
-        let message = find_element(&text, "Message").or_else(|| find_json_text(&text, "message"));
-        match (code, message) {
-            (Some(code), Some(message)) => Some(format!("{code}: {message}")),
-            (Some(only), None) | (None, Some(only)) => Some(only.to_owned()),
-            (None, None) => None,
-        }
+        let code = self.error_code();
+        let message = find_element(&body, "Message").or_else(|| find_json_text(&body, "message"));
+        // The first line says what happened. Azure's next ones number the request, and say when it was.
+        let message = message.and_then(|message| message.lines().next()).map(str::to_owned);
+        let text = match (code, message) {
+            (Some(code), Some(message)) => format!("{code}: {message}"),
+            (Some(only), None) | (None, Some(only)) => only,
+            (None, None) => return None,
+        };
+        // It is shown on terminals, which obey control characters.
+        Some(text.chars().filter(|char| !char.is_control()).collect())
     }
 
     /// The service's own code of the error.
     pub fn error_code(&self) -> Option<String> {
-        find_element(&String::from_utf8_lossy(&self.error_body), "Code").map(str::to_owned)
+        let body = String::from_utf8_lossy(&self.error_body);
+        find_element(&body, "Code").map(str::to_owned).or_else(|| self.code_header.clone())
     }
 }
 
@@ -168,6 +174,7 @@ pub(super) fn record_answer(status: StatusCode, headers: &HeaderMap) {
         date: text("date").and_then(parse_http_date),
         region: text("x-amz-bucket-region").map(str::to_owned),
         end_of_object: None,
+        code_header: text("x-ms-error-code").map(str::to_owned),
         error_body: Vec::new(),
         failure: None,
     };
@@ -207,7 +214,9 @@ mod tests {
         assert_eq!(describe("<Error><Code>NoSuchBucket</Code></Error>").as_deref(), Some("NoSuchBucket"));
         let json = r#"{"error": {"code": 403, "message": "no access"}}"#;
         assert_eq!(describe(json).as_deref(), Some("no access"));
-        assert_eq!(describe("<Message>\u{1b}[2Jno\n access</Message>").as_deref(), Some("[2Jno access"));
+        assert_eq!(describe("<Message>\u{1b}[2Jno access</Message>").as_deref(), Some("[2Jno access"));
+        let azure = "<Error><Code>BlobAlreadyExists</Code><Message>It exists.\nRequestId:1\nTime:2</Message></Error>";
+        assert_eq!(describe(azure).as_deref(), Some("BlobAlreadyExists: It exists."));
         assert_eq!(describe("<Error><Code>cut off"), None);
         assert_eq!(describe(""), None);
     }

@@ -61,6 +61,8 @@ impl FailedRequest {
             (_, Some("RequestTimeout" | "InternalError")) | (Some(408 | 499 | 500 | 502 | 504), _) => {
                 return FailureClass::Transient;
             }
+            // Azure's answer to a creation whose condition is not met has the status of a conflict.
+            (_, Some("BlobAlreadyExists")) => return FailureClass::ConditionFailed,
             // S3 answers 409 while another conditional request for the same key is under way.
             (Some(409), _) => return FailureClass::Conflict,
             // The service reported success, and OpenDAL could not make sense of the rest.
@@ -76,8 +78,22 @@ impl FailedRequest {
         }
     }
 
+    /// Whether the bucket or container is missing, and not an object in it.
+    pub fn is_missing_bucket(&self) -> bool {
+        match self.exchange.error_code().as_deref() {
+            Some("NoSuchBucket" | "ContainerNotFound" | "ContainerBeingDeleted") => true,
+            Some(_) => false,
+            // Google's answer has one code for both.
+            None => self.exchange.describe_error().is_some_and(|text| text.contains("bucket does not exist")),
+        }
+    }
+
     /// The kind of the error that callers get.
     pub fn error_kind(&self) -> ErrorKind {
+        // A mistake in the address: the service did its work.
+        if self.is_missing_bucket() {
+            return ErrorKind::Usage;
+        }
         match self.classify() {
             FailureClass::Garbled => ErrorKind::Corrupt,
             FailureClass::Conflict => ErrorKind::Conflict,
@@ -146,4 +162,43 @@ fn describe_skew(service_clock: Option<SystemTime>) -> String {
         Err(behind) => (behind.duration(), "slow"),
     };
     format!("this machine's clock is {} min {word}", skew.as_secs().div_ceil(60))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failed_with(body: &str, code_header: Option<&str>) -> FailedRequest {
+        let exchange = Exchange {
+            status: Some(http::StatusCode::NOT_FOUND),
+            error_body: body.as_bytes().to_vec(),
+            code_header: code_header.map(str::to_owned),
+            ..Exchange::default()
+        };
+        FailedRequest {
+            error: opendal::Error::new(DalKind::NotFound, "missing"),
+            exchange: Box::new(exchange),
+        }
+    }
+
+    #[test]
+    fn a_missing_bucket_is_no_missing_object() {
+        for (body, code) in [
+            ("<Error><Code>NoSuchBucket</Code></Error>", None),
+            ("", Some("ContainerNotFound")),
+            (r#"{"error": {"code": 404, "message": "The specified bucket does not exist."}}"#, None),
+        ] {
+            let failed = failed_with(body, code);
+            assert!(failed.is_missing_bucket() && failed.error_kind() == ErrorKind::Usage, "{body}");
+        }
+        for (body, code) in [
+            ("<Error><Code>NoSuchKey</Code></Error>", None),
+            ("", Some("BlobNotFound")),
+            (r#"{"error": {"code": 404, "message": "No such object: bucket/config"}}"#, None),
+            ("", None),
+        ] {
+            let failed = failed_with(body, code);
+            assert!(!failed.is_missing_bucket() && failed.error_kind() == ErrorKind::NotFound, "{body}");
+        }
+    }
 }
