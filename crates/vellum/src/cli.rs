@@ -6,10 +6,10 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    bandwidth, bench, cache, cat, clone, completion, conflicts, device, diff, evict, export, find, flush, forget,
-    fork, gc, history, hydrate, info, init, key, ls, mdtest, merge, mount, mounts, objbench, offline, pin,
-    pins, profile, publish, pull, push, remote, resolve, restore, show, snapshot, stats, status, sync, tag,
-    umount, unpin, verify, worktree,
+    bandwidth, bench, cache, cat, clone, completion, conflicts, device, diff, evict, export, find, flush,
+    forget, fork, gc, history, hydrate, info, init, key, ls, mdtest, merge, mount, mounts, objbench, offline,
+    pin, pins, profile, publish, pull, push, remote, resolve, restore, show, snapshot, stats, status, sync,
+    tag, umount, unpin, verify, worktree,
 };
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, EXIT_USAGE, Result};

@@ -295,9 +295,13 @@ pub fn volume_hint(error: &VolumeError) -> Option<String> {
             "the message of 'vellum gc run' names the ids; 'vellum forget' takes a snapshot that can be read out of \
              the history"
         }
-        VolumeError::NoRetentionRule => "for example 'vellum forget --keep-daily 7 --keep-weekly 4 --dry-run'",
+        VolumeError::NoRetentionRule => {
+            "for example 'vellum forget --keep-daily 7 --keep-weekly 4 --dry-run'"
+        }
         VolumeError::UnknownRetentionTag(_) => "'vellum tag list' shows the tags",
-        VolumeError::NoSnapshotOfWorktree(_) => "'vellum history --all' shows in which worktrees snapshots were made",
+        VolumeError::NoSnapshotOfWorktree(_) => {
+            "'vellum history --all' shows in which worktrees snapshots were made"
+        }
         VolumeError::NoSession(_) => "'vellum gc run' names the sessions that it waits for",
         VolumeError::RolledBack { note, .. } | VolumeError::RefLost { note, .. } => {
             return Some(format!(

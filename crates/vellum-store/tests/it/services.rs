@@ -8,7 +8,9 @@ use vellum_store::{
     NumberedRefStore, ObjectCondition, ObjectKey, ObjectStore, PlainObjects, RequestLimits, ServiceStore,
     StoreAddress, StoreError, StoreGuarantees, StoreMode,
 };
-use vellum_testkit::{CloudEmulator, LyingS3, S3Failure, S3Lie, S3Match, SeaweedServer, WebdavServer, conformance};
+use vellum_testkit::{
+    CloudEmulator, LyingS3, S3Failure, S3Lie, S3Match, SeaweedServer, WebdavServer, conformance,
+};
 use vellum_types::{ErrorKind, UnixTime};
 
 /// Limits that let tests of silence and of failures end soon.

@@ -34,7 +34,7 @@ pub(super) fn find_line_joins(
     // A child's counter is above those of its parents, so that all that leads to a snapshot was seen before it is.
     while let Some((_, id)) = queue.pop() {
         let Some(ways) = waiting.remove(&id) else { continue };
-        let reached = ways.iter().fold(vec![0; heads.len().div_ceil(64)], |all, way| unite(all, way));
+        let reached = ways.iter().fold(vec![0; heads.len().div_ceil(64)], unite);
         let count: u32 = reached.iter().map(|word| word.count_ones()).sum();
         if count >= 2 && !ways.contains(&reached) {
             joins.insert(id);

@@ -92,7 +92,13 @@ fn run(world: &World, args: &[&str]) -> Ran {
     let script = format!("ulimit -d {MEMORY_KIB}; exec \"$@\"");
     let mut command = Command::new("timeout");
     command.args(["300", "sh", "-c", &script, "sh", env!("CARGO_BIN_EXE_vellum")]);
-    command.args(args).current_dir(world.tree()).env_clear().envs(profile()).env("PATH", "/usr/bin:/bin").env("TZ", "UTC");
+    command
+        .args(args)
+        .current_dir(world.tree())
+        .env_clear()
+        .envs(profile())
+        .env("PATH", "/usr/bin:/bin")
+        .env("TZ", "UTC");
     Ran::of(args, command.output().unwrap())
 }
 

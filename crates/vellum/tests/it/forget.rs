@@ -32,7 +32,7 @@ fn world_with_line() -> World {
     let world = World::with_snapshot();
     world.run(&["tag", "remove", "first"]).ok();
     for number in 2..=5 {
-        world.write("a.txt", &number.to_string());
+        world.write("a.txt", number.to_string());
         world.run(&["snapshot", "-m", &format!("number {number}")]).ok();
     }
     world.run(&["tag", "add", "kept", "HEAD~3"]).ok();

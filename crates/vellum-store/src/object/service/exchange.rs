@@ -215,7 +215,8 @@ mod tests {
         let json = r#"{"error": {"code": 403, "message": "no access"}}"#;
         assert_eq!(describe(json).as_deref(), Some("no access"));
         assert_eq!(describe("<Message>\u{1b}[2Jno access</Message>").as_deref(), Some("[2Jno access"));
-        let azure = "<Error><Code>BlobAlreadyExists</Code><Message>It exists.\nRequestId:1\nTime:2</Message></Error>";
+        let azure =
+            "<Error><Code>BlobAlreadyExists</Code><Message>It exists.\nRequestId:1\nTime:2</Message></Error>";
         assert_eq!(describe(azure).as_deref(), Some("BlobAlreadyExists: It exists."));
         assert_eq!(describe("<Error><Code>cut off"), None);
         assert_eq!(describe(""), None);

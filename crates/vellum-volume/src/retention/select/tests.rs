@@ -1,5 +1,7 @@
 //! Rules on lines whose times are chosen: gaps, clocks that are wrong, nights on which clocks change.
 
+#![expect(clippy::unwrap_used, reason = "tests")]
+
 use std::sync::Arc;
 
 use jiff::civil::DateTime;
