@@ -91,6 +91,41 @@ fn a_volume_in_s3_is_mounted() {
     world.run_at_home(&["umount", &shown]).ok();
 }
 
+/// Most requests that an idle mount may make in an hour.
+const IDLE_MAX: u64 = 130;
+
+#[test]
+fn an_idle_mount_takes_few_requests() {
+    let world = world_with_credentials();
+    let server = LyingS3::start().unwrap();
+    init(&world, &server.store_url("store")).ok();
+    world.write("a.txt", "one\n");
+    world.run_at_home(&["snapshot"]).ok();
+    let mountpoint = world.path("mnt");
+    fs::create_dir(&mountpoint).unwrap();
+    let shown = mountpoint.display().to_string();
+    // A lease is renewed three times in its term: here each second.
+    world.run_at_home(&["mount", &shown, "--lease-term", "3"]).ok();
+    assert_eq!(fs::read_to_string(mountpoint.join("a.txt")).unwrap(), "one\n");
+    let _ = server.take_requests();
+    let mut requests = Vec::new();
+    let is_renewal = |request: &vellum_testkit::S3Request| request.method == "PUT";
+    while requests.iter().filter(|request| is_renewal(request)).count() < 5 {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        requests.extend(server.take_requests());
+    }
+    // From the end of one renewal to the end of another: what comes between them is what renewing takes.
+    let first = requests.iter().position(is_renewal).unwrap();
+    let last = requests.iter().rposition(is_renewal).unwrap();
+    let between = &requests[first + 1..=last];
+    let renewals = between.iter().filter(|request| is_renewal(request)).count() as u64;
+    assert!(between.iter().all(|request| request.key.starts_with("store/refs/")), "{between:?}");
+    let renewals_in_an_hour = 3600 * 3 / u64::from(vellum_volume::lease::SERVICE_TERM);
+    let in_an_hour = (between.len() as u64).div_ceil(renewals) * renewals_in_an_hour;
+    assert!(in_an_hour <= IDLE_MAX, "{in_an_hour} requests an hour: {between:?}");
+    world.run_at_home(&["umount", &shown]).ok();
+}
+
 #[test]
 fn reading_a_whole_mounted_volume_takes_few_requests() {
     let world = world_with_credentials();
