@@ -4,7 +4,8 @@
 //! debug output.
 
 use std::fmt;
-use std::io::Read;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
@@ -58,21 +59,27 @@ impl ServiceCredentials {
             .ok_or_else(|| fail("neither XDG_CONFIG_HOME nor HOME is set".to_owned(), ErrorKind::Usage))?
             .join(name);
         let shown = path.display();
-        let unreadable = |error: &std::io::Error| {
+        let unreadable = |error: &io::Error| {
             fail(format!("cannot read {shown}: {error}"), ErrorKind::from_io_error(error))
         };
-        let file = std::fs::File::open(&path).map_err(|e| unreadable(&e))?;
+        let file = File::open(&path).map_err(|e| unreadable(&e))?;
         // Of the open file, not of the path: what is checked is what is read.
         let metadata = file.metadata().map_err(|e| unreadable(&e))?;
         if metadata.mode() & 0o077 != 0 {
             let reason = format!("others can read {shown}: run 'chmod 600 {shown}'");
             return Err(fail(reason, ErrorKind::Denied));
         }
-        // The text holds all secrets of the file, and is overwritten when it is dropped.
-        // With room for all of it: a buffer that grows leaves copies behind.
-        let mut text = Zeroizing::new(String::with_capacity(usize::try_from(FILE_MAX).unwrap_or(0)));
-        file.take(FILE_MAX).read_to_string(&mut text).map_err(|e| unreadable(&e))?;
-        Self::parse(&text).map_err(|reason| fail(format!("{shown}: {reason}"), ErrorKind::Usage))
+        let bytes = read_secret_bytes(&file).map_err(|e| unreadable(&e))?;
+        Self::parse_file(&bytes).map_err(|reason| fail(format!("{shown}: {reason}"), ErrorKind::Usage))
+    }
+
+    /// Fails with a reason that repeats no value.
+    fn parse_file(bytes: &[u8]) -> Result<Self, String> {
+        // What is cut off could be the end of a value, which the service would refuse without a reason.
+        if bytes.len() as u64 > FILE_MAX {
+            return Err(format!("it is longer than {} KiB, so it is no file of credentials", FILE_MAX >> 10));
+        }
+        Self::parse(std::str::from_utf8(bytes).map_err(|_| "it is not UTF-8 text".to_owned())?)
     }
 
     /// Fails with a reason that repeats no value.
@@ -99,6 +106,14 @@ impl ServiceCredentials {
     pub fn get_field(&self, name: &str) -> Option<&str> {
         self.fields.iter().find(|(known, _)| *known == name).map(|(_, value)| value.as_str())
     }
+}
+
+/// The bytes of a file, up to one more than it may have. They are overwritten when they are dropped.
+fn read_secret_bytes(file: &File) -> io::Result<Zeroizing<Vec<u8>>> {
+    // With room for all of it: a buffer that grows leaves copies behind.
+    let mut bytes = Zeroizing::new(Vec::with_capacity(usize::try_from(FILE_MAX + 1).unwrap_or(0)));
+    file.take(FILE_MAX + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 fn credentials_dir() -> Option<PathBuf> {
@@ -133,6 +148,30 @@ mod tests {
         for text in ["s3cret", "secret_key = s3cret", "token = s3cret\ntoken = s3cret"] {
             let Err(reason) = ServiceCredentials::parse(text) else { panic!("{text:?} was accepted") };
             assert!(!reason.contains("s3cret"), "{reason}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn files_that_are_too_long_or_no_text_are_refused() -> io::Result<()> {
+        use std::io::{Seek, Write};
+        let line = "token = s3cret\n";
+        let read = |text: &[u8]| {
+            let mut file = tempfile::tempfile()?;
+            file.write_all(text)?;
+            file.rewind()?;
+            Ok::<_, io::Error>(ServiceCredentials::parse_file(&read_secret_bytes(&file)?))
+        };
+        let blank_lines = usize::try_from(FILE_MAX).map_err(io::Error::other)? - line.len();
+        let longest = "\n".repeat(blank_lines) + line;
+        let Ok(credentials) = read(longest.as_bytes())? else { panic!("{FILE_MAX} bytes were refused") };
+        assert_eq!(credentials.get_field("token"), Some("s3cret"));
+        let too_long = longest + "#";
+        for (text, expected) in
+            [(too_long.as_bytes(), "longer than 64 KiB"), (b"token = s3cret\xff", "UTF-8")]
+        {
+            let Err(reason) = read(text)? else { panic!("it was accepted, and should not: {expected}") };
+            assert!(reason.contains(expected) && !reason.contains("s3cret"), "{reason}");
         }
         Ok(())
     }
