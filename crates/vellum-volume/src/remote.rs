@@ -131,20 +131,9 @@ impl Volume {
     }
 
     fn prepare_remote(&self, state: &StateDir, location: &StoreLocation) -> Result<RemoteContent> {
-        let folder = state.root();
-        let make = || -> std::io::Result<()> {
-            // What a killed attempt left was seen of a store that may be another one.
-            let _ = fs::remove_dir_all(state.path());
-            let mut builder = fs::DirBuilder::new();
-            builder.mode(0o700).recursive(true).create(folder)?;
-            builder.create(state.path())?;
-            // A command that runs as root must leave folders that the owner of the worktree can use.
-            for made in [folder, state.path()] {
-                set_owner_from_dir(fs::File::open(self.state.path())?, fs::File::open(made)?)?;
-            }
-            Ok(())
-        };
-        make().map_err(VolumeError::wrap_local_error(state.path()))?;
+        // What a killed attempt left was seen of a store that may be another one.
+        let _ = fs::remove_dir_all(state.path());
+        create_remote_dir(&self.state, state)?;
         let file = WorktreeFile {
             store: location.url.clone(),
             credentials: location.credentials.clone(),
@@ -189,12 +178,18 @@ impl Volume {
 
     /// The remotes of this worktree, for another worktree of the same volume.
     pub(crate) fn copy_remotes_to(&self, state: &StateDir) -> Result<()> {
+        let folder = state.join(REMOTES_FOLDER);
+        // A killed attempt may have left a part of a remote, or one that is not there any more.
+        match fs::remove_dir_all(&folder) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(VolumeError::wrap_local_error(folder)(error));
+            }
+            _ => {}
+        }
         for remote in self.list_remotes()? {
             let path = format!("{REMOTES_FOLDER}/{}", remote.name);
             let copy = state.within(&path);
-            let mut builder = fs::DirBuilder::new();
-            builder.mode(0o700).recursive(true);
-            builder.create(copy.path()).map_err(VolumeError::wrap_local_error(copy.path()))?;
+            create_remote_dir(state, &copy)?;
             let kept = self.state.within(&path);
             // With what was seen there: a store that was rolled back is noticed by the new worktree, too.
             copy.write_seen_counters(&kept.read_seen_counters()?)?;
@@ -298,6 +293,19 @@ impl Volume {
 
 /// How the folder of a remote ends that is being added or removed.
 const UNFINISHED_SUFFIX: &str = ".new";
+
+/// Creates the folder of a remote in the state directory of a worktree, and gives it to the owner of that: a command
+/// that runs as root must leave folders that the owner of the worktree can use.
+fn create_remote_dir(worktree: &StateDir, remote: &StateDir) -> Result<()> {
+    let make = || -> std::io::Result<()> {
+        fs::DirBuilder::new().mode(0o700).recursive(true).create(remote.path())?;
+        for made in [remote.root(), remote.path()] {
+            set_owner_from_dir(fs::File::open(worktree.path())?, fs::File::open(made)?)?;
+        }
+        Ok(())
+    };
+    make().map_err(VolumeError::wrap_local_error(remote.path()))
+}
 
 fn rename_dir(from: &StateDir, to: &StateDir) -> Result<()> {
     let rename = || {

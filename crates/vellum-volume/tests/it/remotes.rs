@@ -1,6 +1,7 @@
 //! Snapshots between two stores of one volume: what arrives, what is left after every kind of interruption, and which
 //! refs move.
 
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -444,6 +445,33 @@ fn a_remote_is_this_volume_or_nothing() {
     assert!(matches!(refused(nothing), VolumeError::EmptyRemote(_)));
     // A fork has the same remotes.
     assert_eq!(world.worktree("fork").list_remotes().unwrap(), [remote]);
+}
+
+#[test]
+fn a_fork_has_no_remotes_of_an_attempt_that_was_killed() {
+    let world = World::new(PLAIN);
+    world.volume.add_remote("origin", &StoreLocation::new("memory://copied")).unwrap();
+    let state = world.empty_state();
+    // One that is only begun, and one that was removed since.
+    std::fs::create_dir_all(state.join("remotes/begun")).unwrap();
+    std::fs::create_dir_all(state.join("remotes/gone")).unwrap();
+    state.write_file("remotes/gone/worktree.json", b"{}").unwrap();
+    let fork = world.volume.fork_into(&state, "fork").unwrap();
+    assert_eq!(fork.list_remotes().unwrap(), world.volume.list_remotes().unwrap());
+}
+
+#[test]
+fn the_remotes_of_a_fork_belong_to_the_owner_of_its_directory() {
+    const OWNER: u32 = 61235;
+    assert!(rustix::process::geteuid().is_root(), "this test gives directories to another user");
+    let world = World::new(PLAIN);
+    world.volume.add_remote("origin", &StoreLocation::new("memory://owned")).unwrap();
+    let state = world.empty_state();
+    std::os::unix::fs::chown(state.path(), Some(OWNER), Some(OWNER)).unwrap();
+    world.volume.fork_into(&state, "fork").unwrap();
+    for name in ["remotes", "remotes/origin", "remotes/origin/worktree.json"] {
+        assert_eq!(std::fs::metadata(state.join(name)).unwrap().uid(), OWNER, "{name}");
+    }
 }
 
 #[test]
