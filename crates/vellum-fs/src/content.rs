@@ -8,6 +8,7 @@ mod ahead;
 mod copy;
 mod durable;
 pub(crate) mod extents;
+mod hydrations;
 pub(crate) mod memory;
 pub(crate) mod opened;
 mod orphans;
@@ -34,6 +35,7 @@ use crate::fs::LiveBase;
 use crate::lease::WorktreeLease;
 use crate::log::WriteLog;
 use crate::tree::{LiveMap, MapReader};
+use hydrations::ActiveHydrations;
 use opened::OpenInodes;
 use released::ReleasedOrphans;
 use stored::StoredByteCounts;
@@ -64,6 +66,7 @@ pub struct LiveContent {
     opened: OpenInodes,
     released: ReleasedOrphans,
     stored_counts: StoredByteCounts,
+    pub(crate) hydrations: ActiveHydrations,
 }
 
 impl LiveContent {
@@ -75,7 +78,8 @@ impl LiveContent {
         let opened = OpenInodes::default();
         let released = ReleasedOrphans::default();
         let stored_counts = StoredByteCounts::default();
-        Self { volume, lease, map, log, source, opened, released, stored_counts }
+        let hydrations = ActiveHydrations::default();
+        Self { volume, lease, map, log, source, opened, released, stored_counts, hydrations }
     }
 
     /// Where the bytes of extents come from.

@@ -44,8 +44,9 @@ impl LiveFilesystem {
         paths: &[Vec<u8>],
         scope: ContentScope,
         pin: Option<&NewPin>,
-        meter: &ProgressMeter,
+        meter: &Arc<ProgressMeter>,
     ) -> Result<HydratedContent> {
+        self.content().hydrations.add_meter(meter);
         let select = || {
             let view = self.open_view()?;
             let selector = ContentSelector::new(self.volume(), view.layered_state().base, scope);

@@ -26,6 +26,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
+use vellum_host::MetricsExposition;
+
 pub use self::keeping::{CacheRoom, EvictedBytes};
 use self::pack_file::CachedPack;
 pub use self::pins::{CachePin, PinListing};
@@ -205,6 +207,19 @@ impl PackCache {
             packs: packs.len() as u64,
             oldest: packs.iter().map(|pack| pack.fetched).min(),
         })
+    }
+
+    /// Writes how much it holds, may hold, and has to keep. Looks at no pack.
+    pub fn expose_metrics(&self, out: &mut MetricsExposition) {
+        // A figure that cannot be read is left out. The others may show the reason.
+        if let Ok(Some(used)) = CacheUsage::read_used(&self.folder) {
+            out.write_gauge("vellum_disk_cache_bytes", "", used);
+        }
+        if let Ok(limit) = CacheUsage::read_limit(&self.folder) {
+            out.write_gauge("vellum_disk_cache_limit_bytes", "", limit);
+        }
+        let pinned = pins::list_pins(&self.folder).pieces().piece_bytes();
+        out.write_gauge("vellum_disk_cache_pinned_bytes", "", pinned);
     }
 
     /// Sets how many bytes it may take, for all processes; 0 switches it off. What is too much is removed at once, but for

@@ -428,7 +428,7 @@ fn start_following(service: Arc<ControlService>, mountpoint: &Path, interval: Op
 fn start_fetching_names(fs: Arc<LiveFilesystem>, log: Arc<MountLog>) -> Result<()> {
     let fetch = move || {
         RequestPurpose::ReadAhead.set_for_thread();
-        let meter = ProgressMeter::default();
+        let meter = Arc::new(ProgressMeter::default());
         match fs.hydrate_paths(&[Vec::new()], ContentScope::Names, None, &meter) {
             Ok(fetched) => log.write_line(&format!("the names of {} files are here", fetched.files)),
             // They are fetched when they are looked at.
@@ -540,6 +540,9 @@ fn new_mount_metrics(source: &MountSource, volume: &Arc<Volume>) -> Arc<RequestM
         }
         if let Some(traffic) = volume.objects.service_traffic() {
             traffic.expose_metrics(out);
+        }
+        if let Some(cache) = volume.blobs.local_copies().and_then(|copies| copies.pack_cache()) {
+            cache.expose_metrics(out);
         }
     }))
 }

@@ -314,7 +314,7 @@ impl ControlService {
         request: &ControlRequest,
         stream: &UnixStream,
     ) -> std::result::Result<ControlReply, OpenError> {
-        let meter = ProgressMeter::default();
+        let meter = Arc::new(ProgressMeter::default());
         // Only these report progress, and end when nobody waits for them any more; all others are carried out whole.
         if !matches!(request, ControlRequest::Hydrate { .. } | ControlRequest::Evict { .. }) {
             return self.handle_request(request, &meter);
@@ -344,7 +344,7 @@ impl ControlService {
     fn handle_request(
         &self,
         request: &ControlRequest,
-        meter: &ProgressMeter,
+        meter: &Arc<ProgressMeter>,
     ) -> std::result::Result<ControlReply, OpenError> {
         let mut answer = ControlReply::default();
         match request {

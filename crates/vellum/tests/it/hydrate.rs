@@ -265,6 +265,39 @@ fn an_interrupted_hydration_goes_on_where_it_was() {
 }
 
 #[test]
+fn the_figures_of_a_mount_show_its_cache_and_what_is_hydrated() {
+    let lazy = LazyMount::new(&[("big", noise(11, 40_000_000)), ("small", noise(12, 300_000))]);
+    let mountpoint = lazy.mountpoint().display().to_string();
+    let read_figures = || lazy.json(&["stats", &mountpoint, "--interval", "0.05", "--count", "1"]);
+    let number = |value: &serde_json::Value| value.as_u64().unwrap_or_else(|| panic!("{value}"));
+    lazy.run(&["pin", "small"]).ok();
+    let figures = read_figures();
+    let cache = &figures["disk_cache"];
+    assert!(number(&cache["pinned"]) >= 300_000 && number(&cache["limit"]) > 1 << 20, "{figures}");
+    assert!(number(&cache["bytes"]) < 4_000_000, "{figures}");
+    assert_eq!(figures["hydration"], serde_json::Value::Null);
+    // The server is busy after two requests, so that the hydration stays under way.
+    let requests = S3Match { method: "GET", key: "store/packs/".into(), skip: 2, times: u32::MAX };
+    lazy.server.add_lie(requests, S3Lie::Fail(S3Failure::new(503, "SlowDown")));
+    std::thread::scope(|scope| {
+        let hydrating = scope.spawn(|| lazy.run(&["hydrate", "big"]));
+        let hydration = loop {
+            let figures = read_figures();
+            if figures["hydration"] != serde_json::Value::Null {
+                break figures["hydration"].clone();
+            }
+        };
+        assert!(number(&hydration["fetched"]) < number(&hydration["wanted"]), "{hydration}");
+        assert!(number(&hydration["wanted"]) >= 30_000_000, "{hydration}");
+        lazy.server.tell_truth();
+        hydrating.join().unwrap().ok();
+    });
+    let figures = read_figures();
+    assert_eq!(figures["hydration"], serde_json::Value::Null);
+    assert!(number(&figures["disk_cache"]["bytes"]) >= 40_000_000, "{figures}");
+}
+
+#[test]
 fn in_a_store_on_this_machine_everything_is_here() {
     let world = World::with_snapshot();
     let mountpoint = world.path("mnt");

@@ -58,6 +58,15 @@ impl CacheUsage {
         resolve_limit(folder, limit)
     }
 
+    /// Bytes in use or reserved, without waiting for the lock; none if that is not known before packs are counted.
+    pub fn read_used(folder: &Path) -> io::Result<Option<u64>> {
+        match File::open(folder.join(USAGE_FILE)) {
+            Ok(file) => Ok(Some(read_usage(&file)?.0).filter(|used| *used < UNKNOWN)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Some(0)),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Bytes in use or reserved.
     pub fn used(&self) -> u64 {
         self.used

@@ -41,6 +41,26 @@ pub struct ServiceFigures {
     pub discarded: f64,
 }
 
+/// The cache of a store on the local disk, bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct DiskCacheFigures {
+    /// That it holds.
+    pub bytes: u64,
+    /// That it may hold.
+    pub limit: u64,
+    /// That are pinned.
+    pub pinned: u64,
+}
+
+/// All hydrations under way, bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct HydrationFigures {
+    /// That were fetched.
+    pub fetched: u64,
+    /// That are to be fetched, those that were included.
+    pub wanted: u64,
+}
+
 /// What happened, a second; and what there is.
 #[derive(Debug, Default, PartialEq, Serialize)]
 pub struct IntervalFigures {
@@ -82,6 +102,10 @@ pub struct IntervalFigures {
     pub service: Option<ServiceFigures>,
     /// For how many seconds something has been acknowledged and has not been in the store.
     pub unpublished_seconds: u64,
+    /// The cache on the local disk; null where the store has none.
+    pub disk_cache: Option<DiskCacheFigures>,
+    /// Content that is being fetched; null if none is.
+    pub hydration: Option<HydrationFigures>,
     /// Requests by kind, the most frequent first.
     pub operations: Vec<(String, OperationRate)>,
 }
@@ -144,6 +168,16 @@ impl IntervalFigures {
             sent: grown("vellum_object_sent_bytes_total") / seconds,
             service: ServiceFigures::from_growth(now, |name| grown(name) / seconds),
             unpublished_seconds: gauge("vellum_unpublished_age_seconds"),
+            disk_cache: now.samples.contains_key("vellum_disk_cache_limit_bytes").then(|| DiskCacheFigures {
+                bytes: gauge("vellum_disk_cache_bytes"),
+                limit: gauge("vellum_disk_cache_limit_bytes"),
+                pinned: gauge("vellum_disk_cache_pinned_bytes"),
+            }),
+            hydration: Some(HydrationFigures {
+                fetched: gauge("vellum_hydration_fetched_bytes"),
+                wanted: gauge("vellum_hydration_wanted_bytes"),
+            })
+            .filter(|hydration| hydration.wanted > 0),
             operations,
         }
     }

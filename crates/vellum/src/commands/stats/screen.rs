@@ -133,6 +133,23 @@ fn format_screen(style: TextStyle, mountpoint: &Path, figures: &IntervalFigures)
             format_short_bytes(figures.sent)
         ),
     ];
+    if let Some(cache) = &figures.disk_cache {
+        lines.push(format!(
+            "disk     {} of {}   pinned {}",
+            format_short_bytes(cache.bytes as f64),
+            format_short_bytes(cache.limit as f64),
+            format_short_bytes(cache.pinned as f64)
+        ));
+    }
+    if let Some(hydration) = &figures.hydration {
+        // Rounding must not show 100 % before the end.
+        let percent = hydration.fetched.saturating_mul(100) / hydration.wanted.max(1);
+        lines.push(format!(
+            "hydrate  {} of {}   {percent} %",
+            format_short_bytes(hydration.fetched as f64),
+            format_short_bytes(hydration.wanted as f64)
+        ));
+    }
     if figures.unpublished_seconds > 0 {
         lines.push(format!("upload   not in the store for {} s", figures.unpublished_seconds));
     }
@@ -172,7 +189,7 @@ fn format_screen(style: TextStyle, mountpoint: &Path, figures: &IntervalFigures)
 
 #[cfg(test)]
 mod tests {
-    use super::super::figures::ServiceFigures;
+    use super::super::figures::{DiskCacheFigures, HydrationFigures, ServiceFigures};
     use super::*;
 
     #[test]
@@ -202,11 +219,19 @@ mod tests {
         assert_eq!(columns(&lines[13]), ["read", "1.0k", "10u"]);
         let service =
             ServiceFigures { foreground: 12.0, upkeep: 1.0, discarded: 2048.0, ..Default::default() };
-        let remote = IntervalFigures { service: Some(service), unpublished_seconds: 7, ..figures };
+        let remote = IntervalFigures {
+            service: Some(service),
+            unpublished_seconds: 7,
+            disk_cache: Some(DiskCacheFigures { bytes: 3 << 30, limit: 10 << 30, pinned: 1 << 20 }),
+            hydration: Some(HydrationFigures { fetched: 999 << 20, wanted: 1000 << 20 }),
+            ..figures
+        };
         let lines = format_screen(TextStyle::default(), Path::new("/mnt"), &remote);
-        assert_eq!(lines[6], "upload   not in the store for 7 s");
-        assert_eq!(lines[7], "service  foreground 12/s   read-ahead 0/s   upload 0/s   upkeep 1/s");
-        assert_eq!(lines[8], "         retries 0/s   sent twice 0/s   discarded 2.0K/s");
+        assert_eq!(lines[6], "disk     3.0G of 10G   pinned 1.0M");
+        assert_eq!(lines[7], "hydrate  999M of 1.0G   99 %");
+        assert_eq!(lines[8], "upload   not in the store for 7 s");
+        assert_eq!(lines[9], "service  foreground 12/s   read-ahead 0/s   upload 0/s   upkeep 1/s");
+        assert_eq!(lines[10], "         retries 0/s   sent twice 0/s   discarded 2.0K/s");
         // Nothing but the terminal's own sequences drives it.
         assert!(lines.iter().all(|line| !line.contains('\x1b')), "{lines:#?}");
     }
