@@ -302,14 +302,13 @@ fn fill_and_report(
     let outcome = CommandOutcome::from_findings(!problems.is_empty());
     let volume = &worktree.volume;
     let file = &volume.worktree;
-    let directory = format_path(worktree.root_path().as_os_str().as_encoded_bytes());
     let (written, bytes) = filled.as_ref().map_or((0, 0), |filled| (filled.written, filled.bytes));
     let ui = &context.ui;
     if ui.is_json() {
         ui.print_json(&CloneJson {
             volume: file.volume.clone(),
             worktree: file.worktree.clone(),
-            directory,
+            directory: worktree.root_path().display().to_string(),
             store: volume.objects.describe_location(),
             snapshot: target.map(|target| target.id.to_string()),
             written,
@@ -322,6 +321,7 @@ fn fill_and_report(
     if ui.voice.quiet {
         return Ok(outcome);
     }
+    let directory = format_path(worktree.root_path().as_os_str().as_encoded_bytes());
     ui.print_line(format!(
         "{directory} is now the worktree '{}' of the volume in {}",
         file.worktree,

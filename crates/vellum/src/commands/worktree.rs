@@ -273,12 +273,13 @@ fn adopt_worktree(context: &CommandContext, name: &str) -> Result<CommandOutcome
     // Not by the context: that it is a copy need not be said.
     let worktree = CheckoutWorktree::open(&context.cwd)?;
     let snapshot = worktree.adopt_copy(name, context.lock_wait_notice())?;
-    let directory = format_path(worktree.root_path().as_os_str().as_encoded_bytes());
     let ui = &context.ui;
     if ui.is_json() {
         let snapshot = snapshot.map(|id| id.to_string());
+        let directory = worktree.root_path().display().to_string();
         ui.print_json(&Adopted { name, snapshot, directory: &directory })?;
     } else if !ui.voice.quiet {
+        let directory = format_path(worktree.root_path().as_os_str().as_encoded_bytes());
         let names = SnapshotNames::load_all(&worktree.volume)?;
         let place =
             snapshot.map_or_else(|| "no snapshot".into(), |id| format!("snapshot {}", names.short_id(&id)));
@@ -297,13 +298,14 @@ fn relocate_worktree(context: &CommandContext, store: Option<&StoreLocation>) ->
         None => Volume::open(&state)?,
     };
     volume.confirm_own_dir()?;
-    let directory = format_path(state.root().as_os_str().as_encoded_bytes());
     let store = volume.objects.describe_location();
     let name = &volume.worktree.worktree;
     let ui = &context.ui;
     if ui.is_json() {
+        let directory = state.root().display().to_string();
         ui.print_json(&Relocated { name, directory: &directory, store: &store })?;
     } else if !ui.voice.quiet {
+        let directory = format_path(state.root().as_os_str().as_encoded_bytes());
         ui.print_line(format!(
             "The worktree {name} is in {directory}, and its store is {}",
             format_path(store.as_bytes())

@@ -68,3 +68,25 @@ fn every_field_is_documented() {
     assert!(missing.is_empty(), "docs/json.md does not describe {missing:?}");
     assert!(found.len() > 80, "{found:?}");
 }
+
+#[test]
+fn directories_are_not_escaped() {
+    let world = World::with_snapshot();
+    let run_json = |dir: &str, args: &[&str]| {
+        let ran = world.run_beside(dir, &[&["--json"], args].concat()).ok();
+        serde_json::from_str::<Value>(&ran.out).unwrap()
+    };
+    let copy = world.path("a \\ tab\t");
+    let shown = copy.to_str().unwrap();
+    let cloned = run_json(
+        "tree",
+        &["clone", "--name", "copy", "--plain", world.tree().join(".vellum/store").to_str().unwrap(), shown],
+    );
+    assert_eq!(cloned["directory"], shown);
+    let relocated = run_json("a \\ tab\t", &["worktree", "relocate"]);
+    assert_eq!(relocated["directory"], shown);
+    let other = world.path("other\t");
+    assert!(std::process::Command::new("cp").arg("-a").args([&copy, &other]).status().unwrap().success());
+    let adopted = run_json("other\t", &["worktree", "adopt", "--as", "other"]);
+    assert_eq!(adopted["directory"], other.to_str().unwrap());
+}
