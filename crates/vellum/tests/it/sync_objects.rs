@@ -138,6 +138,28 @@ fn a_tree_goes_up_and_comes_down_and_rclone_agrees() {
 }
 
 /// Requests of a method since the last call.
+#[test]
+fn a_snapshot_goes_up_as_it_was() {
+    let world = new_world();
+    let server = SeaweedServer::start(&world.path("seaweed"));
+    let url = server.store_url("from/a/snapshot");
+    world.run_at_home(&["init", "--plain", "-q"]).ok();
+    write_varied_tree(&world);
+    world.write("src/holes.bin", "beginning");
+    let holes = fs::File::options().write(true).open(world.tree().join("src/holes.bin")).unwrap();
+    holes.set_len(9 << 20).unwrap();
+    world.run_at_home(&["snapshot", "-q", "--tag", "first"]).ok();
+    let recorded = read_tree(&world.tree().join("src"));
+    world.write("src/a.txt", "changed since\n");
+    world.remove("src/big.bin");
+
+    let source = format!("{}@first:/src/", world.tree().display());
+    sync(&world, &["-a", &source, &url]).ok().says("in 8 files");
+    sync(&world, &["-a", &source, &url]).ok().says("Nothing to do");
+    sync(&world, &["-a", &url, "down"]).ok();
+    assert!(read_tree(&world.tree().join("down")) == recorded, "content and times are those of the snapshot");
+}
+
 fn count_requests(server: &LyingS3) -> BTreeMap<&'static str, usize> {
     let mut counts = BTreeMap::new();
     for request in server.take_requests() {
