@@ -3,13 +3,12 @@
 //! Invariant: they end when they are dropped.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
-/// Timeout of a start: the machine may be busy.
-const START_MAX: Duration = Duration::from_secs(60);
+use crate::ports::{find_free_port, wait_for_port};
+
 /// The bucket or container.
 const BUCKET: &str = "vellum-test";
 /// Azurite's account, which is the same everywhere.
@@ -97,13 +96,7 @@ impl CloudEmulator {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let process = command.spawn().unwrap_or_else(|e| panic!("cannot start {command:?}: {e}"));
         let mut emulator = Self { process, port, scheme };
-        let start = Instant::now();
-        // The server announces nothing, so its port is tried until it answers.
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            let ended = emulator.process.try_wait().expect("the state of the server");
-            assert!(ended.is_none() && start.elapsed() < START_MAX, "the server did not start: {command:?}");
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        wait_for_port(&mut emulator.process, port);
         emulator
     }
 
@@ -128,12 +121,6 @@ impl Drop for CloudEmulator {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
-}
-
-fn find_free_port() -> u16 {
-    // Another process could take it before the server does, which makes the start fail.
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("its address").port()
 }
 
 /// A program that `make services` installed.

@@ -8,6 +8,7 @@ pub mod emulator;
 pub mod faulty;
 pub mod live_conformance;
 pub mod model;
+mod ports;
 pub mod random;
 mod rclone;
 pub mod s3;

@@ -2,13 +2,10 @@
 //!
 //! Invariant: the server ends when it is dropped. The served directory stays.
 
-use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
-/// Timeout of its start.
-const START_MAX: Duration = Duration::from_secs(60);
+use crate::ports::{find_free_port, wait_for_port};
 
 /// A server that runs.
 pub(crate) struct RcloneServer {
@@ -19,12 +16,7 @@ pub(crate) struct RcloneServer {
 impl RcloneServer {
     /// Serves a directory over a protocol, with more options.
     pub fn start(protocol: &str, options: &[&str], dir: &Path) -> Self {
-        let port = {
-            // The kernel gives a free port. Another process could take it before the server does, which makes
-            // the start fail.
-            let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-            listener.local_addr().expect("its address").port()
-        };
+        let port = find_free_port();
         let mut command = Command::new("rclone");
         // Without a cache of listings, since tests may change the directory beside the server, and without
         // the configuration of the user who runs them.
@@ -33,14 +25,7 @@ impl RcloneServer {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let process = command.spawn().unwrap_or_else(|e| panic!("cannot start rclone: {e}"));
         let mut server = Self { process, port };
-        let start = Instant::now();
-        // The server announces nothing, so its port is tried until it answers.
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            // A server that has ended will never answer.
-            let ended = server.process.try_wait().expect("the state of the server");
-            assert!(ended.is_none() && start.elapsed() < START_MAX, "the server did not start");
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        wait_for_port(&mut server.process, port);
         server
     }
 }

@@ -12,7 +12,8 @@ use vellum_map::{KeySpan, MapView, diff_maps};
 use vellum_types::value::SuperBlock;
 use vellum_types::{DecodeError, Dentry, FileKind, Ino, InodeAttr, MapKeyRef};
 
-use self::entries::{DirectoryLink, UnpairedEntries};
+pub(crate) use self::entries::DirectoryLink;
+use self::entries::UnpairedEntries;
 pub use self::inode::compare_inodes;
 use self::inode::content_signature;
 use crate::error::{Result, VolumeError};

@@ -10,14 +10,12 @@ use std::collections::HashMap;
 
 use rayon::prelude::*;
 use vellum_map::{KeySpan, MapChange, MapRoot, diff_maps, read_range};
-use vellum_types::{DecodeError, Ino, InodeAttr, MapKeyRef};
+use vellum_types::{DecodeError, InodeAttr, MapKeyRef};
 
+use crate::diff::DirectoryLink;
 use crate::error::{Result, VolumeError};
 use crate::history::HistoryEntry;
 use crate::volume::Volume;
-
-/// A name in a directory.
-type DirectoryLink = (Ino, Vec<u8>);
 
 /// A time in which a line had a name without a break.
 #[derive(Debug, Clone)]

@@ -177,7 +177,8 @@ mod tests {
     fn typed_durations_are_numbers_with_units() {
         assert_eq!(parse_duration("30d"), Ok(Duration::from_secs(30 * 86_400)));
         assert_eq!(parse_duration("0s"), Ok(Duration::ZERO));
-        for wrong in ["", "d", "30", "-1d", "1y", "99999999999999999999w", "9999999999999999w", "1dd"] {
+        assert_eq!(parse_duration("2y"), Ok(Duration::from_secs(2 * 365 * 86_400)));
+        for wrong in ["", "d", "30", "-1d", "1x", "99999999999999999999w", "9999999999999999w", "1dd"] {
             assert!(parse_duration(wrong).is_err(), "{wrong}");
         }
     }
