@@ -1,10 +1,9 @@
 //! Google Cloud Storage and Azure, as their emulators behave. `make services` runs these tests.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use vellum_store::{
-    NumberedRefStore, ObjectKey, ObjectStore, RequestLimits, ServiceStore, StoreAddress, StoreGuarantees,
+    ObjectKey, ObjectStore, RequestLimits, ServiceStore, StoreAddress, StoreGuarantees, StoreMode,
 };
 use vellum_testkit::{CloudEmulator, conformance};
 use vellum_types::ErrorKind;
@@ -45,10 +44,13 @@ fn azurite_conforms() {
 fn fake_gcs_server_conforms() {
     let server = CloudEmulator::start_gcs();
     let store = open(&server.store_url("probed"), GCS_CREDENTIALS);
-    // Deletions are sent without a condition there.
+    // The emulator does not look at the condition of a deletion.
     let found = store.probe_guarantees().unwrap();
     assert_eq!(found, StoreGuarantees { deletes: false, ..StoreGuarantees::ALL });
     assert!(store.list_keys("").unwrap().is_empty());
     let suite = open(&server.store_url("suite/of/tests"), GCS_CREDENTIALS);
-    conformance::check_object_store(&NumberedRefStore::new(Arc::new(suite)));
+    // In the mode in which a volume uses it, which the probe chooses.
+    assert_eq!(found.best_mode(), Some(StoreMode::Shared));
+    suite.adapt_to_guarantees(&found);
+    conformance::check_object_store(&suite);
 }
