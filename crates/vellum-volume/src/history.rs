@@ -102,6 +102,36 @@ impl Iterator for AncestorWalk<'_> {
     }
 }
 
+/// Returns the nearest ancestors of a snapshot that are among `wanted`, which are in ascending order: on the first parent's
+/// line first. Others, such as forgotten ones, are passed through. Fails if a record is damaged.
+pub fn find_nearest_ancestors(
+    catalog: &SnapshotCatalog,
+    wanted: &[SnapshotId],
+    entry: &HistoryEntry,
+) -> Result<Vec<SnapshotId>> {
+    let mut found = Vec::new();
+    let mut met = HashSet::new();
+    // A stack: with the first parent on top, its line is followed first.
+    let mut queue: Vec<_> = entry.record.parents.iter().rev().copied().collect();
+    while let Some(id) = queue.pop() {
+        if !met.insert(id) {
+            continue;
+        }
+        if wanted.binary_search(&id).is_ok() {
+            found.push(id);
+            continue;
+        }
+        match catalog.get_record(&id) {
+            Ok(record) => queue.extend(record.parents.iter().rev()),
+            // The collector has deleted the record of a forgotten snapshot: what came before it on this line is not
+            // known any more.
+            Err(VolumeError::MissingRecord(_)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
+}
+
 /// Returns every snapshot of the store, newest first. Fails if a record is damaged.
 pub fn list_history(catalog: &SnapshotCatalog) -> Result<Vec<HistoryEntry>> {
     let mut entries: Vec<_> =

@@ -1,10 +1,11 @@
-//! Finds names in a line of snapshots: which of them have a name, from when and until when.
+//! Finds names in a history: which snapshots have a name, from when and until when.
 //!
-//! The first tree is read as a whole, and of each other one what differs from the tree before it, so that the work grows
-//! with what changed. Neighbours are compared by all threads.
+//! A snapshot without an ancestor among those that are searched is read as a whole, and of each other one what differs from
+//! its first parent, so that the work grows with what changed. All threads compare.
 //!
 //! Invariant: a name counts as there in a snapshot if the directory has an entry of that name, whichever file it is: a file
-//! that was replaced by another one of its name was there all the time.
+//! that was replaced by another one of its name was there all the time. A branch begins with what its origin had, and a
+//! merge goes on with what either side had.
 
 use std::collections::HashMap;
 
@@ -14,10 +15,10 @@ use vellum_types::{DecodeError, InodeAttr, MapKeyRef};
 
 use crate::diff::DirectoryLink;
 use crate::error::{Result, VolumeError};
-use crate::history::HistoryEntry;
+use crate::history::{HistoryEntry, find_nearest_ancestors};
 use crate::volume::Volume;
 
-/// A time in which a line had a name without a break.
+/// A time in which a name was there without a break.
 #[derive(Debug, Clone)]
 pub struct NamePeriod {
     /// Its path from the root, in the last snapshot that has it.
@@ -28,7 +29,7 @@ pub struct NamePeriod {
     pub first: HistoryEntry,
     /// The last snapshot that has it.
     pub last: HistoryEntry,
-    /// No snapshot of the line came after the last that has it.
+    /// No snapshot that was searched descends from the last that has it.
     pub is_current: bool,
 }
 
@@ -38,66 +39,155 @@ struct LinkChange {
     is_there: bool,
 }
 
-/// A period whose path is still to be found: places in the line.
+/// A period whose path is still to be found: places in the history.
 struct LinkPeriod {
     link: DirectoryLink,
     first: usize,
     last: usize,
+    is_current: bool,
+}
+
+/// The names that a snapshot has, and where each was first.
+type PresentNames = HashMap<DirectoryLink, usize>;
+
+/// The names of snapshots whose children are still to come, and how many of these there are.
+#[derive(Default)]
+struct WaitingNames(HashMap<usize, (PresentNames, usize)>);
+
+impl WaitingNames {
+    fn keep_names(&mut self, place: usize, names: PresentNames, children: usize) {
+        self.0.insert(place, (names, children));
+    }
+
+    /// The names of a snapshot, for one of its children. Copied only where it branches.
+    fn take_names(&mut self, place: usize) -> PresentNames {
+        if let Some((names, left)) = self.0.get_mut(&place)
+            && *left > 1
+        {
+            *left -= 1;
+            return names.clone();
+        }
+        self.0.remove(&place).map(|(names, _)| names).unwrap_or_default()
+    }
+}
+
+/// Snapshots and how they descend from each other: parents before children.
+struct SearchedHistory {
+    entries: Vec<HistoryEntry>,
+    /// Of each one the nearest ancestors that are searched, that on the first parent's line first.
+    parents: Vec<Vec<usize>>,
+    /// How many of the others have each one among these.
+    children: Vec<usize>,
+    /// Whether it is the first of these for another one.
+    is_continued: Vec<bool>,
+}
+
+impl SearchedHistory {
+    fn new(volume: &Volume, snapshots: &[HistoryEntry]) -> Result<Self> {
+        let mut entries = snapshots.to_vec();
+        // A counter is above those of all ancestors.
+        entries.sort_unstable_by_key(|entry| (entry.record.counter, entry.record.time, entry.id));
+        let places: HashMap<_, _> =
+            entries.iter().enumerate().map(|(place, entry)| (entry.id, place)).collect();
+        let mut ids: Vec<_> = entries.iter().map(|entry| entry.id).collect();
+        ids.sort_unstable();
+        let (mut children, mut is_continued) = (vec![0; entries.len()], vec![false; entries.len()]);
+        let mut parents = Vec::with_capacity(entries.len());
+        for entry in &entries {
+            let nearest = find_nearest_ancestors(&volume.catalog, &ids, entry)?;
+            let nearest: Vec<_> = nearest.iter().filter_map(|id| places.get(id).copied()).collect();
+            nearest.iter().for_each(|parent| children[*parent] += 1);
+            if let Some(parent) = nearest.first() {
+                is_continued[*parent] = true;
+            }
+            parents.push(nearest);
+        }
+        Ok(Self { entries, parents, children, is_continued })
+    }
+
+    /// Turns what changed from each first parent to its child into periods.
+    fn trace_periods(&self, changes: Vec<Vec<LinkChange>>) -> Vec<LinkPeriod> {
+        let mut periods = Vec::new();
+        let mut waiting = WaitingNames::default();
+        for (place, changes) in changes.into_iter().enumerate() {
+            let parents = &self.parents[place];
+            let before = parents.first().copied();
+            let mut present = before.map(|parent| waiting.take_names(parent)).unwrap_or_default();
+            let merged: Vec<_> =
+                parents.iter().skip(1).map(|parent| (*parent, waiting.take_names(*parent))).collect();
+            for LinkChange { link, is_there } in changes {
+                if is_there {
+                    let there = merged.iter().filter_map(|(_, names)| names.get(&link)).min();
+                    let first = there.copied().unwrap_or(place);
+                    present.insert(link, first);
+                } else if let (Some(first), Some(last)) = (present.remove(&link), before) {
+                    periods.push(LinkPeriod { link, first, last, is_current: false });
+                }
+            }
+            // What a merged line had, and the merge has not, ended with that line.
+            for (last, names) in merged.into_iter().filter(|(parent, _)| !self.is_continued[*parent]) {
+                let ended = names.into_iter().filter(|(link, _)| !present.contains_key(link));
+                periods.extend(ended.map(|(link, first)| LinkPeriod {
+                    link,
+                    first,
+                    last,
+                    is_current: false,
+                }));
+            }
+            match self.children[place] {
+                0 => {
+                    let ends = |(link, first)| LinkPeriod { link, first, last: place, is_current: true };
+                    periods.extend(present.into_iter().map(ends));
+                }
+                children => waiting.keep_names(place, present, children),
+            }
+        }
+        periods
+    }
 }
 
 impl Volume {
-    /// Returns the names that `is_wanted` accepts, sorted by path and time. `line` begins with the oldest snapshot. Fails if a
-    /// node of a tree cannot be read, and with [`VolumeError::BadTree`] if a tree contradicts itself.
+    /// Returns the names that `is_wanted` accepts in some snapshots, sorted by path and time. Fails if a node of a tree cannot
+    /// be read, and with [`VolumeError::BadTree`] if a tree contradicts itself.
     pub fn find_names(
         &self,
-        line: &[HistoryEntry],
+        snapshots: &[HistoryEntry],
         is_wanted: impl Fn(&[u8]) -> bool + Sync,
     ) -> Result<Vec<NamePeriod>> {
-        let Some(oldest) = line.first() else { return Ok(Vec::new()) };
-        let mut present: HashMap<DirectoryLink, usize> = HashMap::new();
-        self.list_links(oldest.record.root, &is_wanted, |link| {
-            present.insert(link, 0);
-        })?;
-        let changes: Vec<Vec<LinkChange>> = line
-            .par_windows(2)
-            .map(|two| self.compare_links(two[0].record.root, two[1].record.root, &is_wanted))
+        let history = SearchedHistory::new(self, snapshots)?;
+        let root = |place: usize| history.entries[place].record.root;
+        let changes = (0..history.entries.len())
+            .into_par_iter()
+            .map(|place| match history.parents[place].first() {
+                Some(parent) => self.compare_links(root(*parent), root(place), &is_wanted),
+                None => self.list_links(root(place), &is_wanted),
+            })
             .collect::<Result<_>>()?;
-        let mut periods = Vec::new();
-        for (before, changes) in changes.into_iter().enumerate() {
-            for LinkChange { link, is_there } in changes {
-                if is_there {
-                    present.insert(link, before + 1);
-                } else if let Some(first) = present.remove(&link) {
-                    periods.push(LinkPeriod { link, first, last: before });
-                }
-            }
-        }
-        let newest = line.len() - 1;
-        periods.extend(present.into_iter().map(|(link, first)| LinkPeriod { link, first, last: newest }));
-        let mut found: Vec<_> =
-            periods.into_par_iter().map(|period| self.resolve_period(line, period)).collect::<Result<_>>()?;
+        let mut found: Vec<_> = history
+            .trace_periods(changes)
+            .into_par_iter()
+            .map(|period| self.resolve_period(&history.entries, period))
+            .collect::<Result<_>>()?;
         found.sort_by(|a, b| {
-            let place = |period: &NamePeriod| (period.first.record.counter, period.first.record.time);
-            a.path.cmp(&b.path).then_with(|| place(a).cmp(&place(b)))
+            a.path.cmp(&b.path).then_with(|| a.first.cmp(&b.first)).then_with(|| b.last.cmp(&a.last))
+        });
+        // Branches have in common what was there where they began.
+        found.dedup_by(|a, b| {
+            let is_same_end = a.last == b.last || (a.is_current && b.is_current);
+            a.path == b.path && a.first == b.first && is_same_end
         });
         Ok(found)
     }
 
-    /// Calls `add` for each wanted name of a tree.
-    fn list_links(
-        &self,
-        root: MapRoot,
-        is_wanted: &impl Fn(&[u8]) -> bool,
-        mut add: impl FnMut(DirectoryLink),
-    ) -> Result<()> {
+    /// Returns the wanted names of a tree.
+    fn list_links(&self, root: MapRoot, is_wanted: &impl Fn(&[u8]) -> bool) -> Result<Vec<LinkChange>> {
         let tree = self.open_tree(root);
         let mut range = read_range(tree.nodes(), &root, KeySpan::all_keys())?;
+        let mut links = Vec::new();
         while let Some((key, _)) = range.next_entry()? {
-            if let Some(link) = wanted_link(key, is_wanted)? {
-                add(link);
-            }
+            links.extend(wanted_link(key, is_wanted)?.map(|link| LinkChange { link, is_there: true }));
         }
-        Ok(())
+        Ok(links)
     }
 
     /// Returns the wanted names that only one of two trees has.
@@ -122,17 +212,17 @@ impl Volume {
         Ok(changes)
     }
 
-    fn resolve_period(&self, line: &[HistoryEntry], period: LinkPeriod) -> Result<NamePeriod> {
-        let LinkPeriod { link: (dir, name), first, last } = period;
-        let tree = self.open_tree(line[last].record.root);
+    fn resolve_period(&self, entries: &[HistoryEntry], period: LinkPeriod) -> Result<NamePeriod> {
+        let LinkPeriod { link: (dir, name), first, last, is_current } = period;
+        let tree = self.open_tree(entries[last].record.root);
         let missing = || VolumeError::BadTree(format!("directory {} has lost an entry", dir.0));
         let dentry = tree.lookup_dentry(dir, &name)?.ok_or_else(missing)?;
         Ok(NamePeriod {
             path: tree.entry_path(dir, &name)?,
             attr: tree.expect_inode_attr(dentry.ino)?,
-            first: line[first].clone(),
-            last: line[last].clone(),
-            is_current: last + 1 == line.len(),
+            first: entries[first].clone(),
+            last: entries[last].clone(),
+            is_current,
         })
     }
 }

@@ -1,7 +1,7 @@
 //! `vellum find`: which snapshots have a file.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
@@ -54,7 +54,7 @@ pub struct Args {
     /// Only what was modified after this time, as in 'yesterday', '2 weeks ago' or 2026-01-31
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     newer: Option<UnixTime>,
-    /// Only names that the last of these snapshots does not have any more
+    /// Only names that are not in the newest of these snapshots any more
     #[arg(long)]
     deleted: bool,
 }
@@ -116,13 +116,9 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let volume = context.open_volume()?;
     let names = SnapshotNames::load_all(&volume)?;
     let wanted = WantedNames::new(args);
-    let mut found = Vec::new();
-    for line in select_lines(args, &volume)?.into_values() {
-        let periods = volume.find_names(&line, |name| wanted.may_match_name(name))?;
-        found.extend(periods.into_iter().filter(|period| wanted.matches_period(period)));
-    }
-    // Lines of several worktrees: what one path was is read together.
-    found.sort_by(|a, b| a.path.cmp(&b.path).then_with(|| a.first.cmp(&b.first)));
+    let snapshots = select_snapshots(args, &volume)?;
+    let mut found = volume.find_names(&snapshots, |name| wanted.may_match_name(name))?;
+    found.retain(|period| wanted.matches_period(period));
     let ui = &context.ui;
     if ui.is_json() {
         ui.print_json(&FindJson { found: found.iter().map(FoundJson::new).collect() })?;
@@ -172,18 +168,7 @@ fn fold_case<'b>(args: &Args, bytes: &'b [u8]) -> Cow<'b, [u8]> {
     if args.ignore_case { bytes.to_ascii_lowercase().into() } else { bytes.into() }
 }
 
-/// Returns the snapshots to look at, by worktree, the oldest first: neighbours have most of their trees in common.
-fn select_lines(args: &Args, volume: &Volume) -> Result<BTreeMap<String, Vec<HistoryEntry>>> {
-    let mut lines: BTreeMap<String, Vec<HistoryEntry>> = BTreeMap::new();
-    for entry in select_snapshots(args, volume)? {
-        lines.entry(entry.record.worktree.clone()).or_default().push(entry);
-    }
-    for line in lines.values_mut() {
-        line.sort_by_key(|entry| (entry.record.counter, entry.record.time, entry.id));
-    }
-    Ok(lines)
-}
-
+/// Returns the snapshots to look at, in any order.
 fn select_snapshots(args: &Args, volume: &Volume) -> Result<Vec<HistoryEntry>> {
     if args.all {
         return Ok(list_history(&volume.catalog)?);

@@ -1,11 +1,10 @@
 //! `vellum history`: snapshots, newest first.
 
 use serde::Serialize;
-use vellum_types::SnapshotId;
-use vellum_volume::history::{AncestorWalk, HistoryEntry, list_history};
+use vellum_volume::Volume;
+use vellum_volume::history::{AncestorWalk, HistoryEntry, find_nearest_ancestors, list_history};
 use vellum_volume::record::SnapshotOrigin;
 use vellum_volume::versions::{HistoryStep, PathHistory};
-use vellum_volume::{Volume, VolumeError};
 
 use crate::context::CommandContext;
 use crate::context::names::{SnapshotNames, first_note_line};
@@ -146,7 +145,7 @@ impl HistoryFilter<'_> {
 
     /// A snapshot with what the history shows before it.
     fn path_history_step(&self, entry: HistoryEntry) -> vellum_volume::Result<HistoryStep> {
-        let before = match nearest_parents(self.volume, self.names.ids(), &entry)?.first() {
+        let before = match find_nearest_ancestors(&self.volume.catalog, self.names.ids(), &entry)?.first() {
             Some(parent) => Some(self.volume.catalog.get_record(parent)?.root),
             None => None,
         };
@@ -169,35 +168,6 @@ fn take_entries(
         shown.push(entry);
     }
     Ok((shown, false))
-}
-
-/// The nearest ancestors that were not forgotten, on the first parent's line first.
-fn nearest_parents(
-    volume: &Volume,
-    live: &[SnapshotId],
-    entry: &HistoryEntry,
-) -> vellum_volume::Result<Vec<SnapshotId>> {
-    let mut found = Vec::new();
-    let mut met = std::collections::HashSet::new();
-    // A stack: with the first parent on top, its line is followed first.
-    let mut queue: Vec<_> = entry.record.parents.iter().rev().copied().collect();
-    while let Some(id) = queue.pop() {
-        if !met.insert(id) {
-            continue;
-        }
-        if live.binary_search(&id).is_ok() {
-            found.push(id);
-            continue;
-        }
-        match volume.catalog.get_record(&id) {
-            Ok(record) => queue.extend(record.parents.iter().rev()),
-            // The collector has deleted the record of a forgotten snapshot: what came before it on this line is not
-            // known any more.
-            Err(VolumeError::MissingRecord(_)) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(found)
 }
 
 fn history_table(context: &CommandContext, names: &SnapshotNames, entries: &[HistoryEntry]) -> TextTable {
@@ -249,7 +219,7 @@ fn print_graph(
 ) -> Result<()> {
     let mut graph = HistoryGraph::default();
     for entry in entries {
-        let parents = nearest_parents(volume, names.ids(), entry)?;
+        let parents = find_nearest_ancestors(&volume.catalog, names.ids(), entry)?;
         let rows = graph.add_entry(entry.id, &parents);
         for line in rows.before {
             context.ui.print_line(line)?;

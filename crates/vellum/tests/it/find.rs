@@ -81,3 +81,51 @@ fn other_worktrees_are_searched_on_request() {
     assert_eq!(found[1]["current"], true);
     assert_eq!(found[1]["worktree"], "main");
 }
+
+#[test]
+fn a_branch_goes_on_with_what_it_began_with() {
+    let world = World::with_snapshot();
+    world.write("kept.txt", "k");
+    world.write("gone.txt", "g");
+    world.snapshot("second");
+    let side = world.path("side");
+    world.run(&["fork", "side", "--to", side.to_str().unwrap()]).ok();
+    fs::remove_file(side.join("gone.txt")).unwrap();
+    fs::write(side.join("new.txt"), "n").unwrap();
+    world.run_beside("side", &["snapshot", "-q", "--tag", "apart"]).ok();
+    let found = |dir: &str, args: &[&str]| {
+        let ran = world.run_beside(dir, &[&["--json", "find"], args].concat());
+        let json: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+        let periods = json["found"].as_array().unwrap().iter();
+        let moment =
+            |period: &serde_json::Value, end: &str| period[end]["id"].as_str().unwrap()[..8].to_owned();
+        periods
+            .map(|period| (moment(period, "first"), moment(period, "last"), period["current"] == true))
+            .collect::<Vec<_>>()
+    };
+    let [second, apart] = ["second", "apart"].map(|tag| short(&world, tag));
+    // What the other worktree recorded before the fork is the history of this one.
+    assert_eq!(found("side", &["kept.txt"]), [(second.clone(), apart.clone(), true)]);
+    assert_eq!(found("side", &["gone.txt"]), [(second.clone(), second.clone(), false)]);
+    assert_eq!(found("tree", &["gone.txt"]), [(second.clone(), second.clone(), true)]);
+    // Of several branches that have a name, one is enough.
+    assert_eq!(found("tree", &["kept.txt", "--all"]).len(), 1);
+
+    // A merge goes on with what either side had.
+    world.write("own.txt", "o");
+    world.snapshot("third");
+    world.run(&["merge", "side"]).ok();
+    let merged = world.json(&["show", "HEAD"])["snapshot"]["id"].as_str().unwrap()[..8].to_owned();
+    assert_eq!(found("tree", &["new.txt"]), [(apart, merged.clone(), true)]);
+    assert_eq!(found("tree", &["kept.txt"]), [(second.clone(), merged.clone(), true)]);
+    assert_eq!(found("tree", &["own.txt"]), [(short(&world, "third"), merged, true)]);
+    let gone = found("tree", &["gone.txt"]);
+    assert!(gone.iter().all(|(first, _, is_current)| *first == second && !is_current), "{gone:?}");
+
+    // The name of a worktree is no part of its line.
+    world.run(&["worktree", "rename", "main", "trunk"]).ok();
+    world.remove("own.txt");
+    world.run(&["snapshot", "-q"]).ok();
+    let own = found("tree", &["own.txt"]);
+    assert!(own.len() == 1 && !own[0].2, "{own:?}");
+}
