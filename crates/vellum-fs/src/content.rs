@@ -66,7 +66,7 @@ pub struct LiveContent {
     opened: OpenInodes,
     released: ReleasedOrphans,
     stored_counts: StoredByteCounts,
-    pub(crate) hydrations: ActiveHydrations,
+    hydrations: ActiveHydrations,
 }
 
 impl LiveContent {
@@ -80,6 +80,11 @@ impl LiveContent {
         let stored_counts = StoredByteCounts::default();
         let hydrations = ActiveHydrations::default();
         Self { volume, lease, map, log, source, opened, released, stored_counts, hydrations }
+    }
+
+    /// The hydrations under way.
+    pub(crate) fn hydrations(&self) -> &ActiveHydrations {
+        &self.hydrations
     }
 
     /// Where the bytes of extents come from.

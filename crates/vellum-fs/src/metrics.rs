@@ -30,7 +30,7 @@ impl LiveFilesystem {
             out.write_histogram("vellum_live_sync_seconds", "", &times.syncs.read_distribution());
         }
         out.write_counter("vellum_live_retries_total", "", self.live_map().retry_count());
-        self.content().hydrations.expose_metrics(out);
+        self.content().hydrations().expose_metrics(out);
         let inodes = self.live_map().inode_cache().statistics();
         let chunks = self.content().source().chunk_statistics();
         expose_caches(out, &[("inode", inodes), ("chunk", chunks)]);

@@ -46,7 +46,7 @@ impl LiveFilesystem {
         pin: Option<&NewPin>,
         meter: &Arc<ProgressMeter>,
     ) -> Result<HydratedContent> {
-        self.content().hydrations.add_meter(meter);
+        self.content().hydrations().add_meter(meter);
         let select = || {
             let view = self.open_view()?;
             let selector = ContentSelector::new(self.volume(), view.layered_state().base, scope);
