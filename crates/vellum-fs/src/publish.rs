@@ -16,7 +16,7 @@ mod run;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use vellum_chunker::Chunker;
 use vellum_host::{DurationDistribution, DurationHistogram};
 use vellum_live::StoreTransaction;
 use vellum_map::{KeySpan, MapRoot};
-use vellum_types::{ErrorKind, Ino, SnapshotId};
+use vellum_types::{BlobId, ErrorKind, Ino, SnapshotId};
 use vellum_volume::refs::UnsnapshottedTree;
 use vellum_volume::{SnapshotRecord, SnapshotStatistics, Volume};
 
@@ -40,6 +40,8 @@ use crate::log::{SealedSegments, WriteLog};
 use crate::tree::LiveMap;
 use crate::tree::head::{LAYERS_END, LayerId, LayeredState, LiveHead, layer_prefix, pending_snapshot_key};
 use age::UnpublishedAge;
+pub(crate) use amend::{extent_span, is_named_in_layer};
+pub(crate) use content::extent_chunk;
 
 /// Number of layers above which a state is published before a layer is added: well below the maximum.
 pub(crate) const LAYERS_MANY: usize = 1024;
@@ -72,6 +74,8 @@ pub(crate) struct PublishedState {
     recut: HashSet<Ino>,
     /// Inodes without a name: the tree does not have them, but they may be open.
     nameless: HashSet<Ino>,
+    /// Chunks of such files and inodes that the layers name and the new tree does not, under that inode.
+    replaced_chunks: HashMap<Ino, BTreeSet<BlobId>>,
 }
 
 /// The result of publishing.
@@ -301,10 +305,11 @@ impl LivePublisher {
                 .collect();
             // Within the transaction: what the newer layers touch is known only while nobody writes.
             let amended = self.map.add_amendment(done, published, &newer, head.next_layer, txn)?;
-            if let Some(amendment) = amended {
-                retained_roots::retain_for_amendment(txn, done, amendment)?;
-            }
-            let layers = amended.into_iter().collect();
+            let amendment = (!amended.is_empty()).then_some(head.next_layer);
+            let chunks = amend::collect_replaced_chunks(published, &amended, &newer, txn)?;
+            let using = newer.iter().copied().chain(amendment);
+            self.map.retain_replaced_chunks(txn, done, chunks, &using.collect())?;
+            let layers = amendment.into_iter().collect();
             let rest = LayeredState { base: published.root, counted: published.counted, layers };
             for state in states {
                 // Layers are newest first, and those that were published are the lowest ones.
@@ -314,7 +319,7 @@ impl LivePublisher {
             }
             // The number is taken only if there is such a layer. Numbers are never used twice: the engine may have
             // frozen the prefix.
-            head.next_layer = LayerId(head.next_layer.0 + u64::from(amended.is_some()));
+            head.next_layer = LayerId(head.next_layer.0 + u64::from(amendment.is_some()));
             for (number, pending) in &waiting {
                 txn.set_key(&pending_snapshot_key(*number), pending.encode().into());
             }

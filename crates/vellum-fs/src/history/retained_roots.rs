@@ -1,21 +1,23 @@
 //! Retained roots: trees whose content is used by unpublished layers, although the tree is not the worktree's
 //! base. What is copied from a snapshot shares its chunks, and until that is published only the snapshot refers to
-//! them in the store.
+//! them in the store. Likewise a file that is open and has no name, or that was cut anew while a newer layer touched
+//! it, has chunks that only an earlier base refers to.
 //!
 //! Invariant: a retained root is recorded before a layer refers to content of its tree, and removed when no layer is
 //! left that may. While it exists, the worktree's ref names the tree, so the collector keeps it even if the snapshot
 //! is forgotten. Deliberately absent: which chunks, and of which files.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use vellum_live::{LiveError, StoreTransaction, VisitScan};
-use vellum_map::{KeySpan, MapRoot};
-use vellum_types::{BlobId, DecodeError, FieldReader, FieldWriter};
+use vellum_map::{KeySpan, MapRoot, read_range};
+use vellum_types::{BlobId, DecodeError, Extent, FieldReader, FieldWriter, Ino};
 use vellum_volume::VolumeError;
 
 use crate::error::Result;
 use crate::fs::LiveFilesystem;
 use crate::history::view::LiveView;
+use crate::publish::{extent_chunk, extent_span, is_named_in_layer};
 use crate::tree::head::{LOANS, LayerId, LayeredState, retained_root_key};
 use crate::tree::{LiveMap, read_numbered_records};
 
@@ -118,6 +120,68 @@ impl LiveMap {
             .map(|(_, root)| root.root)
             .collect())
     }
+
+    /// Retains what `using`, the layers over a new tree, need of the published state `done` and the tree does not have:
+    /// `chunks`, by the inode that had them. Roots that the layers of `done` had retained and that are not needed
+    /// end with these layers, so that a file that is changed for ever does not retain all trees that it was in.
+    pub(crate) fn retain_replaced_chunks(
+        &self,
+        txn: &mut dyn StoreTransaction,
+        done: &LayeredState,
+        mut chunks: BTreeMap<Ino, BTreeSet<BlobId>>,
+        using: &BTreeSet<LayerId>,
+    ) -> Result<()> {
+        let (Some(first), Some(last)) = (using.first(), using.last()) else { return Ok(()) };
+        if chunks.is_empty() {
+            return Ok(());
+        }
+        let layers: BTreeSet<LayerId> = done.layers.iter().copied().collect();
+        let mut retained = read_retained_roots(|span, visit| txn.scan(span, visit))?;
+        retained.retain(|(_, root)| root.is_needed_by(&layers));
+        let lowest_is_retained = retained.iter().any(|(_, root)| {
+            done.layers.last().is_some_and(|lowest| (root.first..=root.last).contains(lowest))
+        });
+        let mut needed: Vec<bool> =
+            retained.iter().map(|(_, root)| self.take_chunks_of_tree(&root.root, &mut chunks)).collect();
+        let mut needs_base = self.take_chunks_of_tree(&done.base, &mut chunks);
+        if !chunks.is_empty() {
+            // Copied by reference from an inode of another number: any of the trees may have them.
+            needed.fill(true);
+            // What an amendment below has was retained when that was made.
+            let lowest = done.layers.last().filter(|_| lowest_is_retained);
+            for (ino, chunks) in &chunks {
+                let carried = lowest.map(|layer| is_named_in_layer(txn, *layer, *ino, chunks)).transpose()?;
+                needs_base |= !carried.unwrap_or(false);
+            }
+        }
+        for ((number, root), _) in retained.into_iter().zip(needed).filter(|(_, needed)| *needed) {
+            store_retained_root(txn, number, &RetainedRoot { last: root.last.max(*last), ..root });
+        }
+        if needs_base {
+            let number = getrandom::u64()
+                .map_err(|error| VolumeError::wrap_local_error("/dev/urandom")(error.into()))?;
+            store_retained_root(txn, number, &RetainedRoot { root: done.base, first: *first, last: *last });
+        }
+        Ok(())
+    }
+
+    /// Removes from `chunks` what the inodes of a tree name. Returns whether there was any.
+    fn take_chunks_of_tree(&self, root: &MapRoot, chunks: &mut BTreeMap<Ino, BTreeSet<BlobId>>) -> bool {
+        let before: usize = chunks.values().map(BTreeSet::len).sum();
+        chunks.retain(|ino, chunks| {
+            // A tree that cannot be read now may have all of them. They stay, so that the caller retains it.
+            let Ok(entries) = read_range(&**self.node_provider(), root, extent_span(*ino)) else {
+                return true;
+            };
+            for extent in entries.flatten().flat_map(|entry| Extent::decode(&entry.value)) {
+                if let Some(id) = extent_chunk(&extent) {
+                    chunks.remove(&id);
+                }
+            }
+            !chunks.is_empty()
+        });
+        chunks.values().map(BTreeSet::len).sum::<usize>() < before
+    }
 }
 
 /// Returns the base of a state, and the retained roots of its layers.
@@ -125,21 +189,6 @@ fn retained_trees_of_state(state: &LayeredState, retained: &[(u64, RetainedRoot)
     let layers = state.layers.iter().copied().collect();
     let above = retained.iter().filter(|(_, root)| root.is_needed_by(&layers)).map(|(_, root)| root.root);
     above.chain([state.base]).collect()
-}
-
-/// Keeps the roots that the layers of a published state had retained, because the amendment over their tree may refer
-/// to them.
-pub(crate) fn retain_for_amendment(
-    txn: &mut dyn StoreTransaction,
-    done: &LayeredState,
-    amendment: LayerId,
-) -> Result<()> {
-    let retained = read_retained_roots(|span, visit| txn.scan(span, visit))?;
-    let layers = done.layers.iter().copied().collect();
-    for (number, root) in retained.into_iter().filter(|(_, root)| root.is_needed_by(&layers)) {
-        store_retained_root(txn, number, &RetainedRoot { last: root.last.max(amendment), ..root });
-    }
-    Ok(())
 }
 
 /// Removes the retained roots that no layer needs.

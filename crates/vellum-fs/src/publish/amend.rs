@@ -1,22 +1,23 @@
 //! Amendments: the extents of files as newer layers require them, kept above a new base. Invariant: a file that is
 //! inline in a state has no extents there.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::ControlFlow;
 
-use vellum_live::{LiveStore, StoreTransaction};
+use vellum_live::{LiveError, LiveStore, StoreTransaction, VisitScan};
 use vellum_map::{KeySpan, MapRoot, read_range};
 use vellum_types::limits::INLINE_MAX;
-use vellum_types::{Extent, ExtentSource, Ino, MapKey, MapKeyTag};
+use vellum_types::{BlobId, Extent, ExtentSource, Ino, MapKey, MapKeyTag};
 
 use super::PublishedState;
+use super::content::extent_chunk;
 use super::run::inode_tree_span;
 use crate::error::Result;
-use crate::tree::head::{LayerId, LayeredState, orphan_key};
+use crate::tree::head::{LayerId, LayeredState, layer_prefix, orphan_key, parse_map_key};
 use crate::tree::{LiveMap, decode_change, encode_change, encode_layer_key, wrap_decode_error};
 
 impl LiveMap {
-    /// Adds an amendment for files whose extents changed and that newer layers touch. `None`: there are none.
+    /// Adds an amendment for files whose extents changed and that newer layers touch. Returns these files.
     pub(super) fn add_amendment(
         &self,
         done: &LayeredState,
@@ -24,15 +25,15 @@ impl LiveMap {
         newer: &BTreeSet<LayerId>,
         layer: LayerId,
         txn: &mut dyn StoreTransaction,
-    ) -> Result<Option<LayerId>> {
-        let mut amended = None;
+    ) -> Result<BTreeSet<Ino>> {
+        let mut amended = BTreeSet::new();
         for ino in &published.recut {
             if has_changes_of(txn, newer, *ino)? {
                 self.copy_span_to_layer(done, &published.root, extent_span(*ino), layer, txn)?;
                 if self.can_be_inlined(done, *ino)? {
                     self.copy_span_to_layer(done, &published.root, inode_attr_span(*ino), layer, txn)?;
                 }
-                amended = Some(layer);
+                amended.insert(*ino);
             }
         }
         // The new tree has no inode without a name. A newer layer may have given one a name again, or
@@ -40,7 +41,7 @@ impl LiveMap {
         for ino in &published.nameless {
             if is_inode_needed(txn, newer, *ino)? {
                 self.copy_span_to_layer(done, &published.root, inode_tree_span(*ino), layer, txn)?;
-                amended = Some(layer);
+                amended.insert(*ino);
             }
         }
         Ok(amended)
@@ -104,10 +105,7 @@ fn has_changes_of(txn: &dyn StoreTransaction, layers: &BTreeSet<LayerId>, ino: I
         if txn.get(&encode_layer_key(*layer, MapKey::for_attr(ino).as_bytes()))?.is_some() {
             return Ok(true);
         }
-        let span = extent_span(ino);
-        let end = span.end.as_deref().unwrap_or_default();
-        let within =
-            KeySpan::from_bounds(encode_layer_key(*layer, &span.start), encode_layer_key(*layer, end));
+        let within = layer_extent_span(*layer, ino);
         let mut found = false;
         txn.scan(&within, &mut |_, _| {
             found = true;
@@ -126,8 +124,62 @@ fn inode_attr_span(ino: Ino) -> KeySpan {
 }
 
 /// The span of a file's extents.
-pub(super) fn extent_span(ino: Ino) -> KeySpan {
+pub(crate) fn extent_span(ino: Ino) -> KeySpan {
     KeySpan::from_prefix(MapKey::first_for_tag(ino, MapKeyTag::Extent).as_bytes())
+}
+
+/// Returns the chunks, by the inode that had them, that layers over a new tree use and that the tree does not have
+/// under that inode: those of amended files, and those of which a newer layer made another file.
+pub(super) fn collect_replaced_chunks(
+    published: &PublishedState,
+    amended: &BTreeSet<Ino>,
+    newer: &BTreeSet<LayerId>,
+    txn: &dyn StoreTransaction,
+) -> Result<BTreeMap<Ino, BTreeSet<BlobId>>> {
+    let mut chunks = BTreeMap::new();
+    // Nearly always: files were made, or rewritten from their beginning to their end.
+    if published.replaced_chunks.is_empty() {
+        return Ok(chunks);
+    }
+    let mut newly_named = HashSet::new();
+    for layer in newer {
+        let within = KeySpan::from_prefix(layer_prefix(*layer));
+        visit_layer_extents(&mut |span, visit| txn.scan(span, visit), &within, &mut |extent| {
+            newly_named.extend(extent_chunk(&extent));
+        })?;
+    }
+    for (ino, replaced) in &published.replaced_chunks {
+        let mut used = replaced.clone();
+        if !amended.contains(ino) {
+            used.retain(|id| newly_named.contains(id));
+        }
+        if !used.is_empty() {
+            chunks.insert(*ino, used);
+        }
+    }
+    Ok(chunks)
+}
+
+/// The span of a file's extents in a layer.
+fn layer_extent_span(layer: LayerId, ino: Ino) -> KeySpan {
+    let span = extent_span(ino);
+    let end = span.end.as_deref().unwrap_or_default();
+    KeySpan::from_bounds(encode_layer_key(layer, &span.start), encode_layer_key(layer, end))
+}
+
+/// Whether a layer names all of the chunks as content of an inode.
+pub(crate) fn is_named_in_layer(
+    txn: &dyn StoreTransaction,
+    layer: LayerId,
+    ino: Ino,
+    chunks: &BTreeSet<BlobId>,
+) -> Result<bool> {
+    let within = layer_extent_span(layer, ino);
+    let mut named = BTreeSet::new();
+    visit_layer_extents(&mut |span, visit| txn.scan(span, visit), &within, &mut |extent| {
+        named.extend(extent_chunk(&extent));
+    })?;
+    Ok(chunks.is_subset(&named))
 }
 
 /// Visits the segments of the write log that a layer's extents name.
@@ -136,21 +188,34 @@ pub(super) fn visit_log_segments(
     layer: LayerId,
     visit: &mut dyn FnMut(u64),
 ) -> Result<()> {
+    let within = KeySpan::from_prefix(layer_prefix(layer));
+    visit_layer_extents(&mut |span, found| live.scan(span, found), &within, &mut |extent| {
+        if let ExtentSource::WriteLog { segment, .. } = extent.source {
+            visit(segment);
+        }
+    })
+}
+
+/// Visits the extents within a span of layers' keys. `scan` is that of a store or of a transaction.
+fn visit_layer_extents(
+    scan: &mut dyn FnMut(&KeySpan, &mut VisitScan<'_>) -> std::result::Result<(), LiveError>,
+    within: &KeySpan,
+    visit: &mut dyn FnMut(Extent),
+) -> Result<()> {
     let mut failed = None;
-    let prefix = crate::tree::head::layer_prefix(layer);
-    live.scan(&KeySpan::from_prefix(prefix), &mut |key, value| {
-        let key = key.get(prefix.len()..).unwrap_or_default();
+    scan(within, &mut |key, value| {
+        let key = parse_map_key(key).unwrap_or_default();
         // The tag stands behind the eight bytes of the inode. Entries with another one name no data.
         if key.get(8) != Some(&MapKeyTag::Extent.as_byte()) {
             return ControlFlow::Continue(());
         }
         match decode_change(key, value).map(|value| Extent::decode(&value)) {
-            Some(Ok(Extent { source: ExtentSource::WriteLog { segment, .. }, .. })) => visit(segment),
+            Some(Ok(extent)) => visit(extent),
             Some(Err(error)) => {
                 failed = Some(error);
                 return ControlFlow::Break(());
             }
-            Some(Ok(_)) | None => {}
+            None => {}
         }
         ControlFlow::Continue(())
     })?;

@@ -1,14 +1,14 @@
 //! The content of a changed file: what lies in the write log is cut into chunks; what is in chunks stays, but for the
 //! neighbours of a change.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::{ControlFlow, Range};
 
 use rayon::prelude::*;
 use vellum_chunker::{find_block_end, is_in_place_format};
 use vellum_types::limits::INLINE_MAX;
 use vellum_types::value::FIXED_BLOCK;
-use vellum_types::{BlobKind, ChunkingMode, Extent, ExtentSource, Ino, InodeAttr, MapKey};
+use vellum_types::{BlobId, BlobKind, ChunkingMode, Extent, ExtentSource, Ino, InodeAttr, MapKey};
 
 use super::inode::Publication;
 use crate::content::extents::visit_extents;
@@ -29,6 +29,8 @@ pub(super) struct PublishedContent {
     pub inline: Option<Vec<u8>>,
     pub extents: BTreeMap<Vec<u8>, Vec<u8>>,
     pub chunking: ChunkingMode,
+    /// Chunks that the file named before, and does not now.
+    pub replaced_chunks: BTreeSet<BlobId>,
 }
 
 /// The content of a file whose extents changed.
@@ -45,16 +47,44 @@ pub(super) fn rechunk_file(
     let is_whole = pieces.iter().map(|(_, extent)| extent.len).sum::<u64>() == attr.size;
     if attr.size <= INLINE_MAX as u64 && is_whole {
         let inline = Some(file.read_bytes(0..attr.size)?);
-        return Ok(PublishedContent { inline, extents: BTreeMap::new(), chunking: attr.chunking });
+        let replaced_chunks = pieces.iter().filter_map(|(_, extent)| extent_chunk(extent)).collect();
+        return Ok(PublishedContent {
+            inline,
+            extents: BTreeMap::new(),
+            chunking: attr.chunking,
+            replaced_chunks,
+        });
     }
     let chunking = file.choose_chunking(attr)?;
     let mut extents = BTreeMap::new();
+    let mut kept_chunks = HashSet::new();
     for run in split_extent_runs(&pieces) {
         for (offset, extent) in file.rechunk_run(run, chunking)? {
             extents.insert(MapKey::for_extent(ino, offset).into_bytes(), extent.encode());
+            kept_chunks.extend(extent_chunk(&extent));
         }
     }
-    Ok(PublishedContent { inline: None, extents, chunking })
+    let named = pieces.iter().filter_map(|(_, extent)| extent_chunk(extent));
+    let replaced_chunks = named.filter(|id| !kept_chunks.contains(id)).collect();
+    Ok(PublishedContent { inline: None, extents, chunking, replaced_chunks })
+}
+
+/// Returns the chunk in which an extent is.
+pub(crate) fn extent_chunk(extent: &Extent) -> Option<BlobId> {
+    match extent.source {
+        ExtentSource::Chunk { id, .. } => Some(id),
+        ExtentSource::Hole | ExtentSource::WriteLog { .. } => None,
+    }
+}
+
+/// Returns the chunks that an inode's extents name.
+pub(super) fn read_named_chunks<R: MapReader + ?Sized>(view: &R, ino: Ino) -> Result<BTreeSet<BlobId>> {
+    let mut chunks = BTreeSet::new();
+    visit_extents(view, ino, 0..u64::MAX, &mut |(_, extent)| {
+        chunks.extend(extent_chunk(&extent));
+        ControlFlow::Continue(())
+    })?;
+    Ok(chunks)
 }
 
 /// The extents of a file that are no holes, within its size.

@@ -1,14 +1,14 @@
 //! The changes that one inode makes in the tree.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use vellum_chunker::Chunker;
 use vellum_map::read_range;
-use vellum_types::{FileKind, Ino, InodeAttr, MapKey, MapKeyRef};
+use vellum_types::{BlobId, FileKind, Ino, InodeAttr, MapKey, MapKeyRef};
 use vellum_volume::{SnapshotStatistics, WriteSession};
 
 use super::amend::extent_span;
-use super::content::{PublishedContent, rechunk_file};
+use super::content::{PublishedContent, read_named_chunks, rechunk_file};
 use super::run::{PublishJob, inode_tree_span};
 use crate::content::ContentSource;
 use crate::error::Result;
@@ -28,7 +28,7 @@ pub(super) struct Publication<'a> {
 }
 
 /// How the inode that the tree gets differs from that of the layers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum PublishedInode {
     /// It does not.
     AsItIs,
@@ -44,6 +44,8 @@ pub(super) struct InodePublication {
     pub changes: TreeChanges,
     /// How the tree's inode differs from that of the layers.
     pub result: PublishedInode,
+    /// Chunks that the layers' inode names and the tree's does not.
+    pub replaced_chunks: BTreeSet<BlobId>,
     before: Option<(FileKind, u64)>,
     after: Option<(FileKind, u64)>,
 }
@@ -81,6 +83,7 @@ impl Publication<'_> {
             ino,
             changes,
             result,
+            replaced_chunks: BTreeSet::new(),
             before: before.as_ref().map(|attr| (attr.kind, attr.size)),
             after: after.map(|attr| (attr.kind, attr.size)),
         };
@@ -93,7 +96,10 @@ impl Publication<'_> {
             return Ok(outcome(self.plan_removal(ino)?, PublishedInode::AsItIs, None));
         };
         if attr.nlink == 0 {
-            return Ok(outcome(self.plan_removal(ino)?, PublishedInode::Nameless, None));
+            let replaced_chunks =
+                self.map.read_sealed_state(self.state, |view| read_named_chunks(view, ino))?;
+            let removal = outcome(self.plan_removal(ino)?, PublishedInode::Nameless, None);
+            return Ok(InodePublication { replaced_chunks, ..removal });
         }
         let is_extent = |key: &[u8]| matches!(MapKeyRef::parse(key), Ok(MapKeyRef::Extent(..)));
         let is_attr = |key: &[u8]| matches!(MapKeyRef::parse(key), Ok(MapKeyRef::Attr(..)));
@@ -106,7 +112,10 @@ impl Publication<'_> {
         };
         let mut changes = select_plain_changes(&job, |key| !is_extent(key) && !is_attr(key));
         let mut extents: TreeChanges = Vec::new();
-        if let Some(PublishedContent { inline, extents: new, chunking }) = content {
+        let mut replaced_chunks = BTreeSet::new();
+        if let Some(PublishedContent { inline, extents: new, chunking, replaced_chunks: replaced }) = content
+        {
+            replaced_chunks = replaced;
             (attr.inline, attr.chunking) = (inline, chunking);
             extents = self.compute_extent_changes(ino, new)?;
         } else if attr.inline.is_some() || attr.size == 0 {
@@ -117,7 +126,7 @@ impl Publication<'_> {
         changes.insert(0, (MapKey::for_attr(ino).into_bytes(), Some(attr.encode())));
         changes.extend(extents);
         let result = if touched { PublishedInode::Recut } else { PublishedInode::AsItIs };
-        Ok(outcome(changes, result, Some(&attr)))
+        Ok(InodePublication { replaced_chunks, ..outcome(changes, result, Some(&attr)) })
     }
 
     fn read_base_attr(&self, ino: Ino) -> Result<Option<InodeAttr>> {

@@ -1,6 +1,6 @@
 //! From the layers of a state to a tree: changes are grouped by inode, worked on by all threads, and applied in order.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use rayon::prelude::*;
 use vellum_map::{MapApplier, MapValue};
@@ -42,7 +42,9 @@ impl LivePublisher {
         let applier = MapApplier::new(nodes, session, self.volume.map_shape(), &state.base)?;
         let recut = HashSet::new();
         let nameless = HashSet::new();
-        let published = PublishedState { root: state.base, counted: state.counted, recut, nameless };
+        let replaced_chunks = HashMap::new();
+        let published =
+            PublishedState { root: state.base, counted: state.counted, recut, nameless, replaced_chunks };
         let mut sink = PublishSink { applier, published };
         let mut batch: Vec<PublishJob> = Vec::new();
         self.map.visit_changes(state, &mut |key, value| {
@@ -87,6 +89,9 @@ impl PublishSink<'_> {
             }
         }
         outcome.add_to_statistics(&mut self.published.counted);
+        if !outcome.replaced_chunks.is_empty() {
+            self.published.replaced_chunks.insert(outcome.ino, outcome.replaced_chunks);
+        }
         match outcome.result {
             PublishedInode::AsItIs => {}
             PublishedInode::Recut => drop(self.published.recut.insert(outcome.ino)),

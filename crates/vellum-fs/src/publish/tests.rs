@@ -2,15 +2,19 @@
 //! store holds what the worktree held when it was made.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use crate::StateReader;
 use proptest::prelude::*;
 use vellum_host::ProgressMeter;
 use vellum_live::MemoryStore;
+use vellum_map::{KeySpan, read_range};
 use vellum_types::value::SuperBlock;
-use vellum_types::{ChunkingMode, Dentry, FileKind, Ino, InodeAttr, MapKey, SnapshotId};
+use vellum_types::{
+    BlobId, ChunkingMode, Dentry, Extent, FileKind, Ino, InodeAttr, MapKey, MapKeyTag, SnapshotId,
+};
 use vellum_volume::tree::FileReader;
 use vellum_volume::verify::{VerifyScope, verify_volume};
 use vellum_volume::volume::NewWorktree;
@@ -22,9 +26,9 @@ use crate::fs::{LiveFilesystem, LiveOptions};
 use crate::history::past::Epoch;
 use crate::history::snapshot::LiveSnapshotRequest;
 use crate::log::WriteLog;
-use crate::publish::PublishProgress;
-use crate::tree::head::LiveHead;
-use crate::tree::{LiveTransaction, MapReader};
+use crate::publish::{PublishProgress, extent_chunk};
+use crate::tree::head::{LiveHead, layer_prefix, parse_map_key};
+use crate::tree::{LiveTransaction, MapReader, decode_change};
 
 const FILES: u64 = 3;
 
@@ -37,10 +41,35 @@ struct World {
 
 #[derive(Debug, Clone)]
 enum Step {
-    Write { file: u64, offset: u64, len: usize, seed: u8 },
-    WriteBack { file: u64, page: u64, seed: u8 },
-    Truncate { file: u64, size: u64 },
-    Punch { file: u64, offset: u64, len: u64 },
+    Write {
+        file: u64,
+        offset: u64,
+        len: usize,
+        seed: u8,
+    },
+    WriteBack {
+        file: u64,
+        page: u64,
+        seed: u8,
+    },
+    Truncate {
+        file: u64,
+        size: u64,
+    },
+    Punch {
+        file: u64,
+        offset: u64,
+        len: u64,
+    },
+    /// Copies by reference.
+    Copy {
+        from: u64,
+        to: u64,
+        offset: u64,
+        len: u64,
+    },
+    /// Seals the top layer: as when something is written while layers are published.
+    Seal,
     Snapshot,
     Publish,
     Flush,
@@ -56,7 +85,10 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (0..FILES, prop_oneof![0..4u64, 0..180u64], any::<u8>())
             .prop_map(|(file, page, seed)| Step::WriteBack { file, page, seed }),
         2 => (0..FILES, offset.clone()).prop_map(|(file, size)| Step::Truncate { file, size }),
-        1 => (0..FILES, offset, 1..50_000u64).prop_map(|(file, offset, len)| Step::Punch { file, offset, len }),
+        1 => (0..FILES, offset.clone(), 1..50_000u64).prop_map(|(file, offset, len)| Step::Punch { file, offset, len }),
+        2 => (0..FILES, 0..FILES, offset, 1..200_000u64)
+            .prop_map(|(from, to, offset, len)| Step::Copy { from, to, offset, len }),
+        2 => Just(Step::Seal),
         2 => Just(Step::Snapshot),
         3 => Just(Step::Publish),
         1 => Just(Step::Flush),
@@ -153,6 +185,28 @@ impl World {
                     range.fill(0);
                 }
             }
+            Step::Copy { from, to, offset, len } => {
+                let (source, target) = (Ino(10 + from), Ino(10 + to));
+                let start = *offset as usize;
+                let end = self.now[&source].len().min(start + *len as usize);
+                let copied = self.now[&source].get(start..end).unwrap_or_default().to_vec();
+                if source == target || copied.is_empty() {
+                    return;
+                }
+                let done =
+                    self.fs.content().copy_range(source, *offset, target, *offset, copied.len() as u64);
+                assert_eq!(done.unwrap(), copied.len() as u64);
+                let content = self.now.get_mut(&target).unwrap();
+                content.resize(content.len().max(end), 0);
+                content[start..end].copy_from_slice(&copied);
+            }
+            Step::Seal => {
+                let seal = |head: &mut LiveHead, _: &mut dyn vellum_live::StoreTransaction| {
+                    head.seal_top_layer();
+                    Ok(())
+                };
+                self.fs.live_map().change_head(seal).unwrap();
+            }
             Step::Snapshot => self.snapshot(),
             Step::Publish => drop(self.fs.publisher().publish_oldest().unwrap()),
             Step::Flush => self.fs.publisher().publish_all().unwrap(),
@@ -189,6 +243,42 @@ impl World {
         }
     }
 
+    /// Every chunk that a layer names is in a tree that the worktree's ref names, or in a snapshot: else a collection
+    /// could delete it.
+    fn check_retained(&self, after: &Step) {
+        let volume = self.fs.volume();
+        let mut roots = self.fs.base_roots().unwrap();
+        assert!(roots.len() < 40, "{} trees are retained", roots.len());
+        roots.extend(volume.catalog.read_all_records().unwrap().sound.iter().map(|(_, record)| record.root));
+        roots.sort_unstable();
+        roots.dedup();
+        let nodes = &**self.fs.live_map().node_provider();
+        let mut retained = BTreeSet::new();
+        for root in roots {
+            for entry in read_range(nodes, &root, KeySpan::from_prefix(b"")).unwrap() {
+                let entry = entry.unwrap();
+                retained.extend(chunk_of_entry(&entry.key, Some(&entry.value)));
+            }
+        }
+        let map = self.fs.live_map();
+        let waiting = map.pending_snapshots().unwrap();
+        // Layers of a state before a restore may be there still.
+        let layers =
+            map.collect_needed_layers(&map.lock_head(), &waiting, &self.fs.epochs().lock_past_states());
+        for layer in layers {
+            let visit: &mut vellum_live::VisitScan<'_> = &mut |key, value| {
+                let key = parse_map_key(key).unwrap();
+                let chunk = chunk_of_entry(key, decode_change(key, value).as_deref());
+                assert!(
+                    chunk.is_none_or(|id| retained.contains(&id)),
+                    "a chunk is in no tree after {after:?}"
+                );
+                ControlFlow::Continue(())
+            };
+            map.live_store().scan(&KeySpan::from_prefix(layer_prefix(layer)), visit).unwrap();
+        }
+    }
+
     fn check_store(&self) {
         self.fs.publisher().publish_all().unwrap();
         assert_eq!(self.fs.live_map().pending_snapshots().unwrap(), []);
@@ -219,9 +309,75 @@ proptest! {
         for step in &steps {
             world.run(step);
             world.check(step);
+            world.check_retained(step);
         }
         world.check_store();
     }
+}
+
+/// The chunk that an entry of a tree or of a layer names.
+fn chunk_of_entry(key: &[u8], value: Option<&[u8]>) -> Option<BlobId> {
+    // The keys of attributes in a layer are longer than those of a tree.
+    let is_extent = key.get(8) == Some(&MapKeyTag::Extent.as_byte());
+    value.filter(|_| is_extent).and_then(|value| extent_chunk(&Extent::decode(value).unwrap()))
+}
+
+/// Content that is copied by reference while the file that it comes from is cut anew, below the copy.
+#[test]
+fn a_copy_of_what_is_being_published_is_retained() {
+    let mut world = World::new();
+    world.run(&Step::Write { file: 0, offset: 0, len: 500_000, seed: 1 });
+    world.run(&Step::Flush);
+    for round in 0..20 {
+        let steps = [
+            Step::Write { file: 0, offset: 250_000, len: 10, seed: round },
+            Step::Seal,
+            Step::Copy { from: 0, to: 1, offset: 0, len: 500_000 },
+            Step::Publish,
+            Step::Write { file: 0, offset: 0, len: 10, seed: round },
+            Step::Publish,
+        ];
+        for step in steps {
+            world.run(&step);
+            world.check(&step);
+            world.check_retained(&step);
+        }
+    }
+    world.check_store();
+    assert!(world.fs.base_roots().unwrap().len() <= 4);
+}
+
+/// One inode that is open for ever, and others that are for a while, retain one tree each.
+#[test]
+fn files_that_are_open_without_a_name_retain_few_trees() {
+    let world = World::new();
+    let fs = &world.fs;
+    let caller = crate::RequestCaller { uid: 0, gid: 0, umask: 0 };
+    let make = |name: &[u8], seed| {
+        let ino = fs.names().create(Ino::ROOT, name, 0o600, caller).unwrap().ino;
+        fs.content().write(ino, 0, &noise(30_000, seed), false).unwrap();
+        ino
+    };
+    let step = Step::Flush;
+    let lasting = make(b"lasting", 1);
+    fs.epochs().hold_inode(Epoch::default(), lasting).unwrap();
+    fs.publisher().publish_all().unwrap();
+    fs.names().unlink(Ino::ROOT, b"lasting").unwrap();
+    for round in 0..20 {
+        let ino = make(b"passing", round);
+        fs.epochs().hold_inode(Epoch::default(), ino).unwrap();
+        fs.publisher().publish_all().unwrap();
+        fs.names().unlink(Ino::ROOT, b"passing").unwrap();
+        fs.publisher().publish_all().unwrap();
+        world.check_retained(&step);
+        fs.epochs().release_inode(Epoch::default(), ino, 1).unwrap();
+        assert!(fs.base_roots().unwrap().len() <= 5, "{}", fs.base_roots().unwrap().len());
+    }
+    assert!(fs.read(lasting, 0, 30_000).unwrap() == noise(30_000, 1));
+    fs.epochs().release_inode(Epoch::default(), lasting, 1).unwrap();
+    make(b"another", 1);
+    fs.publisher().publish_all().unwrap();
+    assert_eq!(fs.base_roots().unwrap().len(), 1);
 }
 
 #[test]

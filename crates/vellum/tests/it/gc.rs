@@ -134,6 +134,35 @@ fn a_file_open_in_a_mount_outlives_a_restore_and_a_collection() {
 }
 
 #[test]
+fn a_file_open_in_a_mount_outlives_its_removal_and_a_collection() {
+    let world = World::with_snapshot();
+    let mount = Mount::new(&world, "work");
+    let noise = noise(3_000_000);
+    fs::write(mount.at("open"), &noise).unwrap();
+    mount.umount().ok();
+    // Mounted again, nothing of it is in anybody's memory, and only the tree that goes next has it.
+    mount.again(&["--allow-other"]).ok();
+    let open = fs::File::open(mount.at("open")).unwrap();
+    fs::remove_file(mount.at("open")).unwrap();
+    for _ in 0..3 {
+        mount.sh("echo more >> more");
+        run(&mount.path, &["flush"], Stdio::null()).ok();
+    }
+    world.run(&["gc", "run"]).ok();
+    let mut read = Vec::new();
+    (&open).read_to_end(&mut read).unwrap();
+    assert!(read == noise);
+    drop(open);
+    // Nobody can read it any more. The ref still names its tree when the first flush writes it.
+    for _ in 0..2 {
+        mount.sh("echo more >> more");
+        run(&mount.path, &["flush"], Stdio::null()).ok();
+    }
+    assert!(world.json(&["gc", "run"])["freed"].as_u64().unwrap() > 2_000_000);
+    world.run(&["verify", "--all"]).ok();
+}
+
+#[test]
 fn paths_restored_from_a_snapshot_that_is_forgotten_afterwards_outlive_a_collection() {
     let world = World::new();
     let noise = noise(3_000_000);
