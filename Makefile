@@ -27,12 +27,13 @@ BENCH_DIR  ?= .
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 
 # Debian packages that tests use: ACLs and xattrs, filesystems to mount, FUSE's helper, faults to inject, what is built
-# and run in mounts, the rival whose rules and results are ours, a browser for pages, and ssh to reach this host from itself.
+# and run in mounts, the rival whose rules and results are ours, a browser for pages, ssh to reach this host from itself, and
+# certificates for servers.
 PACKAGES := acl attr btrfs-progs chromium dosfstools e2fsprogs exfat-fuse exfatprogs fuse3 fusefat \
-	golang-go ntfs-3g openssh-client openssh-server python3 rclone rsync strace xfsprogs
+	golang-go ntfs-3g openssh-client openssh-server openssl python3 rclone rsync strace xfsprogs
 # A program of each package, by which to see that it is there.
 PROGRAMS := getfacl getfattr mkfs.btrfs chromium mkfs.vfat mkfs.ext4 mount.exfat-fuse mkfs.exfat fusermount3 fusefat \
-	go ntfs-3g ssh sshd python3 rclone rsync strace mkfs.xfs
+	go ntfs-3g ssh sshd openssl python3 rclone rsync strace mkfs.xfs
 
 .PHONY: test tools services emulators fmt clippy deny report report-check unit slow-tests coverage posix fuzz-check fuzz demo bench measure against bench-build bench-baseline bench-compare soak clean
 

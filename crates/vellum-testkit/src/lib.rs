@@ -14,6 +14,7 @@ mod rclone;
 pub mod s3;
 pub mod seaweed;
 pub mod sshd;
+pub mod tls;
 pub mod web;
 pub mod webdav;
 
@@ -22,5 +23,6 @@ pub use faulty::{FaultTrigger, FaultyStore, StoreFault, StoreOperation};
 pub use s3::{LyingS3, S3Failure, S3Lie, S3Match, S3Request};
 pub use seaweed::SeaweedServer;
 pub use sshd::SshServer;
+pub use tls::{ServerCertificate, TlsServer};
 pub use web::WebServer;
 pub use webdav::WebdavServer;

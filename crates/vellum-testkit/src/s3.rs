@@ -151,7 +151,19 @@ impl LyingS3 {
     /// The address of a store in this server.
     #[must_use]
     pub fn store_url(&self, folder: &str) -> String {
-        format!("s3://bucket/{folder}?endpoint=http://{}&region=test", self.address)
+        self.store_url_at(folder, &format!("http://{}", self.address))
+    }
+
+    /// The address of a store in this server, if the server is reached at another endpoint.
+    #[must_use]
+    pub fn store_url_at(&self, folder: &str, endpoint: &str) -> String {
+        format!("s3://bucket/{folder}?endpoint={endpoint}&region=test")
+    }
+
+    /// Where the server listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
 
     /// Adds a fault for matching requests. Earlier faults take precedence.

@@ -2,6 +2,7 @@
 //!
 //! Invariant: it ends when it is dropped. The served directory stays.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 
 use crate::rclone::RcloneServer;
@@ -19,6 +20,12 @@ impl WebServer {
     #[must_use]
     pub fn start(dir: &Path) -> Self {
         Self { server: RcloneServer::start("http", &[], dir) }
+    }
+
+    /// Where the server listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.server.port).into()
     }
 
     /// The address of a store in its directory.

@@ -10,6 +10,7 @@ mod exchange;
 mod failure;
 mod gate;
 mod hedge;
+mod no_answer;
 mod offline;
 mod operator;
 mod plain;

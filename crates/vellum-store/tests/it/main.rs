@@ -16,5 +16,6 @@ mod sftp;
 mod silence;
 mod single_writer;
 mod suites;
+mod tls;
 mod traffic;
 mod world;

@@ -70,7 +70,7 @@ pub(super) fn test_credentials() -> &'static str {
     "test"
 }
 
-fn key(text: &str) -> ObjectKey {
+pub(super) fn key(text: &str) -> ObjectKey {
     ObjectKey::new(text).unwrap()
 }
 

@@ -168,6 +168,10 @@ fn build_client(address: &ServiceAddress, limits: &RequestLimits) -> Result<reqw
         let pem = std::fs::read(path).map_err(|e| fail(format!("cannot read {shown}: {e}")))?;
         let certificates = reqwest::Certificate::from_pem_bundle(&pem)
             .map_err(|e| fail(format!("{shown} is not a file of certificates: {e}")))?;
+        // Without any, each server would be refused, as if it were at fault.
+        if certificates.is_empty() {
+            return Err(fail(format!("{shown} has no certificate: 'ca' names a file in the PEM format")));
+        }
         // Only these: whoever names a private authority does not want the public ones to vouch for this server too.
         builder = builder.tls_certs_only(certificates);
     }

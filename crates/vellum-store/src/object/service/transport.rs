@@ -23,6 +23,7 @@ use crate::object::traffic::{ServiceRequestKind, TrafficMeter};
 use super::exchange::{
     ExchangeRecord, TransportFailureKind, current_record, record_answer, record_end_of_object, record_failure,
 };
+use super::no_answer::{describe_send_error, innermost_error};
 
 /// Bytes before the requested range that are read and dropped when a server sends the whole object instead.
 const SKIPPED_MAX: u64 = 64 << 10;
@@ -430,49 +431,13 @@ impl<S: Stream<Item = reqwest::Result<Bytes>> + Unpin> Stream for DownloadBody<S
 }
 
 /// An error of this transport, recorded for the operation.
-fn transport_error(kind: TransportFailureKind, message: String) -> opendal::Error {
+pub(super) fn transport_error(kind: TransportFailureKind, message: String) -> opendal::Error {
     record_failure(kind, &message);
     let error = opendal::Error::new(DalKind::Unexpected, message);
     match kind {
         TransportFailureKind::Hopeless => error,
         TransportFailureKind::Unanswered | TransportFailureKind::Garbled => error.set_temporary(),
     }
-}
-
-/// Why a request did not get an answer.
-fn describe_send_error(error: &reqwest::Error) -> opendal::Error {
-    let cause = innermost_error(error);
-    let host = error.url().and_then(|url| url.host_str()).unwrap_or("the host").to_owned();
-    if error.is_connect() {
-        // reqwest does not distinguish these cases, but the texts of its errors do.
-        let text = format!("{error:?}");
-        if text.contains("dns error") {
-            return transport_error(
-                TransportFailureKind::Hopeless,
-                format!("the name '{host}' cannot be resolved: {cause}"),
-            );
-        }
-        if text.contains("InvalidCertificate") || text.contains("invalid peer certificate") {
-            return transport_error(
-                TransportFailureKind::Hopeless,
-                format!("the certificate of {host} is not accepted: {cause}"),
-            );
-        }
-        return transport_error(
-            TransportFailureKind::Unanswered,
-            format!("cannot connect to {host}: {cause}"),
-        );
-    }
-    transport_error(TransportFailureKind::Unanswered, format!("the connection to {host} failed: {cause}"))
-}
-
-/// The cause at the end of an error's chain: the message of the system or of the TLS library.
-fn innermost_error(error: &dyn std::error::Error) -> String {
-    let mut innermost = error;
-    while let Some(source) = innermost.source() {
-        innermost = source;
-    }
-    innermost.to_string()
 }
 
 #[cfg(test)]
