@@ -66,6 +66,8 @@ pub enum S3Lie {
     RefuseConditions,
     /// Replies to a request with `If-Match` by 501.
     RefuseIfMatch,
+    /// Refuses requests that are signed with this access key, by 403 and this code.
+    RefuseKey(&'static str, &'static str),
     /// Redirects to this address.
     Redirect(String),
 }
@@ -267,12 +269,16 @@ impl S3Shared {
             S3Lie::RefuseIfMatch if request.header("if-match").is_some() => {
                 HttpReply::for_failure(&S3Failure::new(501, "NotImplemented"))
             }
+            S3Lie::RefuseKey(key, code) if request.is_signed_with(key) => {
+                HttpReply::for_failure(&S3Failure::new(403, code))
+            }
             S3Lie::WholeObject => state.objects.carry_out(&request.without_range(), S3Conditions::All),
             S3Lie::ShiftRange(by) => {
                 state.objects.carry_out(&request.with_later_range(*by), S3Conditions::All)
             }
             S3Lie::RefuseConditions
             | S3Lie::RefuseIfMatch
+            | S3Lie::RefuseKey(..)
             | S3Lie::LoseReply
             | S3Lie::CutBody(_)
             | S3Lie::StallBody(_)
@@ -314,6 +320,7 @@ impl S3Shared {
             | S3Lie::IgnoreIfMatch
             | S3Lie::RefuseConditions
             | S3Lie::RefuseIfMatch
+            | S3Lie::RefuseKey(..)
             | S3Lie::Redirect(_) => {}
         }
         reply.write_to(stream).is_ok()

@@ -234,8 +234,8 @@ impl ServiceStore {
         }
     }
 
-    /// Decides whether a failed request is repeated, and waits for the right time. Credentials that expired are
-    /// loaded again, once.
+    /// Decides whether a failed request is repeated, and waits for the right time. Credentials that are refused are
+    /// loaded again, once: they may have been renewed since.
     fn may_repeat(
         &self,
         subject: RequestSubject<'_>,
@@ -243,9 +243,9 @@ impl ServiceStore {
         schedule: &mut RetrySchedule<'_>,
         can_reload: &mut bool,
     ) -> Result<bool, StoreError> {
-        if failed.classify() == FailureClass::Expired && std::mem::take(can_reload) {
+        if failed.classify() == FailureClass::CredentialsRefused && std::mem::take(can_reload) {
             let credentials = self.credentials.as_deref();
-            // Once for each call: credentials that are refused again are wrong, not old.
+            // Once for each call: credentials that are refused again have not been renewed.
             *self.operator.write() = operator::build_operator(
                 &self.address,
                 credentials,
@@ -300,7 +300,11 @@ impl ServiceStore {
         if is_missing && !failed.is_missing_bucket() {
             return StoreError::NotFound { place: self.location.clone(), key: subject.key.to_owned() };
         }
-        self.service_error(subject, failed.error_kind(), failed.describe())
+        let mut message = failed.describe();
+        if failed.classify() == FailureClass::CredentialsRefused {
+            message.push_str(&credentials::advise_renewal(self.credentials.as_deref()));
+        }
+        self.service_error(subject, failed.error_kind(), message)
     }
 
     /// The output of a request, or `missing` if there is no such object.
@@ -445,7 +449,7 @@ impl ObjectStore for ServiceStore {
                     is_uncertain = true
                 }
                 // The service refused before it stored anything.
-                FailureClass::Throttled | FailureClass::Expired | FailureClass::Final => {}
+                FailureClass::Throttled | FailureClass::CredentialsRefused | FailureClass::Final => {}
             }
             if !self.may_repeat(subject, &failed, &mut schedule, &mut can_reload)? {
                 return Err(self.wrap_failure(subject, &failed));

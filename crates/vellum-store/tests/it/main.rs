@@ -3,6 +3,7 @@
 
 mod blobs;
 mod clouds;
+mod credentials;
 mod damage;
 mod differences;
 mod faults;

@@ -67,6 +67,11 @@ impl HttpRequest {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
+    /// Whether the request names this access key. The signature itself is not checked.
+    pub fn is_signed_with(&self, access_key: &str) -> bool {
+        self.header("authorization").is_some_and(|value| value.contains(&format!("Credential={access_key}/")))
+    }
+
     /// The value of a parameter of the query.
     pub fn parameter(&self, name: &str) -> Option<String> {
         let parts = self.query.split('&').map(|part| part.split_once('=').unwrap_or((part, "")));

@@ -116,6 +116,16 @@ fn read_secret_bytes(file: &File) -> io::Result<Zeroizing<Vec<u8>>> {
     Ok(bytes)
 }
 
+/// What to do about credentials that a service refuses, as the end of a message. They were read again before.
+pub(super) fn advise_renewal(name: Option<&str>) -> String {
+    let file = name.and_then(|name| Some(credentials_dir()?.join(name)));
+    match file {
+        Some(file) => format!("; renew the credentials in {}", file.display()),
+        None => "; renew the credentials that the environment has, or name others with '--credentials NAME'"
+            .into(),
+    }
+}
+
 fn credentials_dir() -> Option<PathBuf> {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let config = set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config")))?;

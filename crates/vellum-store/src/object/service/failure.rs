@@ -7,6 +7,19 @@ use vellum_types::ErrorKind;
 
 use super::exchange::{Exchange, TransportFailureKind};
 
+/// Codes of services that do not accept the credentials, whatever they are asked for. Those that do not allow one thing
+/// have others.
+const CREDENTIALS_REFUSED: [&str; 7] = [
+    "ExpiredToken",
+    "ExpiredTokenException",
+    "TokenRefreshRequired",
+    "InvalidToken",
+    "InvalidAccessKeyId",
+    "SignatureDoesNotMatch",
+    // Azure's.
+    "AuthenticationFailed",
+];
+
 /// A request that failed, with what the service answered.
 #[derive(Debug)]
 pub(super) struct FailedRequest {
@@ -29,8 +42,8 @@ pub(super) enum FailureClass {
     ConditionFailed,
     /// Another conditional request for the same object is under way.
     Conflict,
-    /// The credentials are no longer valid.
-    Expired,
+    /// The credentials expired, or are not valid any more, or never were.
+    CredentialsRefused,
 }
 
 impl FailedRequest {
@@ -55,9 +68,11 @@ impl FailedRequest {
             (_, Some("SlowDown" | "TooManyRequests" | "ServerBusy")) | (Some(429 | 503), _) => {
                 return FailureClass::Throttled;
             }
-            (_, Some("ExpiredToken" | "TokenRefreshRequired" | "ExpiredTokenException")) => {
-                return FailureClass::Expired;
+            (_, Some(code)) if CREDENTIALS_REFUSED.contains(&code) => {
+                return FailureClass::CredentialsRefused;
             }
+            // What services without such codes answer: Google's, and servers of WebDAV and of plain files.
+            (Some(401), _) => return FailureClass::CredentialsRefused,
             (_, Some("RequestTimeout" | "InternalError")) | (Some(408 | 499 | 500 | 502 | 504), _) => {
                 return FailureClass::Transient;
             }
@@ -97,7 +112,7 @@ impl FailedRequest {
         match self.classify() {
             FailureClass::Garbled => ErrorKind::Corrupt,
             FailureClass::Conflict => ErrorKind::Conflict,
-            FailureClass::Expired => ErrorKind::Denied,
+            FailureClass::CredentialsRefused => ErrorKind::Denied,
             FailureClass::Transient | FailureClass::Throttled => ErrorKind::Io,
             FailureClass::Final | FailureClass::ConditionFailed => match self.error.kind() {
                 DalKind::PermissionDenied => ErrorKind::Denied,

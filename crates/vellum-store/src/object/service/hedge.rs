@@ -222,7 +222,7 @@ fn may_succeed_later(failed: &FailedRequest) -> bool {
         | FailureClass::Garbled
         | FailureClass::Throttled
         | FailureClass::Conflict => true,
-        FailureClass::Final | FailureClass::ConditionFailed | FailureClass::Expired => false,
+        FailureClass::Final | FailureClass::ConditionFailed | FailureClass::CredentialsRefused => false,
     }
 }
 

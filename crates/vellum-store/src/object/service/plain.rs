@@ -194,7 +194,7 @@ impl PlainObjects {
                 FailureClass::Transient | FailureClass::Garbled | FailureClass::Conflict => {
                     is_uncertain = true;
                 }
-                FailureClass::Throttled | FailureClass::Expired | FailureClass::Final => {}
+                FailureClass::Throttled | FailureClass::CredentialsRefused | FailureClass::Final => {}
             }
             if !self.service.may_repeat(subject, &failed, &mut schedule, &mut can_reload)? {
                 return Err(self.service.wrap_failure(subject, &failed));

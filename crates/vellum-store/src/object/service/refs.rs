@@ -117,7 +117,7 @@ impl ServiceStore {
                 FailureClass::Transient | FailureClass::Garbled | FailureClass::Conflict => {
                     is_uncertain = true
                 }
-                FailureClass::Throttled | FailureClass::Expired | FailureClass::Final => {}
+                FailureClass::Throttled | FailureClass::CredentialsRefused | FailureClass::Final => {}
             }
             if !self.may_repeat(subject, &failed, &mut schedule, &mut can_reload)? {
                 return Err(self.wrap_failure(subject, &failed));

@@ -89,7 +89,9 @@ impl RetrySchedule<'_> {
     /// The pause before the next try, or `None` if there is to be none.
     pub fn next_pause(&mut self, failed: &FailedRequest) -> Option<Duration> {
         match failed.classify() {
-            FailureClass::Final | FailureClass::ConditionFailed | FailureClass::Expired => return None,
+            FailureClass::Final | FailureClass::ConditionFailed | FailureClass::CredentialsRefused => {
+                return None;
+            }
             FailureClass::Garbled => {
                 self.garbled += 1;
                 if self.garbled > GARBLED_MAX {
