@@ -13,6 +13,7 @@ mod content;
 mod inode;
 pub mod publisher;
 mod run;
+mod schedule;
 #[cfg(test)]
 mod tests;
 

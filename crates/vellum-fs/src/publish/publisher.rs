@@ -1,8 +1,8 @@
 //! The thread that publishes in the background, so that little is unpublished at any moment.
 //!
-//! It seals and publishes if a snapshot is pending, if many changes have accumulated, and if nothing was written for
-//! a while. While the store is unreachable the write log grows; publishing is retried at increasing intervals.
-//! Writers that wait for space are informed if publishing could not free any because the store is full.
+//! It seals and publishes if a snapshot is pending, and when the schedule says so ([`super::schedule`]). While the store
+//! is unreachable the write log grows; publishing is retried at increasing intervals. Writers that wait for space are
+//! informed if publishing could not free any because the store is full.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,24 +12,16 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use vellum_host::clock::current_time;
-use vellum_live::CommitSequence;
 use vellum_store::RequestPurpose;
 use vellum_types::ErrorKind;
 
 use crate::error::{FsError, Result};
 use crate::log::LogDisk;
+use crate::publish::schedule::{LiveAmount, PublishSchedule, PublishWatch};
 use crate::publish::{LivePublisher, PublishProgress};
 
 /// How often it looks whether there is something to do.
 const TICK: Duration = Duration::from_millis(500);
-/// Changes this old are published though nothing presses, if nothing was changed for [`QUIET`].
-const QUIET: Duration = Duration::from_secs(5);
-/// Changes are published after this time though there are always new ones.
-const LONGEST: Duration = Duration::from_secs(60);
-/// Live metadata in memory that are published at once, bytes: they bound the daemon's memory.
-const METADATA: usize = 48 << 20;
-/// File data in the write log that are published at once, bytes.
-const LOG: u64 = 512 << 20;
 /// How far publishing steps back behind who works on the mount: about a tenth of a processor that both want.
 const NICE: i32 = 10;
 /// How long it waits after a failure at first, and at most.
@@ -47,15 +39,6 @@ struct PublisherState {
     requested: Mutex<bool>,
     wake: Condvar,
     failure: Mutex<Option<String>>,
-}
-
-/// What the thread remembers between two looks.
-struct PublisherWatch {
-    seen: CommitSequence,
-    seen_at: Instant,
-    published: CommitSequence,
-    published_at: Instant,
-    backoff: Duration,
 }
 
 impl BackgroundPublisher {
@@ -126,15 +109,9 @@ impl PublisherState {
     }
 
     fn run_publisher(&self, pool: &rayon::ThreadPool) {
-        let now = Instant::now();
-        let seen = self.publisher.map.last_commit();
-        let mut watch = PublisherWatch {
-            seen,
-            seen_at: now,
-            published: CommitSequence(0),
-            published_at: now,
-            backoff: BACKOFF.0,
-        };
+        let schedule = PublishSchedule::for_store(self.publisher.volume.objects.is_remote());
+        let mut watch = PublishWatch::new(schedule, self.publisher.map.last_commit());
+        let mut backoff = BACKOFF.0;
         let mut requested = false;
         while !self.stop.load(Ordering::Acquire) {
             requested |= self.wait_for_request(TICK);
@@ -152,7 +129,7 @@ impl PublisherState {
             }
             let failed = outcome.is_err();
             if let Err(error) = &outcome {
-                tracing::warn!(%error, retry = ?watch.backoff, "publishing failed");
+                tracing::warn!(%error, retry = ?backoff, "publishing failed");
             }
             if outcome.as_ref().is_err_and(FsError::is_fenced_error) {
                 // Nothing is ever freed again: who waits for room goes on, and is refused.
@@ -162,10 +139,10 @@ impl PublisherState {
             if failed {
                 // Whoever asks ends the pause: a person who has repaired the store need not wait for the next
                 // attempt.
-                requested = self.wait_for_request(watch.backoff);
-                watch.backoff = (watch.backoff * 2).min(BACKOFF.1);
+                requested = self.wait_for_request(backoff);
+                backoff = (backoff * 2).min(BACKOFF.1);
             } else {
-                watch.backoff = BACKOFF.0;
+                backoff = BACKOFF.0;
             }
         }
     }
@@ -178,19 +155,17 @@ impl PublisherState {
         std::mem::take(&mut *requested)
     }
 
-    fn publish_changes(&self, requested: bool, watch: &mut PublisherWatch) -> Result<()> {
+    fn publish_changes(&self, requested: bool, watch: &mut PublishWatch) -> Result<()> {
         // Taken before: what is changed while it publishes is younger than this, and remains.
         let begun = current_time();
-        let last = self.publisher.map.last_commit();
-        if last != watch.seen {
-            (watch.seen, watch.seen_at) = (last, Instant::now());
-        }
+        let amount = self.publisher.live_amount();
+        let is_due = watch.is_due(&amount, Instant::now());
         // Before something is tried that may fail.
         self.publisher.note_unpublished(None)?;
-        if requested || self.is_publish_due(watch) {
+        if requested || is_due {
             self.publisher.publish_all()?;
             // The commit that was read at the beginning: later ones may not be part of what was published.
-            (watch.published, watch.published_at) = (last, Instant::now());
+            watch.note_published(amount.commit, self.publisher.log.used_bytes());
             self.publisher.note_unpublished(Some(begun))
         } else {
             // What is sealed does not change any more, so that nothing is gained by waiting.
@@ -198,19 +173,17 @@ impl PublisherState {
             Ok(())
         }
     }
-
-    fn is_publish_due(&self, watch: &PublisherWatch) -> bool {
-        if watch.seen == watch.published {
-            return false;
-        }
-        self.publisher.map.live_store().memory_size() > METADATA
-            || self.publisher.log.used_bytes() > LOG
-            || watch.seen_at.elapsed() > QUIET
-            || watch.published_at.elapsed() > LONGEST
-    }
 }
 
 impl LivePublisher {
+    fn live_amount(&self) -> LiveAmount {
+        LiveAmount {
+            commit: self.map.last_commit(),
+            metadata: self.map.live_store().memory_size(),
+            log: self.log.used_bytes(),
+        }
+    }
+
     /// The disk of the state directory, and what publishing will put onto it.
     fn state_disk(&self) -> Option<LogDisk> {
         let path = self.volume.state.path();

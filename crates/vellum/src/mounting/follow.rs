@@ -209,8 +209,8 @@ impl WorktreeFollower {
         self.fs().live_map().lock_head().snapshot.map(|last| last.id)
     }
 
-    /// Whether nobody works on the mount: everything is in the store, which it is some seconds after the last change,
-    /// nothing was changed since the last round, and no program has a file open. A shell that stands in a directory is
+    /// Whether nobody works on the mount: everything is in the store, which it is some seconds after the last change
+    /// (5 minutes if the store is a service), nothing was changed since the last round, and no program has a file open. A shell that stands in a directory is
     /// no reason to wait.
     fn is_idle(&self, memory: &mut FollowMemory) -> Result<bool, FsError> {
         self.discard_interrupted_merge()?;

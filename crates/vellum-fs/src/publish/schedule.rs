@@ -1,0 +1,158 @@
+//! When changes are published that nobody asked to publish.
+//!
+//! Invariant: a change is never older than [`PublishSchedule::longest`] before publishing begins, unless it fails.
+//! Snapshots, `flush` and the end of a mount do not wait for the schedule.
+
+use std::time::{Duration, Instant};
+
+use vellum_live::CommitSequence;
+
+/// Live metadata in memory that are published at once, bytes: they bound the daemon's memory.
+const METADATA: usize = 48 << 20;
+
+/// When changes are due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct PublishSchedule {
+    /// Changes are published if there were no others for this long.
+    quiet: Duration,
+    /// Changes are published at this age though there are always new ones.
+    longest: Duration,
+    /// File data since the last publish that are published at once, bytes.
+    log: u64,
+}
+
+impl PublishSchedule {
+    /// In a directory, publishing costs little.
+    const DIRECTORY: Self =
+        Self { quiet: Duration::from_secs(5), longest: Duration::from_secs(60), log: 512 << 20 };
+    /// In a service, each publish costs some ten requests, which are paid for, and leaves small packs, each of which is
+    /// a request for those who read later. Every minute, that would be 430,000 requests a month.
+    const SERVICE: Self =
+        Self { quiet: Duration::from_secs(300), longest: Duration::from_secs(300), log: 64 << 20 };
+
+    /// The schedule for a store.
+    pub(super) fn for_store(is_remote: bool) -> Self {
+        if is_remote { Self::SERVICE } else { Self::DIRECTORY }
+    }
+}
+
+/// What the live worktree has at a moment.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LiveAmount {
+    pub commit: CommitSequence,
+    pub metadata: usize,
+    pub log: u64,
+}
+
+/// What is known of unpublished changes.
+#[derive(Debug)]
+pub(super) struct PublishWatch {
+    schedule: PublishSchedule,
+    /// The last commit that was seen, and when it was seen first.
+    seen: CommitSequence,
+    seen_at: Instant,
+    /// The last commit of which all is published.
+    published: CommitSequence,
+    /// When the oldest unpublished change was seen.
+    unpublished_since: Option<Instant>,
+    /// What publishing left in the log: open files without a name stay there.
+    left: u64,
+}
+
+impl PublishWatch {
+    /// Whatever was there before counts as a change of now.
+    pub(super) fn new(schedule: PublishSchedule, seen: CommitSequence) -> Self {
+        let seen_at = Instant::now();
+        Self { schedule, seen, seen_at, published: CommitSequence(0), unpublished_since: None, left: 0 }
+    }
+
+    /// Looks at what there is, and returns whether it is to be published now.
+    pub(super) fn is_due(&mut self, amount: &LiveAmount, now: Instant) -> bool {
+        if amount.commit != self.seen {
+            (self.seen, self.seen_at) = (amount.commit, now);
+        }
+        if amount.commit == self.published {
+            return false;
+        }
+        let since = *self.unpublished_since.get_or_insert(now);
+        // What was removed from the log since is not new data.
+        self.left = self.left.min(amount.log);
+        amount.metadata > METADATA
+            || amount.log - self.left > self.schedule.log
+            || now.duration_since(self.seen_at) > self.schedule.quiet
+            || now.duration_since(since) > self.schedule.longest
+    }
+
+    /// Notes that everything up to a commit was published; the log has so many bytes left.
+    pub(super) fn note_published(&mut self, commit: CommitSequence, left: u64) {
+        (self.published, self.unpublished_since, self.left) = (commit, None, left);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SERVICE: PublishSchedule = PublishSchedule::SERVICE;
+    const DIRECTORY: PublishSchedule = PublishSchedule::DIRECTORY;
+
+    fn amount(commit: u64, log: u64) -> LiveAmount {
+        LiveAmount { commit: CommitSequence(commit), metadata: 0, log }
+    }
+
+    /// Seconds after which a change each second is published, if there are `changes` of them.
+    fn seconds_until_due(schedule: PublishSchedule, changes: u64) -> u64 {
+        let begun = Instant::now();
+        let mut watch = PublishWatch::new(schedule, CommitSequence(1));
+        watch.note_published(CommitSequence(1), 0);
+        // However long nothing was changed before, it is the change that counts.
+        assert!(!watch.is_due(&amount(1, 0), begun + Duration::from_secs(1000)));
+        let begun = begun + Duration::from_secs(2000);
+        let is_due = |second: &u64| {
+            let commit = 2 + (*second).min(changes);
+            watch.is_due(&amount(commit, 0), begun + Duration::from_secs(*second))
+        };
+        (0..1000).find(is_due).unwrap_or(u64::MAX)
+    }
+
+    #[test]
+    fn a_directory_is_published_to_soon() {
+        let schedule = PublishSchedule::for_store(false);
+        assert_eq!(seconds_until_due(schedule, 0), 6);
+        assert_eq!(seconds_until_due(schedule, 1000), 61);
+    }
+
+    #[test]
+    fn a_service_is_published_to_every_five_minutes() {
+        let schedule = PublishSchedule::for_store(true);
+        assert_eq!(seconds_until_due(schedule, 0), 301);
+        assert_eq!(seconds_until_due(schedule, 1000), 301);
+    }
+
+    #[test]
+    fn much_data_is_published_at_once() {
+        for (schedule, log) in [(DIRECTORY, 512 << 20), (SERVICE, 64 << 20)] {
+            let now = Instant::now();
+            let mut watch = PublishWatch::new(schedule, CommitSequence(1));
+            assert!(!watch.is_due(&amount(2, log), now));
+            assert!(watch.is_due(&amount(3, log + 1), now));
+            watch.note_published(CommitSequence(3), 0);
+            let metadata = METADATA + 1;
+            assert!(watch.is_due(&LiveAmount { commit: CommitSequence(4), metadata, log: 0 }, now));
+        }
+    }
+
+    #[test]
+    fn what_publishing_cannot_remove_from_the_log_is_no_reason_to_publish() {
+        let now = Instant::now();
+        let mut watch = PublishWatch::new(SERVICE, CommitSequence(1));
+        // A temporary file of 100 MiB that is open and has no name.
+        watch.note_published(CommitSequence(2), 100 << 20);
+        assert!(!watch.is_due(&amount(3, 101 << 20), now));
+        assert!(watch.is_due(&amount(4, 165 << 20), now));
+        // It is closed.
+        watch.note_published(CommitSequence(4), 100 << 20);
+        assert!(!watch.is_due(&amount(5, 1 << 20), now));
+        assert!(watch.is_due(&amount(6, 66 << 20), now));
+    }
+}
