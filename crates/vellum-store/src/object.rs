@@ -98,9 +98,10 @@ pub trait ObjectStore: Send + Sync {
     /// when the key is taken.
     fn put_object(&self, key: &ObjectKey, bytes: &[u8]) -> Result<(), StoreError>;
 
-    /// Stores several objects with as few waits for the disk as possible. All are durable on return; on the
-    /// way none is visible or durable before those that stand earlier in the list. After an error the first
-    /// few may be there.
+    /// Stores several objects with as few waits for the disk or the network as possible. All are durable on return; on
+    /// the way none is visible or durable before those that stand earlier in the list, but for neighbours in one
+    /// top-level folder, such as packs: these may come in any order. After an error some may be there, and none of another
+    /// folder than the failed one that stands later.
     fn put_objects(&self, objects: &[(ObjectKey, &[u8])]) -> Result<(), StoreError> {
         objects.iter().try_for_each(|(key, bytes)| self.put_object(key, bytes))
     }

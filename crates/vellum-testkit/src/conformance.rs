@@ -108,17 +108,20 @@ fn check_put_objects(store: &dyn ObjectStore) {
     for (name, bytes) in &objects {
         assert_eq!(store.get_object(name, MAX).expect("get"), *bytes);
     }
-    // The second of three exists already: the first is stored, the last must not be.
-    let again =
-        [(object_key("index/4"), &b"d"[..]), (object_key("index/1"), b"x"), (object_key("index/5"), b"e")];
+    // The second of three exists already: the first is stored, the last, in another folder, must not be.
+    let again = [
+        (object_key("packs/ef/4"), &b"d"[..]),
+        (object_key("index/1"), b"x"),
+        (object_key("snapshots/5"), b"e"),
+    ];
     assert!(
         matches!(store.put_objects(&again), Err(StoreError::Exists { .. })),
         "none of several is replaced"
     );
     assert_eq!(store.get_object(&object_key("index/1"), MAX).expect("get"), b"a");
-    assert!(store.get_object(&object_key("index/5"), MAX).is_err(), "nothing is put after the first failure");
+    assert!(store.get_object(&object_key("snapshots/5"), MAX).is_err(), "nothing is put after a failure");
     // The listings that are checked next count the objects.
-    store.delete_object(&object_key("index/4")).expect("delete");
+    store.delete_object(&object_key("packs/ef/4")).expect("delete");
     store.put_objects(&[]).expect("put of none");
 }
 

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 
-use super::{ObjectStore, RequestPurpose};
+use super::{ObjectKey, ObjectStore, RequestPurpose};
+use crate::error::StoreError;
 
 /// Makes two requests, at once if the store is worth it, and returns both answers.
 pub fn join_requests<A: Send, B: Send>(
@@ -62,4 +63,19 @@ pub fn map_requests<T: Sync, R: Send>(
         }
     });
     done.into_inner().into_values().collect()
+}
+
+/// Stores objects in the order that [`ObjectStore::put_objects`] promises: neighbours in one folder at once, where waiting
+/// for answers dominates.
+pub(super) fn put_by_folder(
+    objects: &dyn ObjectStore,
+    list: &[(ObjectKey, &[u8])],
+) -> Result<(), StoreError> {
+    let folder = |key: &ObjectKey| key.as_str().split_once('/').map(|(folder, _)| folder.to_owned());
+    // An object at the top is in no folder.
+    let is_together =
+        |one: &ObjectKey, other: &ObjectKey| folder(one).is_some() && folder(one) == folder(other);
+    list.chunk_by(|(one, _), (other, _)| is_together(one, other)).try_for_each(|neighbours| {
+        map_requests(objects, neighbours, |(key, bytes)| objects.put_object(key, bytes)).into_iter().collect()
+    })
 }

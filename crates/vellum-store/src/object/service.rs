@@ -47,6 +47,7 @@ use self::retry::{RequestRetryBudget, RetrySchedule, pause_before_retry};
 use self::runtime::{RunError, run_future};
 use super::address::ServiceAddress;
 use super::bandwidth::BandwidthMeter;
+use super::parallel::put_by_folder;
 use super::{
     ObjectInfo, ObjectKey, ObjectStore, RequestLimits, RequestPurpose, ServiceTraffic, StoreGuarantees,
     check_read_length, key, probe,
@@ -517,6 +518,10 @@ impl ObjectStore for ServiceStore {
         // Also if the deletion failed: it may have been carried out, and the answer lost.
         self.known_refs.forget(key);
         self.output_or(subject, deleted, ())
+    }
+
+    fn put_objects(&self, objects: &[(ObjectKey, &[u8])]) -> Result<(), StoreError> {
+        put_by_folder(self, objects)
     }
 
     fn parallel_get_count(&self) -> usize {

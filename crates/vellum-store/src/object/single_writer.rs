@@ -11,6 +11,7 @@ pub use self::claim::ClaimPace;
 use self::claim::WriterClaim;
 pub(crate) use self::claim::fuzz_decoder as fuzz_claim_decoder;
 use super::numbered::classify_key;
+use super::parallel::put_by_folder;
 use super::{KeyUse, ObjectInfo, ObjectKey, ObjectStore, ServiceStore, StoreGuarantees, StoreMode, probe};
 use crate::error::StoreError;
 use vellum_types::ErrorKind;
@@ -89,6 +90,10 @@ impl ObjectStore for SingleWriterStore {
             Err(error) if error.is_not_found() => self.service.overwrite_object(key.as_str(), bytes),
             Err(error) => Err(error),
         }
+    }
+
+    fn put_objects(&self, objects: &[(ObjectKey, &[u8])]) -> Result<(), StoreError> {
+        put_by_folder(self, objects)
     }
 
     fn swap_ref(

@@ -110,3 +110,24 @@ fn requests_count_by_kind_and_by_purpose_also_in_other_threads() {
         }
     );
 }
+
+#[test]
+fn neighbours_in_one_folder_are_put_at_once_and_others_in_order() {
+    let service = start_service();
+    let _ = service.server.take_requests();
+    // Short, so that the request that gets no answer is repeated soon.
+    let limits = RequestLimits { silence_max: Duration::from_secs(1), ..short_limits() };
+    let store = open_service(&service.server.store_url("store"), &limits);
+    let hang = S3Match { method: "PUT", key: "store/packs/ab/1".to_owned(), skip: 0, times: 1 };
+    service.server.add_lie(hang, S3Lie::Hang);
+    let names = ["packs/ab/1", "packs/cd/2", "index/3", "snapshots/4"];
+    let keys = names.map(|name| ObjectKey::new(name).unwrap());
+    let objects: Vec<_> = keys.iter().map(|key| (key.clone(), &b"bytes"[..])).collect();
+    store.put_objects(&objects).unwrap();
+    let requests = service.server.take_requests();
+    let puts: Vec<_> = requests.iter().filter(|request| request.method == "PUT").collect();
+    let mut order: Vec<_> = puts.iter().map(|request| request.key.trim_start_matches("store/")).collect();
+    // Which of the first two comes first is chance; both come before the first is repeated.
+    order[..2].sort();
+    assert_eq!(order, ["packs/ab/1", "packs/cd/2", "packs/ab/1", "index/3", "snapshots/4"]);
+}
