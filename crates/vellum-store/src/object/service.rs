@@ -540,7 +540,7 @@ impl ObjectStore for ServiceStore {
     }
 
     fn service_traffic(&self) -> Option<ServiceTraffic> {
-        Some(self.pool.traffic.read_traffic())
+        Some(self.pool.read_traffic())
     }
 
     fn adapt_to_guarantees(&self, found: &StoreGuarantees) {

@@ -49,6 +49,8 @@ pub struct PurposeTraffic {
 pub struct ServiceTraffic {
     /// By purpose.
     pub purposes: PerPurpose<PurposeTraffic>,
+    /// Requests that are under way now, by purpose.
+    pub under_way: PerPurpose<u32>,
     /// Second requests that were sent because the first took long.
     pub hedges: u64,
     /// Those of them whose answer came first.
@@ -132,9 +134,10 @@ impl TrafficMeter {
         self.hedges_won.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The counts so far.
-    pub fn read_traffic(&self) -> ServiceTraffic {
+    /// The counts so far, with the requests that are under way.
+    pub fn read_traffic(&self, under_way: PerPurpose<u32>) -> ServiceTraffic {
         ServiceTraffic {
+            under_way,
             purposes: self.purposes.map(PurposeMeter::read_counts),
             hedges: self.hedges.load(Ordering::Relaxed),
             hedges_won: self.hedges_won.load(Ordering::Relaxed),
@@ -168,6 +171,11 @@ impl ServiceTraffic {
             let labels = format!("purpose=\"{}\"", purpose.name());
             let bytes = self.purposes.get(purpose).discarded_bytes;
             out.write_counter("vellum_service_discarded_bytes_total", &labels, bytes);
+        }
+        for purpose in RequestPurpose::ALL {
+            let labels = format!("purpose=\"{}\"", purpose.name());
+            let under_way = u64::from(*self.under_way.get(purpose));
+            out.write_gauge("vellum_service_requests_under_way", &labels, under_way);
         }
         out.write_counter("vellum_service_hedges_total", "", self.hedges);
         out.write_counter("vellum_service_hedges_won_total", "", self.hedges_won);

@@ -131,3 +131,24 @@ fn neighbours_in_one_folder_are_put_at_once_and_others_in_order() {
     order[..2].sort();
     assert_eq!(order, ["packs/ab/1", "packs/cd/2", "packs/ab/1", "index/3", "snapshots/4"]);
 }
+
+#[test]
+fn requests_under_way_are_shown_while_they_are() {
+    let service = start_service();
+    let none = PerPurpose::default();
+    assert_eq!(service.traffic().under_way, none);
+    service.server.add_lie(S3Match { method: "LIST", key: String::new(), skip: 0, times: 1 }, S3Lie::Hang);
+    std::thread::scope(|scope| {
+        let listed = scope.spawn(|| {
+            let _scope = RequestPurpose::Upkeep.enter();
+            let limits = RequestLimits { silence_max: Duration::from_secs(2), ..short_limits() };
+            open_service(&service.server.store_url("store"), &limits).list_objects("packs")
+        });
+        while service.traffic().under_way == none {
+            assert!(!listed.is_finished(), "it was never shown");
+            std::thread::yield_now();
+        }
+        assert_eq!(listed.join().unwrap().unwrap().len(), 1);
+    });
+    assert_eq!(service.traffic().under_way, none);
+}

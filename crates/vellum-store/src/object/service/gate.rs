@@ -135,6 +135,11 @@ impl RequestGate {
         self.freed.notify_all();
     }
 
+    /// Requests that are under way.
+    pub fn active_requests(&self) -> PerPurpose<u32> {
+        self.state.lock().active
+    }
+
     /// How many requests may be under way now.
     #[cfg(test)]
     pub fn limit(&self) -> u32 {

@@ -9,7 +9,8 @@ use parking_lot::Mutex;
 
 use super::gate::RequestGate;
 use super::hedge::HedgePolicy;
-use crate::object::traffic::TrafficMeter;
+use crate::object::traffic::{ServiceTraffic, TrafficMeter};
+use crate::object::{PerPurpose, RequestPurpose};
 
 /// Reads under way at once, a count.
 const READS_MAX: u32 = 32;
@@ -50,6 +51,16 @@ impl RequestPool {
         });
         pools.insert(key, Arc::downgrade(&pool));
         pool
+    }
+
+    /// Requests so far, and those under way.
+    pub fn read_traffic(&self) -> ServiceTraffic {
+        let (reads, writes) = (self.reads.active_requests(), self.writes.active_requests());
+        let mut under_way = PerPurpose::default();
+        for purpose in RequestPurpose::ALL {
+            *under_way.get_mut(purpose) = reads.get(purpose) + writes.get(purpose);
+        }
+        self.traffic.read_traffic(under_way)
     }
 }
 

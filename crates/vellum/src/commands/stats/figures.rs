@@ -33,6 +33,8 @@ pub struct ServiceFigures {
     pub upload: f64,
     /// Of leases, and of looking for what others did.
     pub upkeep: f64,
+    /// That are under way now: not a rate.
+    pub under_way: u64,
     /// Those of them that repeated a failed one.
     pub retries: f64,
     /// Second requests for answers that were late.
@@ -218,12 +220,16 @@ impl ServiceFigures {
         let sum = |prefix: &str| -> f64 {
             moment.samples.keys().filter(|name| name.starts_with(prefix)).map(|name| rate(name)).sum()
         };
+        let is_under_way = |name: &str| name.starts_with("vellum_service_requests_under_way");
+        let under_way: f64 =
+            moment.samples.iter().filter(|(name, _)| is_under_way(name)).map(|(_, value)| value).sum();
         let requests = |purpose: &str| sum(&format!("vellum_service_requests_total{{purpose=\"{purpose}\""));
         Some(Self {
             foreground: requests("foreground"),
             read_ahead: requests("read-ahead"),
             upload: requests("upload"),
             upkeep: requests("upkeep"),
+            under_way: under_way as u64,
             retries: sum("vellum_service_retries_total"),
             hedges: rate("vellum_service_hedges_total"),
             discarded: sum("vellum_service_discarded_bytes_total"),
@@ -338,12 +344,14 @@ mod tests {
                 (put, 5.0),
                 (hedges, 4.0),
                 (wasted, 100.0),
+                ("vellum_service_requests_under_way{purpose=\"upload\"}", 4.0),
+                ("vellum_service_requests_under_way{purpose=\"upkeep\"}", 1.0),
                 ("vellum_unpublished_age_seconds", 9.0),
             ],
         );
         let figures = IntervalFigures::from_samples(&before, &now);
         let expected =
-            ServiceFigures { upload: 3.0, hedges: 2.0, discarded: 50.0, ..ServiceFigures::default() };
+            ServiceFigures { upload: 3.0, under_way: 5, hedges: 2.0, discarded: 50.0, ..Default::default() };
         assert_eq!((figures.service, figures.unpublished_seconds), (Some(expected), 9));
         assert_eq!(IntervalFigures::from_samples(&before, &moment(start, &[])).service, None);
     }

@@ -162,7 +162,8 @@ fn format_screen(style: TextStyle, mountpoint: &Path, figures: &IntervalFigures)
             format_short_rate(service.upkeep)
         ));
         lines.push(format!(
-            "         retries {}/s   sent twice {}/s   discarded {}/s",
+            "         under way {}   retries {}/s   sent twice {}/s   discarded {}/s",
+            service.under_way,
             format_short_rate(service.retries),
             format_short_rate(service.hedges),
             format_short_bytes(service.discarded)
