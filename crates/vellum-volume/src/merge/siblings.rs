@@ -25,24 +25,73 @@ impl Volume {
     /// The siblings of a worktree that stand on a snapshot, those in the store first, then those of remotes as they were
     /// seen last. Of several on one snapshot, the first is returned.
     pub fn list_siblings(&self, worktree: &str) -> Result<Vec<SiblingWorktree>> {
+        SiblingFinder::new(worktree).find_siblings(self)
+    }
+}
+
+/// Finds the siblings of a worktree again and again. The devices are read only if worktrees have other names than
+/// before, so that a look usually takes one listing and a request for each worktree.
+pub struct SiblingFinder {
+    worktree: String,
+    known: Option<KnownNames>,
+}
+
+/// The names of worktrees, and what tells siblings among them.
+struct KnownNames {
+    all: BTreeSet<String>,
+    siblings: SiblingNames,
+}
+
+impl SiblingFinder {
+    /// Finds the siblings of this worktree.
+    #[must_use]
+    pub fn new(worktree: &str) -> Self {
+        Self { worktree: worktree.to_owned(), known: None }
+    }
+
+    /// Like [`Volume::list_siblings`].
+    pub fn find_siblings(&mut self, volume: &Volume) -> Result<Vec<SiblingWorktree>> {
+        let stored = volume.list_worktrees()?;
+        let mut elsewhere = Vec::new();
+        for remote in volume.list_remotes()? {
+            for (name, head) in volume.read_remote_refs(&remote.name)?.worktrees {
+                elsewhere.push((format!("{}/{name}", remote.name), name, head));
+            }
+        }
+        let stored_names = stored.iter().map(|(name, _)| name.clone());
+        let all = stored_names.chain(elsewhere.iter().map(|(_, name, _)| name.clone())).collect();
+        let siblings = self.read_names(volume, all)?;
         let mut found = Vec::new();
-        let names = SiblingNames::read(self, worktree)?;
-        for (name, head) in self.list_worktrees()? {
-            if name != worktree && names.includes(&name) {
+        for (name, head) in stored {
+            if name != self.worktree && siblings.includes(&name) {
                 found.extend(head.head.map(|head| SiblingWorktree { name, head }));
             }
         }
-        for remote in self.list_remotes()? {
-            for (name, head) in self.read_remote_refs(&remote.name)?.worktrees {
-                if names.includes(&name) {
-                    found.push(SiblingWorktree { name: format!("{}/{name}", remote.name), head });
-                }
+        for (shown, name, head) in elsewhere {
+            if siblings.includes(&name) {
+                found.push(SiblingWorktree { name: shown, head });
             }
         }
+        self.known = Some(siblings);
         let mut heads = BTreeSet::new();
         // Two names of one snapshot would be merged twice, the second time for nothing.
         found.retain(|sibling| heads.insert(sibling.head));
         Ok(found)
+    }
+
+    /// What is known, or what the devices say now if there are other names than those that it is known for: a device has
+    /// siblings only as long as there are worktrees.
+    fn read_names(&mut self, volume: &Volume, all: BTreeSet<String>) -> Result<KnownNames> {
+        match self.known.take() {
+            Some(known) if known.all == all => Ok(known),
+            _ => Ok(KnownNames { siblings: SiblingNames::read(volume, &self.worktree)?, all }),
+        }
+    }
+}
+
+impl KnownNames {
+    fn includes(&self, name: &str) -> bool {
+        self.siblings.includes(name)
     }
 }
 

@@ -18,7 +18,8 @@ use vellum_store::RequestPurpose;
 use vellum_types::SnapshotId;
 use vellum_volume::history::HistoryEntry;
 use vellum_volume::merge::{
-    ConflictPolicies, MergeProgress, MergeStage, MergedTree, SiblingWorktree, SnapshotMerge, SnapshotRelation,
+    ConflictPolicies, MergeProgress, MergeStage, MergedTree, SiblingFinder, SiblingWorktree, SnapshotMerge,
+    SnapshotRelation,
 };
 use vellum_volume::remote::{PullRequest, pull_snapshots};
 use vellum_volume::{SnapshotOrigin, Volume, VolumeError};
@@ -29,28 +30,33 @@ use super::log::MountLog;
 use super::table::FilesystemDevice;
 use crate::ui::format;
 
-/// How often a follower looks for what others did.
+/// How often a follower looks for what others did. A look into the store costs a listing of worktrees and a request for
+/// each of them: in the first hour without news, 15 looks, and with the renewals of the lease at most 130 requests if
+/// there are up to 5 worktrees.
 #[derive(Debug, Clone, Copy)]
 pub struct FollowIntervals {
-    /// In the volume's own store. A look costs a listing of worktrees and devices, and a request for each of them.
-    pub store: Duration,
-    /// In remotes, and in the store after [`FollowIntervals::calm`] without news.
-    pub remotes: Duration,
-    /// The time without news after which it looks less often.
-    pub calm: Duration,
+    /// Before the next look into the volume's own store after news. Without news, it doubles.
+    pub shortest: Duration,
+    /// Before the next look into the store at most, and between two looks into remotes.
+    pub longest: Duration,
 }
 
 impl Default for FollowIntervals {
     fn default() -> Self {
-        let remotes = Duration::from_secs(5 * 60);
-        Self { store: Duration::from_secs(30), remotes, calm: Duration::from_secs(60 * 60) }
+        Self { shortest: Duration::from_secs(30), longest: Duration::from_secs(5 * 60) }
     }
 }
 
 impl FollowIntervals {
     /// The same interval everywhere.
     pub fn every(interval: Duration) -> Self {
-        Self { store: interval, remotes: interval, calm: Duration::MAX }
+        Self { shortest: interval, longest: interval }
+    }
+
+    /// The time to the next look, so long after the last news.
+    fn next_interval(&self, since_news: Duration) -> Duration {
+        // As long again as nothing happened: what is quiet stays quiet.
+        since_news.clamp(self.shortest, self.longest)
     }
 }
 
@@ -91,8 +97,17 @@ struct FollowMemory {
     head: Option<LiveHead>,
     /// What was found out about siblings, by name.
     seen: BTreeMap<String, SeenSibling>,
+    finder: SiblingFinder,
+    /// When somebody was seen to work here or elsewhere.
     news_at: Instant,
     pulled_at: Option<Instant>,
+}
+
+impl FollowMemory {
+    fn new(worktree: &str) -> Self {
+        let finder = SiblingFinder::new(worktree);
+        Self { head: None, seen: BTreeMap::new(), finder, news_at: Instant::now(), pulled_at: None }
+    }
 }
 
 /// A sibling that needs no further look as long as it and the worktree stand where they stood.
@@ -119,11 +134,14 @@ impl WorktreeFollower {
     pub fn start_thread(self) -> std::io::Result<()> {
         let follow = move || {
             RequestPurpose::Upkeep.set_for_thread();
-            let mut memory =
-                FollowMemory { head: None, seen: BTreeMap::new(), news_at: Instant::now(), pulled_at: None };
+            let mut memory = FollowMemory::new(self.fs().worktree_name());
             // The pause between two rounds is a wait for the end of the mount, so that an unmount is never delayed
             // by it.
-            while !self.service.end.wait_until_unmounted(self.next_interval(&memory)) {
+            while !self
+                .service
+                .end
+                .wait_until_unmounted(self.intervals.next_interval(memory.news_at.elapsed()))
+            {
                 let problem = match self.follow_round(&mut memory) {
                     Ok(problem) => problem,
                     Err(error) => Some(format_error_chain(&error)),
@@ -146,11 +164,6 @@ impl WorktreeFollower {
         &self.service.log
     }
 
-    fn next_interval(&self, memory: &FollowMemory) -> Duration {
-        let is_calm = memory.news_at.elapsed() > self.intervals.calm;
-        if is_calm { self.intervals.remotes } else { self.intervals.store }
-    }
-
     /// Takes over what it can. Returns what the user has to decide.
     fn follow_round(&self, memory: &mut FollowMemory) -> Result<Option<String>, FsError> {
         if !self.is_idle(memory)? {
@@ -160,7 +173,7 @@ impl WorktreeFollower {
         // A remote that does not answer is no reason to leave what is in the store.
         let mut problem =
             self.pull_from_remotes(volume, memory).err().map(|error| format_error_chain(&error));
-        for sibling in volume.list_siblings(self.fs().worktree_name())? {
+        for sibling in memory.finder.find_siblings(volume)? {
             match self.follow_sibling(&sibling, memory) {
                 Ok(None) => {}
                 Ok(conflict) => problem = conflict,
@@ -218,6 +231,9 @@ impl WorktreeFollower {
         // The first round has nothing to compare with, so that a mount is never considered idle before its second
         // round.
         let is_same = memory.head.replace(head.clone()) == Some(head);
+        if !is_same {
+            memory.news_at = Instant::now();
+        }
         // A merge that waits for the user must not find that its files moved.
         let is_merging =
             vellum_volume::merge::check_no_merge_in(&self.fs().volume().state, self.fs().worktree_name())
@@ -252,7 +268,7 @@ impl WorktreeFollower {
     }
 
     fn pull_from_remotes(&self, volume: &Volume, memory: &mut FollowMemory) -> Result<(), VolumeError> {
-        if memory.pulled_at.is_some_and(|pulled| pulled.elapsed() < self.intervals.remotes) {
+        if memory.pulled_at.is_some_and(|pulled| pulled.elapsed() < self.intervals.longest) {
             return Ok(());
         }
         // Noted before the attempt: a remote that cannot be reached is tried again at the usual interval, and not
@@ -370,4 +386,25 @@ enum MergedSibling {
     Stored(SnapshotId),
     /// So many conflicts, and no result.
     Conflicts(usize),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_finds_no_news_looks_fifteen_times_in_an_hour() {
+        let intervals = FollowIntervals::default();
+        let mut time = Duration::ZERO;
+        let mut looks = Vec::new();
+        loop {
+            time += intervals.next_interval(time);
+            if time > Duration::from_secs(3600) {
+                break;
+            }
+            looks.push(time.as_secs());
+        }
+        assert_eq!(looks.len(), 15, "{looks:?}");
+        assert_eq!(looks[..6], [30, 60, 120, 240, 480, 780]);
+    }
 }

@@ -126,6 +126,45 @@ fn an_idle_mount_takes_few_requests() {
     world.run_at_home(&["umount", &shown]).ok();
 }
 
+/// Looks of a mount that follows, in its first hour without news; a test of the follower counts them.
+const LOOKS_IN_AN_HOUR: usize = 15;
+
+#[test]
+fn an_idle_mount_that_follows_takes_few_requests() {
+    let world = world_with_credentials();
+    let server = LyingS3::start().unwrap();
+    init(&world, &server.store_url("store")).ok();
+    world.write("a.txt", "one\n");
+    world.run_at_home(&["snapshot"]).ok();
+    // Other worktrees, one of which has the name of a device.
+    for name in ["b", "c", "d", "laptop.e"] {
+        world.run_at_home(&["fork", name, "--to", &world.path(name).display().to_string()]).ok();
+    }
+    let mountpoint = world.path("mnt");
+    fs::create_dir(&mountpoint).unwrap();
+    let shown = mountpoint.display().to_string();
+    let _ = server.take_requests();
+    world.run_at_home(&["mount", &shown, "--follow", "--follow-interval", "1"]).ok();
+    let mut requests = Vec::new();
+    let is_look = |request: &vellum_testkit::S3Request| {
+        request.method == "LIST" && request.key.starts_with("store/refs/worktree")
+    };
+    while requests.iter().filter(|request| is_look(request)).count() < 6 {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        requests.extend(server.take_requests());
+    }
+    // From one look to another: what is read of the devices is read once.
+    let looks: Vec<_> = (0..requests.len()).filter(|at| is_look(&requests[*at])).collect();
+    let (first, last) = (looks[looks.len() - 4], looks[looks.len() - 1]);
+    let between = &requests[first..last];
+    let in_a_look = between.iter().filter(|request| request.method != "PUT").count() / 3;
+    assert_eq!(in_a_look, 1 + 5, "{between:?}");
+    let renewals_in_an_hour = 3600 * 3 / vellum_volume::lease::SERVICE_TERM as usize;
+    let in_an_hour = in_a_look * LOOKS_IN_AN_HOUR + renewals_in_an_hour;
+    assert!(in_an_hour as u64 <= IDLE_MAX, "{in_an_hour} requests an hour: {between:?}");
+    world.run_at_home(&["umount", &shown]).ok();
+}
+
 #[test]
 fn reading_a_whole_mounted_volume_takes_few_requests() {
     let world = world_with_credentials();
