@@ -107,6 +107,8 @@ struct S3State {
     objects: S3Objects,
     script: Vec<(S3Match, S3Lie)>,
     requests: Vec<S3Request>,
+    /// Requests with a fault.
+    told_lies: usize,
 }
 
 /// The server. It ends when it is dropped.
@@ -194,6 +196,12 @@ impl LyingS3 {
     #[must_use]
     pub fn read_mtime(&self, key: &str) -> Option<String> {
         self.shared.state.lock().objects.find_mtime(key).map(str::to_owned)
+    }
+
+    /// The number of requests with a fault so far.
+    #[must_use]
+    pub fn count_told_lies(&self) -> usize {
+        self.shared.state.lock().told_lies
     }
 
     /// The number of multipart uploads that are in progress.
@@ -352,6 +360,7 @@ impl S3State {
                 continue;
             }
             requests.times -= 1;
+            self.told_lies += 1;
             return Some(lie.clone());
         }
         None

@@ -12,6 +12,7 @@ use vellum_store::StoreAddress;
 use vellum_volume::device::join_line_name;
 use vellum_volume::history::{HistoryEntry, list_history};
 use vellum_volume::remote::{DEFAULT_REMOTE, PullRequest, copy_keys_to_dir, pull_snapshots};
+use vellum_volume::state::STATE_DIR;
 use vellum_volume::volume::DEFAULT_STORE;
 use vellum_volume::{StateDir, Volume, VolumeError};
 
@@ -88,13 +89,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         Some(dir) => dir.clone(),
         None => default_dir(&args.store)?,
     });
-    // Refused before the store is asked for anything, and before a passphrase is.
-    if fs::read_dir(&dir).is_ok_and(|mut entries| entries.next().is_some()) {
-        return Err(CliError::usage_error(
-            format!("{} is not empty", format_path(dir.as_os_str().as_encoded_bytes())),
-            "name a directory that does not exist yet, or an empty one",
-        ));
-    }
+    refuse_used_dir(&dir)?;
     if args.mount {
         return clone_and_mount(args, context, &dir);
     }
@@ -117,6 +112,29 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     };
     let worktree = CheckoutWorktree::from_volume(prepared.finish()?)?;
     fill_and_report(context, &worktree, target.as_ref(), only)
+}
+
+/// Refused before the store is asked for anything, and before a passphrase is.
+fn refuse_used_dir(dir: &Path) -> Result<()> {
+    // What is in the state directory of a clone that was interrupted before its worktree was made is used again.
+    let is_used =
+        |entry: fs::DirEntry| entry.file_name() != STATE_DIR || StateDir::for_new_root(dir).is_err();
+    if !fs::read_dir(dir).is_ok_and(|mut entries| entries.any(|entry| entry.is_ok_and(is_used))) {
+        return Ok(());
+    }
+    let shown = format_path(dir.as_os_str().as_encoded_bytes());
+    if matches!(StateDir::for_new_root(dir), Err(VolumeError::AlreadyInitialised(_))) {
+        return Err(CliError::usage_error(
+            format!("{shown} is a worktree already"),
+            format!(
+                "if a clone was interrupted there, 'vellum -C {shown} restore SNAP' writes the other files"
+            ),
+        ));
+    }
+    Err(CliError::usage_error(
+        format!("{shown} is not empty"),
+        "name a directory that does not exist yet, or an empty one",
+    ))
 }
 
 /// The paths must be in the snapshot, before there is a worktree.

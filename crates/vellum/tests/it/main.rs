@@ -57,6 +57,7 @@ mod quota;
 mod readme;
 mod remote;
 mod remote_faults;
+mod remote_killed;
 mod restore;
 mod restore_calls;
 mod rings;

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
 
 use vellum_testkit::{LyingS3, S3Failure, S3Lie, S3Match};
 
@@ -11,29 +10,32 @@ use crate::mounting::wait_until;
 use crate::remote::world_with_credentials;
 use crate::world::{Ran, World, noise};
 
-fn spawn_in(world: &World, dir: &str, args: &[&str]) -> Child {
+/// Starts the binary in a directory beside the worktree.
+pub fn spawn_in(world: &World, dir: &str, args: &[&str]) -> Child {
     let mut command = world.command_at_home(args);
     command.current_dir(world.path(dir)).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.spawn().unwrap()
 }
 
-fn finish(child: Child) -> Ran {
+/// Waits for the end of what `spawn_in` started.
+pub fn finish(child: Child) -> Ran {
     Ran::of(&["in the background"], child.wait_with_output().unwrap())
 }
 
 /// All requests of one kind for objects below a folder.
-fn requests_for(method: &'static str, key: &str) -> S3Match {
+pub fn requests_for(method: &'static str, key: &str) -> S3Match {
     S3Match { method, key: key.to_owned(), skip: 0, times: u32::MAX }
 }
 
 /// A directory beside the worktree that is attached to the store at `url`, as on another machine.
-fn attach(world: &World, dir: &str, url: &str) {
+pub fn attach(world: &World, dir: &str, url: &str) {
     fs::create_dir_all(world.path(dir)).unwrap();
     let init = ["init", "--plain", "--name", dir, "--store", url, "--credentials", "test"];
     world.run_beside(dir, &init).ok();
 }
 
-fn world_with_remote(url: &str) -> World {
+/// A worktree with two snapshots, of which the first is tagged, and with a remote at `url`.
+pub fn world_with_remote(url: &str) -> World {
     let world = world_with_credentials();
     world.run_at_home(&["init", "--plain", "--name", "main"]).ok();
     for number in 0..6 {
@@ -44,46 +46,6 @@ fn world_with_remote(url: &str) -> World {
     world.run_at_home(&["snapshot", "-m", "two"]).ok();
     world.run_at_home(&["remote", "add", "origin", url, "--credentials", "test"]).ok();
     world
-}
-
-#[test]
-fn a_push_that_is_killed_at_any_request_is_finished_by_the_next() {
-    let server = LyingS3::start().unwrap();
-    let world = world_with_remote(&server.store_url("whole"));
-    let _ = server.take_requests();
-    world.run_at_home(&["push", "--tags"]).ok();
-    let total = server.take_requests().len();
-    assert!((10..80).contains(&total), "{total} requests");
-    for last in 0..total {
-        let folder = format!("killed-{last}");
-        let url = server.store_url(&folder);
-        let name = format!("origin-{last}");
-        world.run_at_home(&["remote", "add", &name, &url, "--credentials", "test"]).ok();
-        let _ = server.take_requests();
-        let skip = u32::try_from(last).unwrap();
-        server.add_lie(S3Match { method: "ANY", key: folder.clone(), skip, times: 1 }, S3Lie::Hang);
-        let mut child = spawn_in(&world, "tree", &["push", &name, "--tags"]);
-        let mut seen = 0;
-        let begun = Instant::now();
-        // Requests are made at once where they may: the one that hangs need not be the last.
-        while seen <= last && child.try_wait().unwrap().is_none() && begun.elapsed() < Duration::from_secs(20)
-        {
-            seen += server.take_requests().len();
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        child.kill().unwrap();
-        child.wait().unwrap();
-        server.tell_truth();
-        world.run_at_home(&["push", &name, "--tags"]).ok();
-        world.run_at_home(&["push", &name, "--tags"]).ok().says("lacks no snapshot");
-        let dir = format!("clone-{last}");
-        world.run_beside("", &["clone", &url, &dir, "--plain", "--credentials", "test"]).ok();
-        assert_eq!(fs::read(world.path(&dir).join("dir/1")).unwrap(), noise(90_000), "killed at {last}");
-        if last % 5 == 0 {
-            world.run_beside(&dir, &["verify", "--all"]).ok();
-        }
-        fs::remove_dir_all(world.path(&dir)).unwrap();
-    }
 }
 
 #[test]
