@@ -16,6 +16,16 @@ mod ui;
 
 use std::process::ExitCode;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
 fn main() -> ExitCode {
+    forbid_core_dumps();
     ExitCode::from(cli::run_command_line())
+}
+
+/// A dump of the memory would hold keys and credentials, in a file that others may read or send away.
+fn forbid_core_dumps() {
+    let limit = Rlimit { current: Some(0), ..getrlimit(Resource::Core) };
+    // A limit can always be lowered; and a process that could not do it is of use all the same.
+    let _ = setrlimit(Resource::Core, limit);
 }

@@ -58,6 +58,7 @@ mod readme;
 mod remote;
 mod remote_faults;
 mod remote_killed;
+mod remote_secrets;
 mod restore;
 mod restore_calls;
 mod rings;
