@@ -47,6 +47,8 @@ pub struct MountOptions {
     pub read_only: bool,
     /// Whether other users than the one who mounts may use it.
     pub allow_other: bool,
+    /// Whether no program may be executed from it.
+    pub no_exec: bool,
     /// Whether requests come through the device even if the kernel offers io_uring.
     pub no_rings: bool,
     /// The name in `/proc/self/mountinfo` and `df`.
@@ -98,6 +100,7 @@ pub fn mount_filesystem(
         name: options.name.clone(),
         read_only: options.read_only || matches!(source, MountSource::Snapshot(_)),
         allow_other: options.allow_other,
+        no_exec: options.no_exec,
     };
     // The adapter needs a way to the kernel before the mount exists. It is filled in after the handshake, when the
     // first request can come.

@@ -13,6 +13,7 @@ use crate::commands::{
 };
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, EXIT_USAGE, Result};
+use crate::mount_helper;
 use crate::ui::{OutputOptions, UserInterface, format};
 
 /// A filesystem that remembers: snapshot a directory, compare it, roll it back, prove it intact.
@@ -125,6 +126,9 @@ enum Command {
 pub fn run_command_line() -> u8 {
     // Before any thread exists: with threads, the kernel takes milliseconds for each enlargement of the table.
     vellum_host::beneath::reserve_descriptor_table();
+    if std::env::args_os().next().is_some_and(|program| mount_helper::is_helper_name(&program)) {
+        return mount_helper::run_mount_helper();
+    }
     let mut cli = match CommandLine::try_parse() {
         Ok(cli) => cli,
         Err(error) => return crate::ui::report_usage_error(error, EXIT_USAGE),

@@ -9,6 +9,7 @@ mod context;
 mod error;
 mod heap;
 mod interrupt;
+mod mount_helper;
 mod mounting;
 mod secret;
 mod store_args;

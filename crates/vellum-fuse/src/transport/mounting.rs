@@ -27,6 +27,8 @@ pub struct MountParameters {
     pub read_only: bool,
     /// Whether other users than the one who mounts may use it.
     pub allow_other: bool,
+    /// Whether no program may be executed from it.
+    pub no_exec: bool,
 }
 
 impl MountParameters {
@@ -70,6 +72,7 @@ fn attach_directly(
     // As `fusermount3` does for users: device files and set-id programs of a worktree have no effect.
     let mut flags = MountFlags::NODEV | MountFlags::NOSUID;
     flags.set(MountFlags::RDONLY, attachment.read_only);
+    flags.set(MountFlags::NOEXEC, attachment.no_exec);
     rustix::mount::mount(attachment.name.as_str(), mountpoint, "fuse", flags, options.as_c_str())
 }
 

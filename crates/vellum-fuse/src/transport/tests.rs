@@ -79,7 +79,8 @@ impl Drop for Mounted {
 }
 
 fn mount(service: HeldUp, at: &Path) -> (Mounted, FuseConnection) {
-    let attachment = MountParameters { name: "test".into(), read_only: false, allow_other: false };
+    let attachment =
+        MountParameters { name: "test".into(), read_only: false, allow_other: false, no_exec: false };
     let device = attach_mount(FuseDevice::open().unwrap(), at, &attachment).unwrap();
     let mounted = Mounted(at.into());
     assert!(perform_handshake(&device, false).unwrap().is_none());

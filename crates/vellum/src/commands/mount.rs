@@ -1,6 +1,8 @@
 //! `vellum mount`: a worktree or a snapshot as a filesystem.
 
-use std::ffi::OsString;
+mod background;
+pub mod options;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -31,13 +33,14 @@ use crate::mounting::live::MountedLiveWorktree;
 use crate::mounting::log::MountLog;
 use crate::mounting::{MountingError, daemon, metrics, mountpoint, table};
 use crate::ui::format;
+use options::MountOption;
 
 /// Mount a worktree as a filesystem
 ///
 /// Writes are kept in the volume's state directory. A worktree that does not exist yet is created from VOLUME's
 /// current snapshot and named after the mountpoint. '.vellum/snapshots' below the mountpoint, which no listing
 /// shows, holds every snapshot.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 // clap otherwise refuses an optional word before a required one.
 #[command(allow_missing_positional = true)]
 pub struct Args {
@@ -54,6 +57,11 @@ pub struct Args {
     /// Mount read-only
     #[arg(long)]
     read_only: bool,
+    /// Options as mount(8) and fstab(5) have them, separated by commas: ro, worktree=NAME, snapshot=SNAP, allow_other,
+    /// noexec; 'nofail' ends with 0 and a warning if the store cannot be reached, 'timeout=30s' gives the mount so long
+    /// to be ready
+    #[arg(short, value_name = "OPTIONS", value_delimiter = ',', value_parser = MountOption::parse)]
+    pub options: Vec<MountOption>,
     /// Create a worktree for this mount only; unmounting discards what no snapshot holds
     #[arg(long, conflicts_with = "snapshot")]
     temporary: bool,
@@ -96,15 +104,25 @@ pub struct Args {
     /// Leave the terminal once the mount is ready: how the command runs itself
     #[arg(long, hide = true)]
     detach: bool,
+    /// The source that the table of mounts shows
+    #[arg(long, hide = true)]
+    pub table_name: Option<String>,
 }
 
 impl Args {
     /// A worktree that exists, of the volume of this directory.
     pub fn for_worktree(volume: &Path, mountpoint: &Path, name: &str) -> Self {
+        Self { worktree: Some(name.into()), ..Self::for_volume(volume, mountpoint) }
+    }
+
+    /// The volume of this directory, with all else as it is by default.
+    pub fn for_volume(volume: &Path, mountpoint: &Path) -> Self {
         Self {
             volume: Some(volume.into()),
             mountpoint: mountpoint.into(),
-            worktree: Some(name.into()),
+            worktree: None,
+            options: Vec::new(),
+            table_name: None,
             snapshot: None,
             read_only: false,
             temporary: false,
@@ -164,47 +182,25 @@ impl FencedHolder {
 
 /// Mounts.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
+    let args = args.apply_options()?;
     if args.foreground || args.detach {
-        return serve_mount(args, context);
+        serve_mount(&args, context)
+    } else {
+        background::mount_in_background(&args, context)
     }
-    // This program is started again instead of forked: threads that run here by now would not exist in a forked
-    // process.
-    let said = daemon::start_daemon(&daemon_arguments(args, context))?;
-    let report = MountJson::deserialize(&said).map_err(|error| CliError::Output(error.into()))?;
-    report_mount(context, &report)?;
-    Ok(CommandOutcome::Done)
 }
 
-/// The arguments with which the process in the background is started.
-fn daemon_arguments(args: &Args, context: &CommandContext) -> Vec<OsString> {
-    // The process reports in JSON whatever the user asked for, because this program reads the report.
-    let mut words: Vec<OsString> = ["--json", "-C"].map(OsString::from).into();
-    words.extend([context.cwd.clone().into(), "mount".into(), "--detach".into()]);
-    // In one word, because a value may begin with a hyphen.
-    let mut option = |name: &str, value: Option<OsString>| {
-        words.extend(value.map(|value| [OsString::from(format!("--{name}=")), value].into_iter().collect()));
-    };
-    option("worktree", args.worktree.clone().map(OsString::from));
-    option("snapshot", args.snapshot.clone().map(OsString::from));
-    option("cache-size", args.cache_size.map(|size| size.to_string().into()));
-    option("log-limit", args.log_limit.map(|size| size.to_string().into()));
-    option("metrics", args.metrics.map(|address| address.to_string().into()));
-    option("lease-term", args.lease_term.map(|secs| secs.to_string().into()));
-    option("follow-interval", args.follow_interval.map(|secs| secs.to_string().into()));
-    let flags = [
-        (args.follow, "--follow"),
-        (args.read_only, "--read-only"),
-        (args.allow_other, "--allow-other"),
-        (args.no_io_uring, "--no-io-uring"),
-        (args.take_over, "--take-over"),
-        (args.temporary, "--temporary"),
-        (args.fetch_names, "--fetch-names"),
-    ];
-    words.extend(flags.into_iter().filter(|(set, _)| *set).map(|(_, name)| name.into()));
-    // Absolute: neither can be taken for an option, and '--' before an optional word is not understood.
-    words.extend(args.volume.as_deref().map(|typed| context.resolve_local_path(typed).into()));
-    words.push(context.resolve_local_path(&args.mountpoint).into());
-    words
+/// The state directory of the volume that is to be mounted.
+fn open_state_dir(args: &Args, context: &CommandContext) -> Result<StateDir> {
+    let start =
+        args.volume.as_ref().map_or_else(|| context.cwd.clone(), |typed| context.resolve_local_path(typed));
+    let start = start.canonicalize().map_err(CliError::io_error("work in", start.display().to_string()))?;
+    match (&args.volume, context.open_mounted_worktree()?) {
+        // Inside a mount, the volume is that of the mount: a state directory above the mountpoint may be of another
+        // one.
+        (None, Some(here)) => Ok(here.volume.state),
+        _ => Ok(StateDir::find_enclosing(&start)?),
+    }
 }
 
 /// Mounts in this process, and serves until the mount is ended.
@@ -217,15 +213,7 @@ fn serve_mount(args: &Args, context: &CommandContext) -> Result<CommandOutcome> 
         rustix::process::setsid()
             .map_err(|error| CliError::io_error("leave", "the terminal")(error.into()))?;
     }
-    let start =
-        args.volume.as_ref().map_or_else(|| context.cwd.clone(), |typed| context.resolve_local_path(typed));
-    let start = start.canonicalize().map_err(CliError::io_error("work in", start.display().to_string()))?;
-    let state = match (&args.volume, context.open_mounted_worktree()?) {
-        // Inside a mount, the volume is that of the mount: a state directory above the mountpoint may be of another
-        // one.
-        (None, Some(here)) => here.volume.state,
-        _ => StateDir::find_enclosing(&start)?,
-    };
+    let state = open_state_dir(args, context)?;
     let limits = RequestLimits { retry_for: ANSWER_WITHIN, ..RequestLimits::default() };
     let volume = Arc::new(Volume::open_with_limits(&state, &limits)?);
     let mountpoint = mountpoint::resolve_mountpoint(&context.resolve_local_path(&args.mountpoint))?;
@@ -495,8 +483,9 @@ fn mount_target(
     let options = MountOptions {
         read_only,
         allow_other: args.allow_other,
+        no_exec: args.is_no_exec(),
         no_rings: args.no_io_uring,
-        name: format!("vellum:{name}"),
+        name: args.table_name.clone().unwrap_or_else(|| format!("vellum:{name}")),
         file,
         report: Arc::new(move |text: &str| report_log.write_line(text)),
         // A snapshot may be mounted several times.

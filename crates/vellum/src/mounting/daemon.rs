@@ -6,10 +6,11 @@
 
 use std::io::Read;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -193,11 +194,13 @@ struct DaemonFailure {
     hint: Option<String>,
 }
 
-/// Starts this program again in the background with these arguments. Returns what it reports when it is ready.
-pub fn start_daemon(arguments: &[std::ffi::OsString]) -> Result<Value> {
-    let program = std::env::current_exe().map_err(CliError::io_error("find", "this program"))?;
-    let failed = || CliError::io_error("start", program.display().to_string());
+/// Starts this program again in the background with these arguments. Returns what it reports when it is ready. If that is
+/// not before the deadline, the process is ended.
+pub fn start_daemon(arguments: &[std::ffi::OsString], deadline: Option<Duration>) -> Result<Value> {
+    let program = std::env::current_exe().map_err(MountingError::NotStarted)?;
     let mut command = Command::new(&program);
+    // The program may have been called by the name of mount(8)'s helper.
+    command.arg0("vellum");
     // Its working directory must not be one that the user wants to unmount.
     command
         .args(arguments)
@@ -205,8 +208,21 @@ pub fn start_daemon(arguments: &[std::ffi::OsString]) -> Result<Value> {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    let child = command.spawn().map_err(failed())?;
-    read_daemon_report(child)
+    let child = command.spawn().map_err(MountingError::NotStarted)?;
+    let Some(deadline) = deadline else { return read_daemon_report(child) };
+    let pid = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw);
+    let (ready, is_ready) = mpsc::channel();
+    std::thread::spawn(move || ready.send(read_daemon_report(child)));
+    match is_ready.recv_timeout(deadline) {
+        Ok(report) => report,
+        Err(_) => {
+            // The child was not waited for as long as its thread has not sent: its number is no other process's.
+            pid.map(|pid| rustix::process::kill_process(pid, rustix::process::Signal::TERM));
+            // Before it is ready the signal kills it, and afterwards it unmounts: nothing is mounted late.
+            let _ = is_ready.recv();
+            Err(MountingError::NotInTime(deadline).into())
+        }
+    }
 }
 
 /// Waits for the one object that the process prints. It ends its output when it is ready, or by dying.

@@ -64,6 +64,12 @@ pub enum MountingError {
     /// The mount failed.
     #[error(transparent)]
     Mount(#[from] MountError),
+    /// There is no process in the background.
+    #[error("the process of the mount cannot be started: {0}")]
+    NotStarted(std::io::Error),
+    /// The process in the background was not ready when it should have been.
+    #[error("the mount was not ready within {}", crate::ui::format::format_duration(*.0))]
+    NotInTime(std::time::Duration),
     /// The process in the background could not mount, and reported this.
     #[error("{message}")]
     Daemon {
@@ -83,7 +89,8 @@ impl MountingError {
             Self::Missing(_) => ErrorKind::NotFound,
             Self::OnlySnapshot(_) => ErrorKind::Usage,
             Self::Unreachable { source, .. } => ErrorKind::from_io_error(source),
-            Self::NoAnswer(_) => ErrorKind::Io,
+            Self::NotStarted(source) => ErrorKind::from_io_error(source),
+            Self::NoAnswer(_) | Self::NotInTime(_) => ErrorKind::Io,
             Self::NotDirectory(_) | Self::NotMounted(_) => ErrorKind::Usage,
             Self::NotEmpty(_) | Self::Mounted { .. } | Self::UsedElsewhere { .. } => ErrorKind::Conflict,
             Self::Open(error) => error.kind(),
@@ -144,10 +151,11 @@ impl MountingError {
             Self::Mount(MountError::Refused { .. } | MountError::Unmount { .. }) => {
                 "mounting needs root, or fusermount3 and a mountpoint of your own"
             }
+            Self::NotInTime(_) => "see whether the store can be reached, or give it more time: -o timeout=5m",
             Self::Daemon { hint, .. } => return hint.clone(),
             Self::Fs(FsError::Volume(error)) => return volume_hint(error),
             // The caller shows the hint for the kind of the error.
-            Self::Mount(MountError::Session(_)) | Self::Fs(_) => return None,
+            Self::NotStarted(_) | Self::Mount(MountError::Session(_)) | Self::Fs(_) => return None,
         };
         Some(hint.into())
     }

@@ -45,6 +45,7 @@ mod merge_all;
 mod merge_devices;
 mod merge_killed;
 mod mount;
+mod mount_helper;
 mod mounted;
 mod mounts;
 mod nameless;

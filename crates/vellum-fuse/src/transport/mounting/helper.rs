@@ -72,7 +72,8 @@ fn map_missing_helper(error: io::Error, other: impl FnOnce(io::Error) -> MountEr
 fn format_helper_options(attachment: &MountParameters) -> String {
     let name = attachment.name.replace('\\', "\\\\").replace(',', "\\,");
     let access = if attachment.read_only { "ro" } else { "rw" };
-    format!("fsname={name},{access},{}", attachment.format_mount_options())
+    let exec = if attachment.no_exec { "noexec," } else { "" };
+    format!("fsname={name},{access},{exec}{}", attachment.format_mount_options())
 }
 
 fn format_helper_output(output: &Output) -> String {
@@ -101,9 +102,13 @@ mod tests {
 
     #[test]
     fn a_comma_does_not_end_a_name() {
-        let attachment =
-            MountParameters { name: r"vellum:a,b\c".into(), read_only: true, allow_other: false };
-        let expected = r"fsname=vellum:a\,b\\c,ro,default_permissions,subtype=vellum";
+        let attachment = MountParameters {
+            name: r"vellum:a,b\c".into(),
+            read_only: true,
+            allow_other: false,
+            no_exec: true,
+        };
+        let expected = r"fsname=vellum:a\,b\\c,ro,noexec,default_permissions,subtype=vellum";
         assert_eq!(format_helper_options(&attachment), expected);
     }
 

@@ -1,0 +1,84 @@
+//! A mount whose process stays when the command returns.
+//!
+//! Invariant: the command returns when the mount is ready, or nothing is mounted.
+
+use std::ffi::OsString;
+
+use serde::Deserialize;
+use vellum_store::RequestLimits;
+use vellum_types::ErrorKind;
+use vellum_volume::Volume;
+
+use super::{Args, MountJson, open_state_dir, report_mount};
+use crate::context::CommandContext;
+use crate::error::{CliError, CommandOutcome, Result};
+use crate::mounting::{MountingError, daemon};
+
+/// Mounts, with a process in the background that serves.
+pub(super) fn mount_in_background(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
+    // This program is started again instead of forked: threads that run here by now would not exist in a forked
+    // process.
+    match daemon::start_daemon(&daemon_arguments(args, context), args.deadline()) {
+        Ok(said) => {
+            let report = MountJson::deserialize(&said).map_err(|error| CliError::Output(error.into()))?;
+            report_mount(context, &report)?;
+        }
+        Err(error) if args.is_optional() && is_store_away(&error, args, context) => {
+            context.ui.print_warning(format!(
+                "nothing was mounted on {}, as 'nofail' allows: {}",
+                args.mountpoint.display(),
+                error.format_chain()
+            ))?;
+        }
+        Err(error) => return Err(error),
+    }
+    Ok(CommandOutcome::Done)
+}
+
+/// Whether a mount failed because the store, or the directory that leads to it, cannot be had at the moment. A name that
+/// does not exist, a wrong mountpoint or a damaged store is another matter: it does not go away by itself.
+fn is_store_away(error: &CliError, args: &Args, context: &CommandContext) -> bool {
+    if matches!(error, CliError::Mounting(MountingError::NotInTime(_))) {
+        return true;
+    }
+    // Kinds of errors are too coarse for this, and the volume itself tells.
+    let limits = RequestLimits { retry_for: std::time::Duration::ZERO, ..RequestLimits::default() };
+    let opened = open_state_dir(args, context)
+        .and_then(|state| Ok(Volume::open_with_limits(&state, &limits)?))
+        .and_then(|volume| Ok(volume.read_head()?));
+    opened.is_err_and(|error| matches!(error.kind(), ErrorKind::Io | ErrorKind::NotFound))
+}
+
+/// The arguments with which the process in the background is started.
+fn daemon_arguments(args: &Args, context: &CommandContext) -> Vec<OsString> {
+    // The process reports in JSON whatever the user asked for, because this program reads the report.
+    let mut words: Vec<OsString> = ["--json", "-C"].map(OsString::from).into();
+    words.extend([context.cwd.clone().into(), "mount".into(), "--detach".into()]);
+    // In one word, because a value may begin with a hyphen.
+    let mut option = |name: &str, value: Option<OsString>| {
+        words.extend(value.map(|value| [OsString::from(format!("--{name}=")), value].into_iter().collect()));
+    };
+    option("worktree", args.worktree.clone().map(OsString::from));
+    option("snapshot", args.snapshot.clone().map(OsString::from));
+    option("cache-size", args.cache_size.map(|size| size.to_string().into()));
+    option("log-limit", args.log_limit.map(|size| size.to_string().into()));
+    option("metrics", args.metrics.map(|address| address.to_string().into()));
+    option("lease-term", args.lease_term.map(|secs| secs.to_string().into()));
+    option("follow-interval", args.follow_interval.map(|secs| secs.to_string().into()));
+    option("table-name", args.table_name.clone().map(OsString::from));
+    let flags = [
+        (args.follow, "--follow"),
+        (args.read_only, "--read-only"),
+        (args.allow_other, "--allow-other"),
+        (args.is_no_exec(), "-onoexec"),
+        (args.no_io_uring, "--no-io-uring"),
+        (args.take_over, "--take-over"),
+        (args.temporary, "--temporary"),
+        (args.fetch_names, "--fetch-names"),
+    ];
+    words.extend(flags.into_iter().filter(|(set, _)| *set).map(|(_, name)| name.into()));
+    // Absolute: neither can be taken for an option, and '--' before an optional word is not understood.
+    words.extend(args.volume.as_deref().map(|typed| context.resolve_local_path(typed).into()));
+    words.push(context.resolve_local_path(&args.mountpoint).into());
+    words
+}
