@@ -48,7 +48,8 @@ pub use self::parallel::{join_requests, map_requests};
 pub use self::pieces::PieceSet;
 pub use self::plain::{ObjectCondition, ObjectTag, PlainListing, PlainObject, PlainObjectHead};
 pub(crate) use self::published::fuzz_listing_decoder;
-pub use self::published::{PublishedObjects, PublishedStore, publish_store};
+pub(crate) use self::published::replace_listed;
+pub use self::published::{PublishedObjects, PublishedStore, publish_store, unlist_objects};
 pub use self::purpose::{PerPurpose, PurposeScope, RequestPurpose};
 pub use self::read_only::ReadOnlyStore;
 pub use self::service::{PlainObjects, PlainUpload, ServiceStore};
@@ -71,6 +72,24 @@ pub struct ObjectInfo {
     pub modified: Option<SystemTime>,
 }
 
+/// What a server calls the version of an object, by which it is asked later whether there is another one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ObjectVersion {
+    /// By its tag.
+    Tag(String),
+    /// By when it was modified.
+    Modified(SystemTime),
+}
+
+/// An object and its version, if the store has a sure name for that.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VersionedObject {
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// Its version.
+    pub version: Option<ObjectVersion>,
+}
+
 /// A place for objects. All calls may come from many threads at once.
 pub trait ObjectStore: Send + Sync {
     /// A path or an address without secrets, for messages.
@@ -79,6 +98,17 @@ pub trait ObjectStore: Send + Sync {
     /// The whole object, which may have `max` bytes: what its kind never exceeds. A larger one is
     /// [`StoreError::TooLarge`], and costs no more memory than `max`, whatever length the store reports.
     fn get_object(&self, key: &ObjectKey, max: u64) -> Result<Vec<u8>, StoreError>;
+
+    /// Like [`Self::get_object`], but none if the object still is the version `known`. A store that knows no versions reads
+    /// it again.
+    fn get_object_if_changed(
+        &self,
+        key: &ObjectKey,
+        max: u64,
+        _known: Option<&ObjectVersion>,
+    ) -> Result<Option<VersionedObject>, StoreError> {
+        Ok(Some(VersionedObject { bytes: self.get_object(key, max)?, version: None }))
+    }
 
     /// Exactly `len` bytes from `offset` on; fewer is an error. The caller bounds `len`. For immutable
     /// objects only: an implementation may keep a handle of what the key meant when it was first read.
@@ -158,6 +188,11 @@ pub trait ObjectStore: Send + Sync {
         if let Some(inner) = self.inner_store() {
             inner.release_reserve();
         }
+    }
+
+    /// Whether its refs are numbered versions in the store that it wraps.
+    fn numbers_refs(&self) -> bool {
+        false
     }
 
     /// Whether requests leave this machine: what is to be saved is their number, not their bytes.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use vellum_crypto::{RecordDomain, VolumeKeys};
-use vellum_store::{ObjectKey, ObjectStore, RequestPurpose, StoreError, map_requests};
+use vellum_store::{ObjectKey, ObjectStore, RequestPurpose, StoreError, map_requests, unlist_objects};
 use vellum_types::{ErrorKind, FieldReader, FieldWriter, SnapshotId};
 
 use crate::error::{Result, VolumeError};
@@ -384,8 +384,10 @@ impl SnapshotCatalog {
             Err(StoreError::Exists { .. }) => self.put_missing_copies(&copies)?,
             other => other?,
         }
-        let deleted = map_requests(&*self.objects, &moved, |id| {
-            Ok::<_, VolumeError>(self.objects.delete_object(&record_key(LIVE, id)?)?)
+        let originals = moved.iter().map(|id| record_key(LIVE, id)).collect::<Result<Vec<_>>>()?;
+        unlist_objects(&*self.objects, &|key| originals.contains(key))?;
+        let deleted = map_requests(&*self.objects, &originals, |key| {
+            Ok::<_, VolumeError>(self.objects.delete_object(key)?)
         });
         // The records themselves stay known, because histories lead across them.
         self.with_known_records(|known| known.listed = None);

@@ -8,7 +8,7 @@ use vellum_crypto::{
     CreatedSlot, ExchangePublic, ExchangeSecret, KdfParams, KeyEpoch, KeySlot, KeySlotKind, MasterKey,
     RecordDomain, RecoveryCode, SlotSecret, UnlockedSlot, VolumeKeys,
 };
-use vellum_store::{ObjectKey, ObjectStore, StoreError, map_requests};
+use vellum_store::{ObjectKey, ObjectStore, StoreError, map_requests, unlist_objects};
 use vellum_types::{DecodeError, ErrorKind, FieldReader, FieldWriter, VolumeId};
 
 use crate::device;
@@ -213,7 +213,13 @@ pub(crate) fn remove_slot_object(volume: &Volume, key: &ObjectKey) -> Result<()>
     put_unless_there(&*volume.objects, &note, &sealed)?;
     // Whoever puts the slot back and removes the note must not be given a new key from here.
     volume.refs.record_seen_object(&note)?;
-    Ok(volume.objects.delete_object(key)?)
+    delete_slot_object(&*volume.objects, key)
+}
+
+/// Readers of a published store are told before.
+fn delete_slot_object(objects: &dyn ObjectStore, key: &ObjectKey) -> Result<()> {
+    unlist_objects(objects, &|listed| listed == key)?;
+    Ok(objects.delete_object(key)?)
 }
 
 fn put_unless_there(objects: &dyn ObjectStore, key: &ObjectKey, bytes: &[u8]) -> Result<()> {
@@ -328,7 +334,7 @@ pub(crate) fn copy_key_slots(from: &Volume, to: &Volume) -> Result<()> {
         };
         copy_sealed_record(from, to, &note, &sealed)?;
         // After the note, here too: without one, a verification of that store would report the slot as lost.
-        to.objects.delete_object(&key)?;
+        delete_slot_object(&*to.objects, &key)?;
     }
     Ok(())
 }

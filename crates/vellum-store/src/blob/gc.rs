@@ -11,6 +11,7 @@ use vellum_types::{BlobId, PackId};
 
 use super::{BlobError, BlobStore, WriteStats};
 use crate::index::{BlobLocation, CondemnedPack, IndexAddition, current_seconds};
+use crate::object::unlist_objects;
 use crate::pack::{PACKS_FOLDER, PackEntry, pack_key, parse_pack_key, read_pack_toc};
 
 /// A pack as the store lists it.
@@ -88,6 +89,12 @@ impl BlobStore {
         // Only now the index knows the copies. Until then the old packs are the ones that count, so that a crash
         // loses nothing.
         writer.finish()
+    }
+
+    /// Tells readers of a published store that packs are about to be deleted; see [`unlist_objects`].
+    pub fn unlist_packs(&self, packs: &HashSet<PackId>) -> Result<(), BlobError> {
+        let keys: HashSet<_> = packs.iter().map(pack_key).collect();
+        Ok(unlist_objects(&*self.inner.objects, &|key| keys.contains(key))?)
     }
 
     /// Deletes a pack. The index must have forgotten it, or it must be condemned: on a full disk there is no room for an

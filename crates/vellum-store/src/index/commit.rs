@@ -16,7 +16,7 @@ use super::record::{CondemnedPack, IndexRecord};
 use super::{BlobIndex, BlobLocation, IndexRun, IndexRunId, RUN_ENTRIES_MAX};
 use crate::blob::BlobError;
 use crate::error::StoreError;
-use crate::object::{ObjectKey, ObjectStore};
+use crate::object::{ObjectKey, ObjectStore, replace_listed};
 
 /// How long a pack stays condemned after its deletion, seconds (90 days): a client that slept, and wakes to merge
 /// runs of before, must not bring its entries back to life.
@@ -216,6 +216,12 @@ impl BlobIndex {
         // Readers get the new view before the old runs disappear. A reader that still has the old view keeps its
         // runs open.
         self.publish_view(IndexView::from_runs(runs));
+        // Readers over HTTP know of the runs from a listing. If that cannot be changed now, the old runs stay.
+        let going: Vec<_> = superseded.iter().map(IndexRunId::object_key).collect();
+        let coming: Vec<_> = put.iter().map(|(id, _)| id.object_key()).collect();
+        if !going.is_empty() && replace_listed(&*self.objects, &going, &coming).is_err() {
+            return Ok(());
+        }
         for id in superseded {
             // What cannot be deleted now stays superseded, and is named again by the next merge.
             if self.objects.delete_object(&id.object_key()).is_ok() {

@@ -10,7 +10,7 @@ use std::time::Instant;
 use vellum_host::DurationHistogram;
 use vellum_host::MetricsExposition;
 
-use super::{ObjectInfo, ObjectKey, ObjectStore};
+use super::{ObjectInfo, ObjectKey, ObjectStore, ObjectVersion, VersionedObject};
 use crate::error::StoreError;
 
 /// Requests and bytes so far.
@@ -156,6 +156,22 @@ impl ObjectStore for MeteredStore {
 
     fn get_object(&self, key: &ObjectKey, max: u64) -> Result<Vec<u8>, StoreError> {
         self.count_received(measure_request(&self.times.get, "get", key, || self.inner.get_object(key, max)))
+    }
+
+    fn get_object_if_changed(
+        &self,
+        key: &ObjectKey,
+        max: u64,
+        known: Option<&ObjectVersion>,
+    ) -> Result<Option<VersionedObject>, StoreError> {
+        add_to_meter(&self.meters.gets, 1);
+        let read = measure_request(&self.times.get, "get if changed", key, || {
+            self.inner.get_object_if_changed(key, max, known)
+        });
+        if let Ok(Some(object)) = &read {
+            add_to_meter(&self.meters.bytes_in, object.bytes.len() as u64);
+        }
+        read
     }
 
     fn get_range(&self, key: &ObjectKey, offset: u64, len: u64) -> Result<Vec<u8>, StoreError> {

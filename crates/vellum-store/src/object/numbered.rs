@@ -257,6 +257,10 @@ impl ObjectStore for NumberedRefStore {
         Some(&*self.inner)
     }
 
+    fn numbers_refs(&self) -> bool {
+        true
+    }
+
     fn get_object(&self, key: &ObjectKey, max: u64) -> Result<Vec<u8>, StoreError> {
         if !self.is_ref(key.as_str()) {
             return self.inner.get_object(key, max);

@@ -1,10 +1,11 @@
 //! Stores that a web server publishes: they are only read, and list their objects in objects.
 //!
 //! Invariant: what is read is the state that the listing describes: refs are those in the listing, and an object that is
-//! not listed does not exist, whatever the server answers for its key. Nothing is ever written. Deliberately absent: who
-//! writes the listing and when; see [`publish_store`].
+//! not listed does not exist, whatever the server answers for its key. Nothing is ever written. Who writes the listing is
+//! in `publishing`.
 
 mod listing;
+mod publishing;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,8 +14,10 @@ use parking_lot::Mutex;
 use vellum_types::ErrorKind;
 
 pub(crate) use self::listing::fuzz_listing_decoder;
-use self::listing::{ListedObjects, PublishedObject, decode_listing, encode_listing};
-use super::{ObjectInfo, ObjectKey, ObjectStore, StoreGuarantees};
+use self::listing::{ListedObjects, PublishedObject, decode_listing};
+pub(crate) use self::publishing::replace_listed;
+pub use self::publishing::{PublishedObjects, publish_store, unlist_objects};
+use super::{ObjectInfo, ObjectKey, ObjectStore, ObjectVersion, StoreGuarantees};
 use crate::error::StoreError;
 use crate::pack::PACKS_FOLDER;
 
@@ -26,14 +29,8 @@ const PACKS_LISTING: &str = "listing-packs";
 const LISTING_MAX: u64 = 256 << 20;
 /// The folder of refs, whose bytes stand in the listing.
 const REFS_FOLDER: &str = "refs";
-/// The folder of sessions, which come and go, and concern writers only.
-const SESSIONS_FOLDER: &str = "sessions";
-/// Longest ref, bytes, with what surrounds a numbered version.
-const REF_MAX: u64 = 80 << 10;
-/// For how long a listing is used without asking again: one command lists several folders.
-const USED_FOR: Duration = Duration::from_secs(5);
-/// How often a listing is made anew because somebody else wrote one meanwhile, a count.
-const TRIES: usize = 20;
+/// For how long a listing is used without asking again, as long as it has what is looked for.
+const USED_FOR: Duration = Duration::from_secs(30);
 
 /// A store behind a web server.
 pub struct PublishedStore {
@@ -46,16 +43,9 @@ pub struct PublishedStore {
 #[derive(Clone)]
 struct KnownListing {
     objects: Arc<ListedObjects>,
+    /// By which the server is asked whether there is another one.
+    version: Option<ObjectVersion>,
     read: Instant,
-}
-
-/// What [`publish_store`] listed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PublishedObjects {
-    /// Objects that are not packs, a count.
-    pub objects: u64,
-    /// Packs, a count.
-    pub packs: u64,
 }
 
 impl PublishedStore {
@@ -75,21 +65,32 @@ impl PublishedStore {
         }
         let key = ObjectKey::from_trusted(name.to_owned());
         let fail = |message: &str| self.make_error("read", name, ErrorKind::NotFound, message);
-        let bytes = match self.inner.get_object(&key, LISTING_MAX) {
+        let version = known.as_ref().and_then(|known| known.version.as_ref());
+        let read = match self.inner.get_object_if_changed(&key, LISTING_MAX, version) {
             Err(StoreError::NotFound { .. }) => {
                 return Err(fail(
                     "there is no listing: 'vellum publish', where the store is written to, makes one",
                 ));
             }
-            bytes => bytes?,
+            read => read?,
         };
-        let objects = decode_listing(&bytes).ok_or_else(|| {
+        let read = match (read, known.as_mut()) {
+            (Some(read), _) => read,
+            (None, Some(known)) => {
+                known.read = Instant::now();
+                return Ok(known.objects.clone());
+            }
+            (None, None) => {
+                return Err(fail("the server answers that nothing changed, and was not asked that"));
+            }
+        };
+        let objects = decode_listing(&read.bytes).ok_or_else(|| {
             fail(
                 "the server answers with something that is not the listing of a store: is the address right?",
             )
         })?;
         let objects = Arc::new(objects);
-        *known = Some(KnownListing { objects: objects.clone(), read: Instant::now() });
+        *known = Some(KnownListing { objects: objects.clone(), version: read.version, read: Instant::now() });
         Ok(objects)
     }
 
@@ -105,23 +106,28 @@ impl PublishedStore {
         Err(StoreError::NotFound { place: self.describe_location(), key: key.to_string() })
     }
 
-    /// The error of an object that is listed, and that the server does not have.
+    /// The error of an object that the server does not have. The listings are read again, once: if the object is not in
+    /// them any more, it is gone, and whoever looks for its content finds in the index where that is now.
     fn explain_missing(&self, key: &ObjectKey, error: StoreError) -> StoreError {
         if !error.is_not_found() {
             return error;
         }
-        let before = self.main.lock().clone();
-        let now = match self.read_listing(LISTING, Duration::ZERO) {
-            Ok(now) => now,
-            Err(error) => return error,
+        let read_again = || {
+            // Also for a pack: the index to be looked at next is in the other listing.
+            let main = self.read_listing(LISTING, Duration::ZERO)?;
+            let is_pack = is_in_folder(key, PACKS_FOLDER);
+            let listed = if is_pack { self.read_listing(PACKS_LISTING, Duration::ZERO)? } else { main };
+            Ok(listed.contains_key(key))
         };
-        // The store was published anew meanwhile. Where the object is then, the index says.
-        if before.is_none_or(|before| before.objects != now) {
-            return error;
+        match read_again() {
+            Ok(false) => error,
+            Ok(true) => {
+                let message = "the server does not have it: the listing is older than the store, and 'vellum publish', \
+                               where the store is written to, makes a new one";
+                self.make_error("read", key.as_str(), ErrorKind::Conflict, message)
+            }
+            Err(error) => error,
         }
-        let message = "the server does not have it: the listing is older than the store, and 'vellum publish', where \
-                       the store is written to, makes a new one";
-        self.make_error("read", key.as_str(), ErrorKind::Conflict, message)
     }
 
     fn make_error(&self, action: &'static str, key: &str, kind: ErrorKind, message: &str) -> StoreError {
@@ -221,73 +227,6 @@ impl ObjectStore for PublishedStore {
     fn probe_guarantees(&self) -> Result<StoreGuarantees, StoreError> {
         Err(self.refuse("set up", "a volume"))
     }
-}
-
-/// Writes the listings of a store, so that it can be read through a web server. `store` is as [`super::open_store`] opens
-/// it: refs that are numbered versions are listed as these.
-pub fn publish_store(store: &dyn ObjectStore) -> Result<PublishedObjects, StoreError> {
-    // Before the other: a reader must find every pack that the listed index names.
-    let packs = write_listing(store, PACKS_LISTING, list_packs)?;
-    let objects = write_listing(store, LISTING, list_all_but_packs)?;
-    Ok(PublishedObjects { objects, packs })
-}
-
-/// Lists and writes until nobody else wrote a listing meanwhile. Each listing was then begun after the one that it
-/// replaces was complete, so that the last of several writers lists what all of them stored.
-fn write_listing(
-    store: &dyn ObjectStore,
-    name: &str,
-    list: fn(&dyn ObjectStore) -> Result<ListedObjects, StoreError>,
-) -> Result<u64, StoreError> {
-    let key = ObjectKey::from_trusted(name.to_owned());
-    let mut tries = TRIES;
-    loop {
-        let old = match store.get_object(&key, LISTING_MAX) {
-            Ok(old) => Some(old),
-            Err(StoreError::NotFound { .. }) => None,
-            Err(error) => return Err(error),
-        };
-        let listed = list(store)?;
-        let new = encode_listing(&listed);
-        let count = listed.len() as u64;
-        if old.as_deref() == Some(&*new) {
-            return Ok(count);
-        }
-        match store.swap_ref(&key, old.as_deref(), Some(&new)) {
-            Err(StoreError::Changed { .. }) if tries > 1 => tries -= 1,
-            swapped => return swapped.map(|()| count),
-        }
-    }
-}
-
-fn list_packs(store: &dyn ObjectStore) -> Result<ListedObjects, StoreError> {
-    let listed = store.list_objects(PACKS_FOLDER)?;
-    Ok(listed
-        .into_iter()
-        .map(|info| (info.key, PublishedObject { size: info.size, content: None }))
-        .collect())
-}
-
-fn list_all_but_packs(store: &dyn ObjectStore) -> Result<ListedObjects, StoreError> {
-    // Refs come first: what they name was stored before them, and is listed after them.
-    let mut found = ListedObjects::new();
-    for key in store.list_keys(REFS_FOLDER)? {
-        match store.get_object(&key, REF_MAX) {
-            Ok(content) => {
-                found.insert(key, PublishedObject { size: content.len() as u64, content: Some(content) });
-            }
-            // It was removed since it was listed.
-            Err(StoreError::NotFound { .. }) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    for info in store.list_objects("")? {
-        let left_out = [PACKS_FOLDER, REFS_FOLDER, SESSIONS_FOLDER, LISTING, PACKS_LISTING];
-        if !left_out.iter().any(|folder| is_in_folder(&info.key, folder)) {
-            found.insert(info.key, PublishedObject { size: info.size, content: None });
-        }
-    }
-    Ok(found)
 }
 
 /// Whether a key is in a folder, or has its name.

@@ -49,8 +49,8 @@ use super::address::ServiceAddress;
 use super::bandwidth::BandwidthMeter;
 use super::parallel::put_by_folder;
 use super::{
-    ObjectInfo, ObjectKey, ObjectStore, RequestLimits, RequestPurpose, ServiceTraffic, StoreGuarantees,
-    check_read_length, key, probe,
+    ObjectInfo, ObjectKey, ObjectStore, ObjectVersion, RequestLimits, RequestPurpose, ServiceTraffic,
+    StoreGuarantees, VersionedObject, check_read_length, key, probe,
 };
 use crate::error::StoreError;
 
@@ -321,6 +321,13 @@ impl ServiceStore {
         }
     }
 
+    /// The error of an object that has more than `max` bytes. One more request, for the message only.
+    fn too_large_error(&self, key: &ObjectKey, max: u64) -> Result<StoreError, StoreError> {
+        // The object may have been replaced by a smaller one since.
+        let size = self.object_size(key)?.max(max.saturating_add(1));
+        Ok(StoreError::TooLarge { place: self.location.clone(), key: key.to_string(), size, max })
+    }
+
     fn exists_error(&self, key: &ObjectKey) -> StoreError {
         StoreError::Exists { place: self.location.clone(), key: key.to_string() }
     }
@@ -370,11 +377,27 @@ impl ObjectStore for ServiceStore {
                 }
                 Ok(object.bytes)
             }
-            Ok(None) => {
-                // One more request, for the message only. The object may have been replaced by a smaller one since.
-                let size = self.object_size(key)?.max(max.saturating_add(1));
-                Err(StoreError::TooLarge { place: self.location.clone(), key: key.to_string(), size, max })
-            }
+            Ok(None) => Err(self.too_large_error(key, max)?),
+            Err(failed) => Err(self.wrap_failure(subject, &failed)),
+        }
+    }
+
+    fn get_object_if_changed(
+        &self,
+        key: &ObjectKey,
+        max: u64,
+        known: Option<&ObjectVersion>,
+    ) -> Result<Option<VersionedObject>, StoreError> {
+        let subject = RequestSubject { action: "read", key: key.as_str() };
+        let read = self.repeat_read(subject, max, |operator| {
+            let path = key.to_string();
+            let known = known.cloned();
+            async move { body::read_changed_object(&operator, &path, known, max).await }
+        })?;
+        match read {
+            Ok(Some(object)) => Ok(Some(object)),
+            Ok(None) => Err(self.too_large_error(key, max)?),
+            Err(failed) if failed.exchange.status == Some(http::StatusCode::NOT_MODIFIED) => Ok(None),
             Err(failed) => Err(self.wrap_failure(subject, &failed)),
         }
     }

@@ -45,7 +45,8 @@ fn many_small_commits_leave_few_runs_and_cost_few_requests() {
     let ids: Vec<_> = (0..200).map(|seed| commit(&store, seed)).collect();
     let counts = objects.request_counts();
     assert_eq!((counts.puts, counts.barriers), (400, 200), "a pack and a run behind one barrier");
-    assert_eq!(counts.gets, 0, "what was written is not fetched again");
+    assert_eq!(counts.bytes_in, 0, "what was written is not fetched again");
+    assert!(counts.gets <= 16, "only merges look whether the store is published: {}", counts.gets);
     let runs = objects_in(&world, "index");
     assert!(runs <= 16, "{runs} runs");
     let fresh = Arc::new(MeteredStore::new(world.objects()));

@@ -12,6 +12,7 @@ mod golden;
 mod index;
 mod local_dir;
 mod processes;
+mod published;
 mod services;
 mod sftp;
 mod silence;

@@ -141,6 +141,11 @@ impl S3Objects {
             (Some("*"), _) if matches!(request.method.as_str(), "PUT" | "POST") && current.is_some() => {
                 refused()
             }
+            (Some(known), _)
+                if request.method == "GET" && current.is_some_and(|object| object.tag() == known) =>
+            {
+                Some(HttpReply::new(304))
+            }
             (_, Some(tag)) if current.is_none_or(|object| object.tag() != tag) => refused(),
             _ => None,
         }

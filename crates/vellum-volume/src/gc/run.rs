@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use vellum_host::ProgressMeter;
+use vellum_store::BlobError;
 use vellum_types::{BlobId, ErrorKind, PackId};
 
 use super::mark::{LiveBlobs, mark_live_blobs};
@@ -102,12 +103,9 @@ fn execute_collection(
     // Asleep meanwhile? Then another collector may have taken the new packs for abandoned ones.
     claim.check_not_lost()?;
     let excluded = packs.keys().copied().collect();
-    let is_replaced = match volume.blobs.drop_packs_from_index(&excluded) {
-        Ok(()) => true,
-        // Condemned packs may be missing: the index can forget them when there is room for a new one.
-        Err(error) if error.kind() == ErrorKind::NoSpace => false,
-        Err(error) => return Err(error.into()),
-    };
+    // Condemned packs may be missing: the index, and a published listing, can forget them when there is room for new ones.
+    let is_replaced = check_room(volume.blobs.drop_packs_from_index(&excluded))?;
+    let is_unlisted = check_room(volume.blobs.unlist_packs(&excluded))?;
     // After the index has forgotten them: a crash leaves packs that nobody knows, which the next plan finds, and no
     // entry that leads to nothing.
     for pack in packs.keys() {
@@ -121,9 +119,21 @@ fn execute_collection(
     if !is_replaced {
         volume.blobs.drop_packs_from_index(&excluded)?;
     }
+    if !is_unlisted {
+        volume.blobs.unlist_packs(&excluded)?;
+    }
     let gone = |pack: &&PackPlan| pack.pack.parse().is_ok_and(|id| packs.contains_key(&id));
     collected.freed = collected.plan.packs.iter().filter(gone).map(|pack| pack.dead).sum();
     Ok(collected)
+}
+
+/// Whether something was written; not if there was no room for it.
+fn check_room(written: std::result::Result<(), BlobError>) -> Result<bool> {
+    match written {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::NoSpace => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// The packs that are to go.

@@ -12,7 +12,7 @@ use crate::ui::format;
 ///
 /// A web server can serve the directory or the bucket of a store as plain files, but does not tell what is in it. This
 /// command writes a list of the store's objects into the store. Readers see the volume as it was then: run it again after
-/// snapshots, pushes and 'vellum gc run'.
+/// snapshots and pushes that they are to see.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The remote whose store is listed [default: the store of this worktree]

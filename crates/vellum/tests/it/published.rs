@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use vellum_testkit::{LyingS3, S3Lie, WebServer};
+use vellum_testkit::{LyingS3, S3Lie, ServerCertificate, TlsServer, WebServer};
 
 use crate::remote::{every, init, world_with_credentials};
 use crate::world::{Ran, World, noise};
@@ -40,6 +40,16 @@ fn a_published_volume_is_cloned_and_pulled_and_never_written_to() {
     run(&["verify", "--all"]).ok();
     run(&["remote", "list"]).ok().says(&url);
 
+    // A key that is removed is not looked for.
+    fs::write(world.path("keyfile"), "spare").unwrap();
+    world.run_at_home(&["key", "add", "--key-file", "../keyfile", "--label", "spare"]).ok();
+    world.run_at_home(&["publish"]).ok();
+    let slots = world.run_at_home(&["key", "list"]).ok().out;
+    let spare = slots.lines().find(|line| line.contains("spare")).unwrap();
+    world.run_at_home(&["key", "remove", spare.split_whitespace().next().unwrap()]).ok();
+    let second = world.path("second").display().to_string();
+    world.run_at_home(&["clone", &url, &second, "--passphrase-file", &code_file]).ok();
+
     // What was not published is not seen; what was seen before goes on to work.
     world.write("a.txt", "two\n");
     world.run_at_home(&["snapshot", "-m", "two"]).ok();
@@ -71,6 +81,60 @@ fn a_listing_older_than_the_store_is_told() {
     let clone = world.path("clone").display().to_string();
     let failed = world.run_at_home(&["clone", &server.store_url(""), &clone, "--plain"]).code(2);
     failed.remarks("the listing is older than the store");
+}
+
+#[test]
+fn a_store_stays_readable_over_https_while_it_is_written_to_and_collected() {
+    let world = World::empty();
+    let store = world.path("served/photos").display().to_string();
+    fs::create_dir(world.path("served")).unwrap();
+    world.run_at_home(&["init", "--plain", "--name", "main", "--store", &store]).ok();
+    world.write("kept.bin", noise(300_000));
+    world.write("gone.bin", noise(400_000));
+    let first = world.run_at_home(&["snapshot", "-q"]).ok().out;
+    world.run_at_home(&["publish"]).ok();
+    let web = WebServer::start(&world.path("served"));
+    let tls = TlsServer::start(&world.path("tls"), web.address(), ServerCertificate::Valid);
+    let url = format!("{}/photos?ca={}", tls.url(), tls.authority_file().display());
+    let clone = |name: &str| {
+        let dir = world.path(name);
+        world.run_at_home(&["clone", &url, &dir.display().to_string(), "--plain"]).ok();
+        dir
+    };
+    let early = clone("early");
+    assert!(early.join("gone.bin").exists());
+
+    // Snapshots merge the index, and are not published by that.
+    for number in 0..12 {
+        world.write("number.txt", format!("{number}\n"));
+        world.run_at_home(&["snapshot"]).ok();
+    }
+    let late = clone("late");
+    assert!(late.join("gone.bin").exists() && !late.join("number.txt").exists());
+
+    world.remove("gone.bin");
+    world.run_at_home(&["snapshot", "-m", "last"]).ok();
+    let ids = world.run_at_home(&["history", "--json"]).ok().out;
+    let history: serde_json::Value = serde_json::from_str(&ids).unwrap();
+    for id in history["snapshots"].as_array().unwrap().iter().skip(1) {
+        world.run_at_home(&["forget", id["id"].as_str().unwrap()]).ok();
+    }
+    world.run_at_home(&["gc", "run"]).ok().says("Freed");
+    let after = clone("after");
+    assert_eq!(fs::read(after.join("kept.bin")).unwrap(), noise(300_000));
+    assert!(!after.join("gone.bin").exists());
+    run_in(&world, &after, &["verify", "--all"]).ok();
+    run_in(&world, &early, &["pull"]).ok();
+    run_in(&world, &early, &["history", "--all"]).ok().says("last").says(&first.trim()[..8]);
+
+    // Without 'ca=' nobody vouches for the server.
+    let refused = world.path("refused").display().to_string();
+    let plain_url = format!("{}/photos", tls.url());
+    world
+        .run_at_home(&["clone", &plain_url, &refused, "--plain"])
+        .code(2)
+        .remarks("'ca=/path' in the address");
+    assert!(!world.path("refused").exists());
 }
 
 #[test]

@@ -4,12 +4,18 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
+use std::time::{Duration, SystemTime};
 
 use futures_core::Stream;
+use opendal::raw::Timestamp;
 use opendal::{Buffer, BytesRange, Metadata, Operator};
 
 use super::exchange::current_exchange;
 use super::plain::VersionMatch;
+use crate::object::{ObjectVersion, VersionedObject};
+
+/// How long after a modification nothing modified later can look the same: times in HTTP are whole seconds.
+const SURE_AFTER: Duration = Duration::from_secs(2);
 
 /// An object, or a range of it, with what the service returns about it.
 #[derive(Debug, Clone)]
@@ -56,6 +62,46 @@ pub(super) async fn read_version_range(
         Err(error) => return Err(error),
     }
     Ok(Some(ReadObject { bytes, metadata }))
+}
+
+/// An object, unless it still is the version `known`, which is a failed condition; `None` if it has more than `max` bytes.
+pub(super) async fn read_changed_object(
+    operator: &Operator,
+    path: &str,
+    known: Option<ObjectVersion>,
+    max: u64,
+) -> opendal::Result<Option<VersionedObject>> {
+    let reading = operator.reader_with(path);
+    let reader = match known {
+        None => reading.await?,
+        Some(ObjectVersion::Tag(tag)) => reading.if_none_match(&tag).await?,
+        Some(ObjectVersion::Modified(time)) => reading.if_modified_since(Timestamp::try_from(time)?).await?,
+    };
+    let mut stream = reader.into_stream(..).await?;
+    let metadata = stream.metadata().await?;
+    let mut bytes = Vec::new();
+    if !collect_pieces(stream, max, &mut bytes).await? {
+        return Ok(None);
+    }
+    let answered = current_exchange().and_then(|exchange| exchange.lock().date);
+    Ok(Some(VersionedObject { bytes, version: find_sure_version(&metadata, answered) }))
+}
+
+/// The version of an object in an answer of this time. Web servers make tags of the second of the modification: if that is
+/// not over, another version may get the same one.
+fn find_sure_version(metadata: &Metadata, answered: Option<SystemTime>) -> Option<ObjectVersion> {
+    let modified = metadata.last_modified().map(SystemTime::from);
+    let is_over = match (modified, answered) {
+        (Some(modified), Some(answered)) => {
+            Some(answered.duration_since(modified).is_ok_and(|age| age >= SURE_AFTER))
+        }
+        (None, _) | (_, None) => None,
+    };
+    match metadata.etag() {
+        Some(tag) if is_over != Some(false) => Some(ObjectVersion::Tag(tag.to_owned())),
+        None if is_over == Some(true) => modified.map(ObjectVersion::Modified),
+        Some(_) | None => None,
+    }
 }
 
 /// Whether the service said that the object ends behind these bytes.
