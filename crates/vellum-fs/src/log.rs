@@ -27,7 +27,7 @@ use room::LogRoom;
 use segment::{LogSegment, OpenLogSegment, format_segment_name, parse_segment_number, wrap_io_error};
 
 pub use hooks::LogHooks;
-pub use room::{LogDisk, LogUsage, PublishAttempt};
+pub use room::{LogDisk, LogUsage, NEARLY_FULL, PublishAttempt};
 
 /// Bytes at which a segment is closed: few files, and little that waits for its last reader.
 const SEGMENT_SIZE: u64 = 64 << 20;
@@ -364,6 +364,12 @@ impl WriteLog {
     /// waits.
     pub fn set_pressure_hook(&self, hook: impl Fn() + Send + Sync + 'static) {
         self.room.set_pressure_hook(Box::new(hook));
+    }
+
+    /// Sets what is called when the log becomes four fifths full, and again only after it was half empty. It must not
+    /// wait: a writer waits for it.
+    pub fn set_fill_hook(&self, hook: impl Fn(LogUsage) + Send + Sync + 'static) {
+        self.room.set_fill_hook(Box::new(hook));
     }
 
     /// Sets what tells how full the disk beneath is. Without it only writing finds that out.

@@ -20,6 +20,12 @@ const RESERVED: (u64, u64) = (8 << 20, 64 << 20);
 /// Most bytes that are taken before the disk is looked at again: others fill it, too.
 const UNSEEN_MAX: u64 = 16 << 20;
 
+/// Per cent of the limit at which users are warned.
+pub const NEARLY_FULL: u64 = 80;
+/// Per cent of the limit below which they are warned anew.
+const RELAXED: u64 = 50;
+
+type FillHook = Box<dyn Fn(LogUsage) + Send + Sync>;
 type RoomHook = Box<dyn Fn() + Send + Sync>;
 type DiskProbe = Box<dyn Fn() -> Option<LogDisk> + Send + Sync>;
 
@@ -49,6 +55,15 @@ pub struct LogDisk {
     pub has_store: bool,
 }
 
+impl LogUsage {
+    /// Returns how full it is, in per cent of the limit.
+    #[must_use]
+    pub fn percent(&self) -> u64 {
+        // Divided first, because the limit may be the largest number there is.
+        self.used / (self.limit / 100).max(1)
+    }
+}
+
 /// An attempt to free room by publishing.
 #[derive(Debug, Clone, Copy)]
 pub struct PublishAttempt(u64);
@@ -59,10 +74,13 @@ pub struct LogRoom {
     freed: Condvar,
     hook: OnceLock<RoomHook>,
     probe: OnceLock<DiskProbe>,
+    fill_hook: OnceLock<FillHook>,
 }
 
 struct LogRoomState {
     usage: LogUsage,
+    /// The fill hook was called, and the log has been as full since.
+    is_fill_told: bool,
     /// Bytes that may be taken before the disk is looked at again.
     unseen: u64,
     /// Attempts that have begun.
@@ -83,8 +101,15 @@ enum RoomShortage {
 impl LogRoom {
     pub fn new(used: u64, limit: u64) -> Self {
         let usage = LogUsage { used, limit, waiting: 0, waits: 0 };
-        let state = Mutex::new(LogRoomState { usage, unseen: 0, begun: 0, ended: 0, vain: 0 });
-        Self { state, freed: Condvar::new(), hook: OnceLock::new(), probe: OnceLock::new() }
+        let state =
+            Mutex::new(LogRoomState { usage, is_fill_told: false, unseen: 0, begun: 0, ended: 0, vain: 0 });
+        Self {
+            state,
+            freed: Condvar::new(),
+            hook: OnceLock::new(),
+            probe: OnceLock::new(),
+            fill_hook: OnceLock::new(),
+        }
     }
 
     pub fn set_pressure_hook(&self, hook: RoomHook) {
@@ -94,6 +119,10 @@ impl LogRoom {
 
     pub fn set_disk_probe(&self, probe: DiskProbe) {
         let _ = self.probe.set(probe);
+    }
+
+    pub fn set_fill_hook(&self, hook: FillHook) {
+        let _ = self.fill_hook.set(hook);
     }
 
     /// Waits until there is room in the log for so many bytes. One writer may exceed the limit when there is nothing else.
@@ -190,11 +219,21 @@ impl LogRoom {
     pub fn reserve_bytes(&self, bytes: u64) {
         let mut state = self.state.lock();
         state.usage.used = state.usage.used.saturating_add(bytes);
+        let usage = state.usage;
+        if usage.percent() < NEARLY_FULL || std::mem::replace(&mut state.is_fill_told, true) {
+            return;
+        }
+        // Without the lock, because the hook may ask how full the log is.
+        drop(state);
+        if let Some(hook) = self.fill_hook.get() {
+            hook(usage);
+        }
     }
 
     pub fn return_bytes(&self, bytes: u64) {
         let mut state = self.state.lock();
         state.usage.used = state.usage.used.saturating_sub(bytes);
+        state.is_fill_told &= state.usage.percent() >= RELAXED;
         self.freed.notify_all();
     }
 

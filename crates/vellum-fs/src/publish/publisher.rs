@@ -177,10 +177,12 @@ impl PublisherState {
 
 impl LivePublisher {
     fn live_amount(&self) -> LiveAmount {
+        let usage = self.log.usage();
         LiveAmount {
             commit: self.map.last_commit(),
             metadata: self.map.live_store().memory_size(),
-            log: self.log.used_bytes(),
+            log: usage.used,
+            log_limit: usage.limit,
         }
     }
 

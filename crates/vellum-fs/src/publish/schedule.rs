@@ -42,6 +42,8 @@ pub(super) struct LiveAmount {
     pub commit: CommitSequence,
     pub metadata: usize,
     pub log: u64,
+    /// Bytes at which writers to the log wait.
+    pub log_limit: u64,
 }
 
 /// What is known of unpublished changes.
@@ -78,7 +80,8 @@ impl PublishWatch {
         // What was removed from the log since is not new data.
         self.left = self.left.min(amount.log);
         amount.metadata > METADATA
-            || amount.log - self.left > self.schedule.log
+            // Long before writers wait.
+            || amount.log - self.left > self.schedule.log.min(amount.log_limit / 2)
             || now.duration_since(self.seen_at) > self.schedule.quiet
             || now.duration_since(since) > self.schedule.longest
     }
@@ -97,7 +100,7 @@ mod tests {
     const DIRECTORY: PublishSchedule = PublishSchedule::DIRECTORY;
 
     fn amount(commit: u64, log: u64) -> LiveAmount {
-        LiveAmount { commit: CommitSequence(commit), metadata: 0, log }
+        LiveAmount { commit: CommitSequence(commit), metadata: 0, log, log_limit: 16 << 30 }
     }
 
     /// Seconds after which a change each second is published, if there are `changes` of them.
@@ -137,8 +140,8 @@ mod tests {
             assert!(!watch.is_due(&amount(2, log), now));
             assert!(watch.is_due(&amount(3, log + 1), now));
             watch.note_published(CommitSequence(3), 0);
-            let metadata = METADATA + 1;
-            assert!(watch.is_due(&LiveAmount { commit: CommitSequence(4), metadata, log: 0 }, now));
+            assert!(watch.is_due(&LiveAmount { metadata: METADATA + 1, ..amount(4, 0) }, now));
+            assert!(watch.is_due(&LiveAmount { log_limit: 8 << 20, ..amount(5, 5 << 20) }, now));
         }
     }
 

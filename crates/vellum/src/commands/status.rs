@@ -459,6 +459,12 @@ fn print_write_log(context: &CommandContext, mount: &MountStatusJson) -> Result<
         format::format_size(*log_bytes),
         format::format_size(*log_limit)
     ))?;
+    let percent = log_bytes / (log_limit / 100).max(1);
+    if percent >= vellum_fs::log::NEARLY_FULL {
+        ui.print_warning(format!(
+            "the write log is {percent} % full: when it is full, writes wait until the store accepts its content"
+        ))?;
+    }
     if let Some(CacheStatusJson { bytes, limit, pinned, offline }) = cache {
         ui.print_note(format!(
             "On this machine: {} of at most {}; up to {} are pinned",

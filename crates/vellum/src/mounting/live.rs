@@ -1,8 +1,11 @@
 //! A live worktree that is mounted: the threads that work for it, and its end.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use vellum_fs::LiveFilesystem;
+use vellum_fs::log::LogUsage;
 use vellum_fs::publish::publisher::BackgroundPublisher;
 use vellum_library::LiveStateClaim;
 use vellum_library::live::{HolderStage, OpenedLiveState};
@@ -12,6 +15,10 @@ use super::MountingError;
 use super::end::UnmountReport;
 use super::log::MountLog;
 use crate::error::{CliError, Result};
+use crate::ui::format;
+
+/// Shortest time between two warnings that the write log is nearly full: a fast writer fills it again and again.
+const FILL_WARNING_EVERY: Duration = Duration::from_secs(600);
 
 /// A live worktree at work.
 pub struct MountedLiveWorktree {
@@ -38,6 +45,7 @@ impl MountedLiveWorktree {
         let when_lost = move |error: &vellum_volume::VolumeError| {
             error_log.write_line(&format!("{error}; what was not published stays in {dir}"));
         };
+        fs.write_log().set_fill_hook(warn_of_full_log(log.clone()));
         // The lease is renewed from now on, before anything is published: publishing can take longer than the lease
         // lasts.
         let keeper = LeaseKeeper::start(tenure.clone(), when_lost).map_err(failed())?;
@@ -76,5 +84,24 @@ impl MountedLiveWorktree {
         };
         synced?;
         Ok(report)
+    }
+}
+
+/// Writes to the mount's log that the write log is nearly full.
+fn warn_of_full_log(log: Arc<MountLog>) -> impl Fn(LogUsage) {
+    let told = Mutex::new(None::<Instant>);
+    move |usage| {
+        let mut told = told.lock();
+        if told.is_some_and(|told| told.elapsed() < FILL_WARNING_EVERY) {
+            return;
+        }
+        *told = Some(Instant::now());
+        log.write_line(&format!(
+            "the write log is {} % full ({} of {}): when it is full, writes wait for the store; 'vellum status' shows \
+             why the store does not accept its content",
+            usage.percent(),
+            format::format_size(usage.used),
+            format::format_size(usage.limit)
+        ));
     }
 }

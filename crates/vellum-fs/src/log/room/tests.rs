@@ -93,3 +93,27 @@ fn what_is_to_be_published_onto_the_same_disk_has_its_room_kept() {
     free.fetch_sub(1, Ordering::SeqCst);
     assert!(is_full(&waiting(&room, 100, || room.end_publish_attempt(room.begin_publish_attempt(), false))));
 }
+
+#[test]
+fn a_log_that_becomes_nearly_full_is_told_once_until_it_was_half_empty() {
+    let (room, _) = room(false);
+    let told = Arc::new(AtomicU64::new(0));
+    let count = told.clone();
+    room.set_fill_hook(Box::new(move |usage| {
+        assert_eq!(usage.percent(), 80);
+        count.fetch_add(1, Ordering::SeqCst);
+    }));
+    room.reserve_bytes(799);
+    assert_eq!(told.load(Ordering::SeqCst), 0);
+    room.reserve_bytes(1);
+    room.reserve_bytes(100);
+    room.return_bytes(400);
+    room.reserve_bytes(300);
+    assert_eq!(told.load(Ordering::SeqCst), 1);
+    room.return_bytes(301);
+    room.reserve_bytes(301);
+    assert_eq!(told.load(Ordering::SeqCst), 2);
+    // Without a limit it is never full.
+    room.set_limit(u64::MAX);
+    assert_eq!(room.usage().percent(), 0);
+}
