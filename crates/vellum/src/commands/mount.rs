@@ -353,7 +353,7 @@ fn serve_worktree(
         }
         Err(error) => {
             // The lease goes back: nobody must wait for a mount that never was.
-            let _ = live.publish_and_release(&log);
+            let _ = live.end_worktree(&log, false);
             Err(error)
         }
     }

@@ -31,7 +31,7 @@ const SOON: Duration = Duration::from_millis(500);
 ///
 /// Everything that was written is put into the store first. A mount that is in use is not ended, unless --lazy is
 /// given. Exits with 1 if something could not be put into the store: it is kept on this machine, and goes into the
-/// store when the worktree is mounted again.
+/// store when the worktree is mounted again. If a service does not answer, it waits for 60 seconds.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The mountpoint
@@ -39,6 +39,9 @@ pub struct Args {
     /// Detach the mount at once; it ends when nobody uses it any more
     #[arg(long)]
     lazy: bool,
+    /// Do not wait for the store: what is not in it is kept on this machine until the worktree is mounted again
+    #[arg(long, conflicts_with = "lazy")]
+    force: bool,
 }
 
 #[derive(Default, Serialize)]
@@ -91,6 +94,8 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         unmount_with_retries(&mountpoint)?;
     } else {
         let ending = EndingMount::from_mount(mount);
+        // As long as this lives, the mount's process knows what is wanted.
+        let _prepared = ending.prepare_end(args.force)?;
         // Before either way of ending it, because a mount that was detached cannot be reached by its path any more.
         flush_mount_writes(context, &mountpoint)?;
         if args.lazy {
@@ -114,6 +119,15 @@ impl EndingMount {
 
     fn control_socket(&self) -> Option<&Path> {
         self.file.as_ref()?.control.as_deref().map(Path::new)
+    }
+
+    /// Tells the process that the mount is about to end. Mounts of snapshots have nobody to tell, and nothing to publish.
+    fn prepare_end(&self, skips_publishing: bool) -> Result<Option<PendingReply>> {
+        let Some(control) = self.control_socket() else { return Ok(None) };
+        let mut pending =
+            PendingReply::send_request(control, &ControlRequest::PrepareEnd { skips_publishing })?;
+        pending.poll_reply(None)?;
+        Ok(Some(pending))
     }
 
     fn find_holders(&self) -> Vec<HoldingProcess> {

@@ -56,6 +56,11 @@ pub enum ControlRequest {
     Status,
     /// What the snapshots are called that are not in the store yet.
     Unpublished,
+    /// An attempt to end the mount, until the connection is closed. Meanwhile, no write waits for room in the write log.
+    PrepareEnd {
+        /// Whether the mount ends without the store.
+        skips_publishing: bool,
+    },
     /// Word of the end: answered at once, and again when the mount is gone and what was written is in the store, or
     /// cannot be.
     AwaitEnd,
@@ -294,6 +299,9 @@ impl ControlService {
                 let begun = || drop(send_json_line(stream, &ControlLine::Done(ControlReply::default())));
                 return self.end.wait_for_report(begun, |report| send_unmount_reply(stream, report));
             }
+            Some(ControlRequest::PrepareEnd { skips_publishing }) => {
+                return self.prepare_end(skips_publishing, stream);
+            }
             Some(request) => match self.handle_with_progress(&request, stream) {
                 Ok(answer) => ControlLine::Done(answer),
                 Err(error) => {
@@ -306,6 +314,25 @@ impl ControlService {
         };
         // Whoever asked may be gone.
         let _ = send_json_line(stream, &answer);
+    }
+
+    /// Holds for as long as the other side keeps the connection: a command that is killed leaves the mount as it was.
+    fn prepare_end(&self, skips_publishing: bool, mut stream: &UnixStream) {
+        let log = self.fs.write_log();
+        let limit = log.usage().limit;
+        self.end.set_skips_publishing(skips_publishing);
+        // A store that does not answer frees nothing: the last writes would wait for it for ever, and the mount could
+        // not be ended.
+        log.set_limit(u64::MAX);
+        // Whoever asked may be gone.
+        let _ = send_json_line(stream, &ControlLine::Done(ControlReply::default()));
+        // Nothing more is sent: this is the end of the connection.
+        let _ = stream.read(&mut [0]);
+        // Without a limit already: another attempt is under way, which restores it, or the worktree was taken over.
+        if limit != u64::MAX {
+            log.set_limit(limit);
+        }
+        self.end.set_skips_publishing(false);
     }
 
     /// Carries out a request, and tells from time to time how far it is. If whoever asked goes away, it ends.
@@ -348,7 +375,7 @@ impl ControlService {
     ) -> std::result::Result<ControlReply, OpenError> {
         let mut answer = ControlReply::default();
         match request {
-            ControlRequest::Status | ControlRequest::AwaitEnd => {}
+            ControlRequest::Status | ControlRequest::AwaitEnd | ControlRequest::PrepareEnd { .. } => {}
             ControlRequest::Unpublished => answer.unpublished = self.unpublished_snapshots()?,
             ControlRequest::NoteDetached => self.claim.record_stage(HolderStage::Detached)?,
             ControlRequest::Snapshot { note, tags, paths } => {

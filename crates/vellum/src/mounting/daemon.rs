@@ -79,7 +79,8 @@ pub fn serve_until_unmount(serving: ServedMount) -> Result<bool> {
         // The connection to the kernel ends with this process: programs that still use the mount get ENOTCONN.
         log.write_line("the mount is still seen somewhere: it is dead there from now on");
     }
-    let ended = live.map_or_else(|| Ok(UnmountReport::default()), |live| live.publish_and_release(&log));
+    let ended = live
+        .map_or_else(|| Ok(UnmountReport::default()), |live| live.end_worktree(&log, end.skips_publishing()));
     // A failure must not end the function here: whoever waits for the report is told the reason, and the log has it.
     let (report, ended) = match ended {
         Ok(report) => (report, Ok(())),

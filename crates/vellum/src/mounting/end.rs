@@ -3,6 +3,7 @@
 //!
 //! Invariant: those who wait for the report are answered before the process ends.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -45,6 +46,8 @@ pub enum ShutdownCause {
 pub struct ShutdownSignal {
     progress: Mutex<UnmountProgress>,
     changed: Condvar,
+    /// What is not in the store stays on this machine.
+    skips_publishing: AtomicBool,
 }
 
 impl ShutdownSignal {
@@ -52,6 +55,16 @@ impl ShutdownSignal {
     pub fn request_shutdown(&self) {
         self.lock().is_asked = true;
         self.changed.notify_all();
+    }
+
+    /// Sets whether the mount ends without the store.
+    pub fn set_skips_publishing(&self, skips: bool) {
+        self.skips_publishing.store(skips, Ordering::Release);
+    }
+
+    /// Returns whether the mount ends without the store.
+    pub fn skips_publishing(&self) -> bool {
+        self.skips_publishing.load(Ordering::Acquire)
     }
 
     /// The mount is gone.

@@ -1,14 +1,17 @@
 //! A live worktree that is mounted: the threads that work for it, and its end.
 
 use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use vellum_fs::LiveFilesystem;
 use vellum_fs::log::LogUsage;
 use vellum_fs::publish::publisher::BackgroundPublisher;
+use vellum_fs::{FsError, LiveFilesystem};
 use vellum_library::LiveStateClaim;
 use vellum_library::live::{HolderStage, OpenedLiveState};
+use vellum_store::{PurposeTraffic, RequestPurpose};
+use vellum_volume::Volume;
 use vellum_volume::lease::{HeldLease, LeaseKeeper};
 
 use super::MountingError;
@@ -16,6 +19,11 @@ use super::end::UnmountReport;
 use super::log::MountLog;
 use crate::error::{CliError, Result};
 use crate::ui::format;
+
+/// How long an ending mount waits for a service that does not answer.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+/// How often it looks whether that is so.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// Shortest time between two warnings that the write log is nearly full: a fast writer fills it again and again.
 const FILL_WARNING_EVERY: Duration = Duration::from_secs(600);
@@ -53,35 +61,45 @@ impl MountedLiveWorktree {
         Ok(Self { fs, publisher, tenure, keeper, claim: Arc::new(claim) })
     }
 
-    /// Makes everything durable, publishes it, and gives the lease up. What cannot be published is safe here, and is
-    /// told.
-    pub fn publish_and_release(self, log: &MountLog) -> std::result::Result<UnmountReport, MountingError> {
+    /// Makes everything durable, publishes it unless that is to be skipped, and gives the lease up. What is not published
+    /// is safe here, and is told.
+    pub fn end_worktree(
+        self,
+        log: &MountLog,
+        skips_publishing: bool,
+    ) -> std::result::Result<UnmountReport, MountingError> {
         let Self { fs, publisher, tenure, keeper, claim } = self;
         // Whoever wants the worktree waits. If that cannot be told, they are refused until the lock is free.
         let _ = claim.record_stage(HolderStage::Ending);
         // First of all on the local disk: whatever becomes of the store, no write is lost. If this fails, publishing
         // is tried nevertheless, and the failure is reported at the end.
         let synced = fs.content().sync_all();
-        let report = match fs.publisher().publish_all() {
+        let published = if skips_publishing { skip_publishing(&fs) } else { publish_while_answered(&fs) };
+        let report = match published {
+            Ok(()) if skips_publishing => UnmountReport::default(),
             Ok(()) => {
                 // Without the publisher nothing can be published after the lease was given up.
                 drop(publisher);
                 // The lease is renewed until then: an upload may take longer than its term.
                 drop(keeper);
-                if let Err(error) = tenure.release_lease() {
-                    log.write_line(&format!("the lease could not be given up: {error}"));
-                }
-                UnmountReport::default()
+                release_while_answered(&fs, tenure, log);
+                synced?;
+                return Ok(UnmountReport::default());
             }
             // It is safe here, and goes into the store when the worktree is mounted again.
-            Err(error) => {
-                log.write_line(&format!("not everything could be put into the store: {error}"));
+            Err(failure) => {
+                log.write_line(&format!("not everything could be put into the store: {failure}"));
                 let left = fs.unpublished_changes().unwrap_or_default();
-                let failure = Some(error.to_string());
-                let is_fenced = error.is_fenced_error();
-                UnmountReport { failure, is_fenced, snapshots: left.snapshots, log_bytes: left.log_bytes }
+                UnmountReport {
+                    is_fenced: failure.is_fenced(),
+                    failure: Some(failure.to_string()),
+                    snapshots: left.snapshots,
+                    log_bytes: left.log_bytes,
+                }
             }
         };
+        // Their threads may wait for the store, and whoever ends the mount would wait for them. They end with the process.
+        std::mem::forget((publisher, keeper));
         synced?;
         Ok(report)
     }
@@ -103,5 +121,114 @@ fn warn_of_full_log(log: Arc<MountLog>) -> impl Fn(LogUsage) {
             format::format_size(usage.used),
             format::format_size(usage.limit)
         ));
+    }
+}
+
+/// Why an ending mount leaves something out of the store.
+#[derive(Debug, thiserror::Error)]
+enum EndFailure {
+    #[error(transparent)]
+    Publishing(#[from] FsError),
+    #[error("the store has not answered for {} seconds", SILENCE_MAX.as_secs())]
+    Silence,
+    #[error("the mount was ended without the store (--force)")]
+    Skipped,
+}
+
+impl EndFailure {
+    /// Whether another took the worktree over.
+    fn is_fenced(&self) -> bool {
+        match self {
+            Self::Publishing(error) => error.is_fenced_error(),
+            Self::Silence | Self::Skipped => false,
+        }
+    }
+}
+
+/// Fails if there is anything to publish.
+fn skip_publishing(fs: &LiveFilesystem) -> std::result::Result<(), EndFailure> {
+    match fs.publisher().unpublished_since()? {
+        Some(_) => Err(EndFailure::Skipped),
+        None => Ok(()),
+    }
+}
+
+fn publish_while_answered(fs: &Arc<LiveFilesystem>) -> std::result::Result<(), EndFailure> {
+    let publishing = fs.clone();
+    let published = run_while_answered(fs.volume(), move || publishing.publisher().publish_all());
+    Ok(published.ok_or(EndFailure::Silence)??)
+}
+
+fn release_while_answered(fs: &LiveFilesystem, tenure: Arc<HeldLease>, log: &MountLog) {
+    let reason = match run_while_answered(fs.volume(), move || tenure.release_lease()) {
+        Some(Ok(())) => return,
+        Some(Err(error)) => error.to_string(),
+        None => EndFailure::Silence.to_string(),
+    };
+    log.write_line(&format!("the lease could not be given up: {reason}"));
+}
+
+/// Runs `work` in a thread. Returns `None`, and leaves the thread alone, if the store is a service that has not answered
+/// for [`SILENCE_MAX`].
+fn run_while_answered<T: Send + 'static>(
+    volume: &Volume,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    let (sender, done) = mpsc::channel();
+    // Nobody may wait for it any more.
+    let send = move || drop(sender.send(work()));
+    // Without a thread there is nothing to wait for: nothing can be published either.
+    std::thread::Builder::new().name("ending".into()).spawn(send).ok()?;
+    let mut silence = StoreSilence::begin(volume);
+    loop {
+        match done.recv_timeout(LOOK_EVERY) {
+            Ok(outcome) => return Some(outcome),
+            Err(RecvTimeoutError::Disconnected) => return None,
+            Err(RecvTimeoutError::Timeout) if silence.duration(volume) > SILENCE_MAX => return None,
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+    }
+}
+
+/// For how long a service has not answered, as far as the requests tell that somebody waits for.
+struct StoreSilence {
+    counted: RequestCount,
+    since: Instant,
+}
+
+/// Requests so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct RequestCount {
+    /// Those that repeat none. Another one means that an earlier one was answered.
+    first: u64,
+    /// Those that repeat a failed one.
+    repeated: u64,
+}
+
+impl StoreSilence {
+    fn begin(volume: &Volume) -> Self {
+        Self { counted: RequestCount::read(volume), since: Instant::now() }
+    }
+
+    /// An upload that takes long is no silence: without progress it fails, and is repeated.
+    fn duration(&mut self, volume: &Volume) -> Duration {
+        let now = RequestCount::read(volume);
+        if now.first != self.counted.first {
+            *self = Self { counted: now, since: Instant::now() };
+        }
+        if now.repeated == self.counted.repeated { Duration::ZERO } else { self.since.elapsed() }
+    }
+}
+
+impl RequestCount {
+    /// All zero for a store that is no service.
+    fn read(volume: &Volume) -> Self {
+        let Some(traffic) = volume.objects.service_traffic() else { return Self::default() };
+        // Upkeep goes on beside, and tells nothing of publishing.
+        let counted = [RequestPurpose::Foreground, RequestPurpose::Upload];
+        let counts = counted.map(|purpose| *traffic.purposes.get(purpose));
+        let repeated = counts.iter().map(|count| count.retries).sum();
+        let all: u64 = counts.iter().map(PurposeTraffic::request_count).sum();
+        Self { first: all.saturating_sub(repeated), repeated }
     }
 }

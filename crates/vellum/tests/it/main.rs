@@ -18,6 +18,7 @@ mod crashes;
 mod damage;
 mod device;
 mod diff;
+mod ending;
 mod export;
 mod find;
 mod forged;
