@@ -156,6 +156,8 @@ pub struct ContentSelector<'v> {
     scope: ContentScope,
     /// Files that a program has open.
     open: HashSet<Ino>,
+    /// Pieces that hold their content.
+    kept: PieceSet,
     /// Nodes that were read for what was selected.
     nodes: Mutex<HashSet<BlobId>>,
     selected: SelectedContent,
@@ -165,8 +167,16 @@ impl<'v> ContentSelector<'v> {
     /// Selects files of a tree in the store.
     #[must_use]
     pub fn new(volume: &'v Volume, base: MapRoot, scope: ContentScope) -> Self {
-        let open = HashSet::new();
-        Self { volume, base, scope, open, nodes: Mutex::default(), selected: SelectedContent::default() }
+        let (open, kept) = (HashSet::new(), PieceSet::default());
+        Self {
+            volume,
+            base,
+            scope,
+            open,
+            kept,
+            nodes: Mutex::default(),
+            selected: SelectedContent::default(),
+        }
     }
 
     /// Leaves these files out: a program has them open.
@@ -201,6 +211,8 @@ impl<'v> ContentSelector<'v> {
                 // A program that reads it would have to fetch at once what was just removed.
                 FileKind::File if self.open.contains(&ino) => {
                     self.refuse_file(names.path(), RefusedContent::Open);
+                    let extents = state.file_extents(ino)?.unwrap_or_default();
+                    add_readable_extents(&self.volume.blobs, &extents, &mut self.kept)?;
                 }
                 FileKind::File => {
                     self.add_file(names.path(), &state.file_extents(ino)?.unwrap_or_default())?;
@@ -272,6 +284,8 @@ impl<'v> ContentSelector<'v> {
 
     /// What was selected, with the nodes that it needs.
     pub fn finish_selection(mut self) -> Result<SelectedContent> {
+        // The content of two files may meet in one piece.
+        self.selected.pieces.remove_all(&self.kept);
         for id in self.nodes.into_inner() {
             let added = self.volume.blobs.add_readable_pieces(
                 BlobKind::Node,

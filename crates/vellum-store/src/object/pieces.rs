@@ -44,6 +44,16 @@ impl PieceSet {
         }
     }
 
+    /// Removes the pieces of which another set wants something.
+    pub fn remove_all(&mut self, other: &Self) {
+        for (pack, kept) in &other.packs {
+            if let Some(pieces) = self.packs.get_mut(pack) {
+                pieces.retain(|number, _| !kept.contains_key(number));
+            }
+        }
+        self.packs.retain(|_, pieces| !pieces.is_empty());
+    }
+
     /// Whether nothing is in it.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -131,6 +141,19 @@ mod tests {
         set.add_range(&pack, 0, (PIECE / 2) as u32);
         set.add_range(&pack, 0, PIECE as u32);
         assert_eq!(set.wanted_bytes(), PIECE + 20, "a piece is wanted once");
+    }
+
+    #[test]
+    fn pieces_that_another_set_wants_are_removed() {
+        let packs = [1, 2].map(|number| PackId([number; 32]));
+        let mut set = PieceSet::default();
+        let mut other = PieceSet::default();
+        packs.iter().for_each(|pack| set.add_range(pack, 0, 2 * PIECE as u32));
+        other.add_range(&packs[0], 10, 1);
+        other.add_range(&packs[1], 0, 3 * PIECE as u32);
+        set.remove_all(&other);
+        assert!(set.contains_piece(&packs[0], 1) && !set.contains_piece(&packs[0], 0));
+        assert!(!set.contains_pack(&packs[1]));
     }
 
     #[test]
