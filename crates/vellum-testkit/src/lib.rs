@@ -11,6 +11,7 @@ pub mod model;
 mod ports;
 pub mod random;
 mod rclone;
+pub mod relay;
 pub mod s3;
 pub mod seaweed;
 pub mod sshd;
@@ -20,6 +21,7 @@ pub mod webdav;
 
 pub use emulator::CloudEmulator;
 pub use faulty::{FaultTrigger, FaultyStore, StoreFault, StoreOperation};
+pub use relay::TcpRelay;
 pub use s3::{LyingS3, S3Failure, S3Lie, S3Match, S3Request};
 pub use seaweed::SeaweedServer;
 pub use sshd::SshServer;
