@@ -6,6 +6,7 @@
 mod http;
 mod objects;
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -214,6 +215,18 @@ impl LyingS3 {
     #[must_use]
     pub fn list_keys(&self) -> Vec<String> {
         self.shared.state.lock().objects.list_keys()
+    }
+
+    /// All objects, as [`Self::restore_objects`] takes them.
+    #[must_use]
+    pub fn copy_objects(&self) -> BTreeMap<String, Vec<u8>> {
+        let keys = self.list_keys();
+        keys.into_iter().filter_map(|key| self.read_object(&key).map(|bytes| (key, bytes))).collect()
+    }
+
+    /// Makes these all objects, without a request.
+    pub fn restore_objects(&self, objects: &BTreeMap<String, Vec<u8>>) {
+        self.shared.state.lock().objects.replace_objects(objects);
     }
 
     /// Changes an object without a request.

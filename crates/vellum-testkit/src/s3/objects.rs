@@ -1,6 +1,7 @@
 //! The objects of the server, and the correct replies.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use super::http::{HttpReply, HttpRequest};
 
@@ -22,6 +23,8 @@ pub(super) enum S3Conditions {
 struct S3Object {
     bytes: Vec<u8>,
     version: u64,
+    /// When it was stored, after the start of the server.
+    uploaded: Duration,
     /// The modification time of a file, from the object's metadata.
     mtime: Option<String>,
 }
@@ -34,8 +37,6 @@ pub(super) struct S3Upload {
 
 /// The header with the modification time of a file.
 const MTIME_HEADER: &str = "x-amz-meta-mtime";
-/// The upload time of every object.
-const UPLOADED: &str = "Thu, 01 Jan 2026 00:00:00 GMT";
 
 impl S3Object {
     fn tag(&self) -> String {
@@ -43,22 +44,43 @@ impl S3Object {
     }
 
     fn headers(&self) -> Vec<(&'static str, String)> {
-        let mut headers = vec![("etag", self.tag()), ("last-modified", UPLOADED.to_owned())];
+        let uploaded = format!("Thu, 01 Jan 2026 {} GMT", format_time_of_day(self.uploaded));
+        let mut headers = vec![("etag", self.tag()), ("last-modified", uploaded)];
         headers.extend(self.mtime.iter().map(|mtime| (MTIME_HEADER, mtime.clone())));
         headers
     }
 }
 
+/// The server's clock shows the same day whenever it is started: what tests see depends on no other clock.
+fn format_time_of_day(since_start: Duration) -> String {
+    let seconds = since_start.as_secs();
+    format!("{:02}:{:02}:{:02}", seconds / 3600 % 24, seconds / 60 % 60, seconds % 60)
+}
+
 /// All objects by key.
-#[derive(Default)]
 pub(super) struct S3Objects {
+    started: Instant,
     objects: BTreeMap<String, S3Object>,
     versions: u64,
     /// Parts by their numbers.
     pub uploads: BTreeMap<String, S3Upload>,
 }
 
+impl Default for S3Objects {
+    fn default() -> Self {
+        Self { started: Instant::now(), objects: BTreeMap::new(), versions: 0, uploads: BTreeMap::new() }
+    }
+}
+
 impl S3Objects {
+    /// Makes these all objects.
+    pub fn replace_objects(&mut self, objects: &BTreeMap<String, Vec<u8>>) {
+        self.objects.clear();
+        for (key, bytes) in objects {
+            self.put_object(key, bytes.clone());
+        }
+    }
+
     /// Stores an object, and returns its tag.
     pub fn put_object(&mut self, key: &str, bytes: Vec<u8>) -> String {
         self.put_with_mtime(key, bytes, None)
@@ -66,7 +88,7 @@ impl S3Objects {
 
     fn put_with_mtime(&mut self, key: &str, bytes: Vec<u8>, mtime: Option<String>) -> String {
         self.versions += 1;
-        let object = S3Object { bytes, version: self.versions, mtime };
+        let object = S3Object { bytes, version: self.versions, uploaded: self.started.elapsed(), mtime };
         let tag = object.tag();
         self.objects.insert(key.to_owned(), object);
         tag
@@ -224,9 +246,11 @@ impl S3Objects {
         for (key, object) in &page {
             body.push_str(&format!(
                 "<Contents><Key>{key}</Key><Size>{}</Size><ETag>{}</ETag>\
-                 <LastModified>2026-01-01T00:00:00.000Z</LastModified></Contents>",
+                 <LastModified>2026-01-01T{}.{:03}Z</LastModified></Contents>",
                 object.bytes.len(),
                 object.tag().replace('"', "&quot;"),
+                format_time_of_day(object.uploaded),
+                object.uploaded.subsec_millis(),
             ));
         }
         body.push_str("</ListBucketResult>");

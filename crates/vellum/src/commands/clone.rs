@@ -8,10 +8,10 @@ use serde::Serialize;
 use vellum_checkout::CheckoutWorktree;
 use vellum_host::escape::format_path;
 use vellum_library::live;
-use vellum_store::StoreAddress;
+use vellum_store::{StoreAddress, StoreLocation};
 use vellum_volume::device::join_line_name;
 use vellum_volume::history::{HistoryEntry, list_history};
-use vellum_volume::remote::{DEFAULT_REMOTE, PullRequest, copy_keys_to_dir, pull_snapshots};
+use vellum_volume::remote::{DEFAULT_REMOTE, PullRequest, Remote, copy_keys_to_dir, pull_snapshots};
 use vellum_volume::state::STATE_DIR;
 use vellum_volume::volume::DEFAULT_STORE;
 use vellum_volume::{StateDir, Volume, VolumeError};
@@ -172,7 +172,7 @@ fn prepare_clone(
         .and_then(|()| attach_worktree(args, context, dir, name))
         .inspect_err(|_| remove_copied_keys(&state, is_new))?;
     let volume = &prepared.initialised.volume;
-    let fetched = volume.add_remote(DEFAULT_REMOTE, &location).and_then(|_| {
+    let fetched = add_clone_source(volume, &location).and_then(|()| {
         let remote = volume.find_remote(Some(DEFAULT_REMOTE))?;
         let task = ProgressTask { first: "Comparing", verb: "Fetching", item: "blob" };
         context
@@ -186,6 +186,16 @@ fn prepare_clone(
             Err(error.into())
         }
     }
+}
+
+/// Makes the store that is cloned the remote of the clone's own one.
+fn add_clone_source(volume: &Volume, location: &StoreLocation) -> vellum_volume::Result<()> {
+    // A clone that was interrupted may have come that far.
+    let is_known = |remote: &Remote| remote.name == DEFAULT_REMOTE && remote.location == *location;
+    if volume.list_remotes()?.iter().any(is_known) {
+        return Ok(());
+    }
+    volume.add_remote(DEFAULT_REMOTE, location).map(drop)
 }
 
 /// Takes back what was copied for a worktree that did not come to be. Only what was made here can be there: the directory

@@ -152,7 +152,8 @@ fn a_clone_that_fails_leaves_nothing() {
     clone(&["nowhere", "new", "--plain"]).code(3).remarks("holds no volume");
     clone(&[&store, "new"]).code(3).remarks("not encrypted");
     clone(&[&store, "new", "--plain", "--from", "v9"]).code(2).remarks("'v9'");
-    clone(&[&store, "tree", "--plain"]).code(3).remarks("not empty");
+    clone(&[&store, "tree", "--plain"]).code(3).remarks("is a worktree already");
+    clone(&[&store, "tree/dir", "--plain"]).code(3).remarks("not empty");
     clone(&[&store, "new", "--plain", "--name", "main"]).code(3).remarks("has a worktree 'main' already");
     assert_eq!(names(&world.path("")), before);
     world.run(&["worktree", "list"]).ok();

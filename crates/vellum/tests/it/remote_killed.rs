@@ -4,11 +4,11 @@
 use std::fs;
 use std::time::Duration;
 
-use vellum_testkit::{LyingS3, S3Lie, S3Match};
+use vellum_testkit::{LyingS3, S3Lie, S3Match, TcpRelay, WebServer};
 
 use crate::remote::world_with_credentials;
 use crate::remote_faults::{attach, spawn_in, world_with_remote};
-use crate::world::{Ran, World, noise};
+use crate::world::{Ran, World, copy_dir, noise};
 
 /// Most requests of any command here: a command that takes more does not come to an end.
 const REQUESTS_MAX: u32 = 120;
@@ -159,6 +159,48 @@ fn a_clone_that_is_killed_at_any_request_is_made_by_the_next() {
     check_store(&world, "clone");
 }
 
+/// How much further each clone of a published store comes before it is killed: less than a request has.
+const BYTES_MORE: u64 = 120;
+
+#[test]
+fn a_clone_of_a_published_store_that_is_killed_at_any_moment_is_made_by_the_next() {
+    let world = World::empty();
+    fs::create_dir(world.path("served")).unwrap();
+    let store = world.path("served/photos").display().to_string();
+    world.run_at_home(&["init", "--plain", "--name", "main", "--store", &store]).ok();
+    world.write("file", noise(400_000));
+    world.run_at_home(&["snapshot"]).ok();
+    world.run_at_home(&["publish"]).ok();
+    let server = WebServer::start(&world.path("served"));
+    let relay = TcpRelay::start(&server.store_url("photos"));
+    let args = ["clone", relay.store_url(), "clone", "--plain"];
+    for step in 0.. {
+        relay.hold_after(1 + step * BYTES_MORE);
+        let mut child = spawn_in(&world, "", &args);
+        while !relay.is_held() && child.try_wait().unwrap().is_none() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let is_killed = relay.is_held();
+        child.kill().unwrap();
+        let output = child.wait_with_output().unwrap();
+        relay.release();
+        if is_killed {
+            world.run_beside("", &args).ok();
+        } else {
+            Ran::of(&args, output).ok();
+        }
+        assert!(fs::read(world.path("clone/file")).unwrap() == noise(400_000), "killed at step {step}");
+        world.run_beside("clone", &["status"]).ok();
+        world.run_beside("clone", &["verify", "--all"]).ok();
+        world.run_beside("clone", &["pull"]).ok();
+        if !is_killed {
+            assert!(step >= 8, "{step} steps");
+            break;
+        }
+        fs::remove_dir_all(world.path("clone")).unwrap();
+    }
+}
+
 /// A worktree `tree` of a volume in a service, with a snapshot, and another machine's `other`.
 fn world_of_two(server: &LyingS3) -> World {
     let world = world_with_credentials();
@@ -215,4 +257,40 @@ fn a_change_of_the_key_that_is_killed_at_any_request_is_finished_by_the_next() {
     let count = rotate.kill_at_each_request(begin, finish);
     assert!(count >= 8, "{count} requests");
     check_store(&world, "other");
+}
+
+#[test]
+fn a_collection_that_is_killed_at_any_request_is_finished_by_the_next() {
+    let server = LyingS3::start().unwrap();
+    let world = world_with_credentials();
+    let url = server.store_url("store");
+    world.run_at_home(&["init", "--plain", "--name", "main", "--store", &url, "--credentials", "test"]).ok();
+    world.write("kept", noise(150_000));
+    world.write("dropped", noise(300_000));
+    world.run_at_home(&["snapshot"]).ok();
+    world.remove("dropped");
+    world.run_at_home(&["snapshot"]).ok();
+    world.run_at_home(&["forget", "HEAD~1"]).ok();
+    // Each time there is the same to collect: nothing that the last one did is there any more.
+    let objects = server.copy_objects();
+    copy_dir(&world.tree(), &world.path("kept-tree"));
+    let collect = KilledCommand { server: &server, world: &world, dir: "tree", args: &["gc", "run"] };
+    let begin = |_| {
+        server.restore_objects(&objects);
+        fs::remove_dir_all(world.tree()).unwrap();
+        copy_dir(&world.path("kept-tree"), &world.tree());
+    };
+    let finish = |number: u32| {
+        world.run_at_home(&["verify", "--all"]).ok();
+        world.run_at_home(&["gc", "run"]).ok();
+        let found = world.run_at_home(&["cat", "HEAD", "kept"]).ok();
+        assert!(found.raw == noise(150_000), "killed at {number}");
+        if number % 5 == 0 {
+            check_store(&world, "tree");
+        }
+        let stored: usize = server.copy_objects().values().map(Vec::len).sum();
+        assert!(stored < 200_000, "{stored} bytes are left");
+    };
+    let count = collect.kill_at_each_request(begin, finish);
+    assert!(count >= 8, "{count} requests");
 }
