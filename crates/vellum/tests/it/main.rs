@@ -60,6 +60,7 @@ mod readme;
 mod remote;
 mod remote_faults;
 mod remote_killed;
+mod remote_lines;
 mod remote_retries;
 mod remote_secrets;
 mod restore;

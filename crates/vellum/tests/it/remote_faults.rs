@@ -186,6 +186,52 @@ fn a_ref_that_is_older_than_seen_is_not_used() {
 }
 
 #[test]
+fn a_remote_that_was_rolled_back_is_not_used_until_it_is_as_before() {
+    let server = LyingS3::start().unwrap();
+    let world = world_with_remote(&server.store_url("hub"));
+    world.run_at_home(&["push"]).ok();
+    let keys = server.list_keys();
+    let key = keys.iter().find(|key| key.starts_with("hub/refs/worktree/")).unwrap();
+    let old = server.read_object(key).unwrap();
+    world.write("a", "newer");
+    world.run_at_home(&["snapshot", "-m", "three"]).ok();
+    world.run_at_home(&["push"]).ok();
+    let new = server.read_object(key).unwrap();
+    server.overwrite_object(key, &old);
+    for command in ["push", "pull"] {
+        world.run_at_home(&[command]).code(2).remarks("older");
+    }
+    server.overwrite_object(key, &new);
+    world.run_at_home(&["push"]).ok().says("lacks no snapshot");
+    world.run_at_home(&["pull"]).ok();
+}
+
+#[test]
+fn thousands_of_foreign_objects_are_left_out() {
+    let server = LyingS3::start().unwrap();
+    let world = world_with_credentials();
+    let url = server.store_url("store");
+    world.run_at_home(&["init", "--plain", "--store", &url, "--credentials", "test"]).ok();
+    world.write("a", "one");
+    world.run_at_home(&["snapshot", "-m", "one"]).ok();
+    // More than three pages of a listing, before, between and after what is the volume's.
+    for number in 0..1_500 {
+        for folder in ["index/0", "packs/zz", "refs/tag/../..", "REFS/worktree", "sessions/foreign"] {
+            server.overwrite_object(&format!("store/{folder}/{number}"), b"of somebody else");
+        }
+    }
+    world.run_at_home(&["history", "--all"]).ok().says("one");
+    assert_eq!(world.run_at_home(&["cat", "HEAD", "a"]).ok().out, "one");
+    world.write("a", "two");
+    world.run_at_home(&["snapshot", "-m", "two", "--tag", "t"]).ok();
+    let tags = world.run_at_home(&["tag", "list"]).ok();
+    assert_eq!(tags.lines().len(), 1, "{}", tags.out);
+    attach(&world, "other", &url);
+    world.run_beside("other", &["restore", "t"]).ok();
+    assert_eq!(fs::read_to_string(world.path("other/a")).unwrap(), "two");
+}
+
+#[test]
 fn objects_of_others_beside_those_of_a_volume_are_left_out_and_reported() {
     let server = LyingS3::start().unwrap();
     let world = world_with_credentials();
