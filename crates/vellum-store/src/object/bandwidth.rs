@@ -6,10 +6,13 @@
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+
+use super::cache::CacheDisk;
 
 /// The file with the limits.
 const LIMITS_FILE: &str = "bandwidth";
@@ -42,8 +45,8 @@ pub(super) enum TransferredBytes {
 
 /// Keeps one process to the limits.
 pub(super) struct BandwidthMeter {
-    /// The file; none if there is no place for it.
-    file: Option<PathBuf>,
+    /// The disk with the file; none if there is no place for it.
+    disk: Option<Arc<CacheDisk>>,
     state: Mutex<MeterState>,
 }
 
@@ -109,12 +112,12 @@ impl BandwidthLimits {
 impl BandwidthMeter {
     /// Keeps to the limits in the cache of a store.
     pub fn new(cache: Option<&Path>) -> Self {
-        Self { file: cache.map(Path::to_owned), state: Mutex::default() }
+        Self { disk: cache.map(CacheDisk::for_folder), state: Mutex::default() }
     }
 
     /// How many bytes are to be sent at once.
     pub fn choose_step(&self) -> usize {
-        let rate = self.state.lock().current_limits(self.file.as_deref()).upload;
+        let rate = self.state.lock().current_limits(self.disk.as_ref()).upload;
         // With a low limit, a full step would take longer than a connection may be silent, and the request would
         // fail.
         let step = rate.map_or(STEP_MAX, |rate| (rate / STEPS_A_SECOND).clamp(1, STEP_MAX));
@@ -124,7 +127,7 @@ impl BandwidthMeter {
     /// Counts bytes, and returns how long to wait before more follow.
     pub fn count_bytes(&self, direction: TransferredBytes, bytes: usize) -> Duration {
         let mut state = self.state.lock();
-        let limits = state.current_limits(self.file.as_deref());
+        let limits = state.current_limits(self.disk.as_ref());
         let (rate, until) = match direction {
             TransferredBytes::Sent => (limits.upload, &mut state.sent_until),
             TransferredBytes::Received => (limits.download, &mut state.received_until),
@@ -146,12 +149,15 @@ impl BandwidthMeter {
 }
 
 impl MeterState {
-    fn current_limits(&mut self, cache: Option<&Path>) -> BandwidthLimits {
+    fn current_limits(&mut self, disk: Option<&Arc<CacheDisk>>) -> BandwidthLimits {
         // Once a second at most: this is called for each 128 KiB.
-        if let Some(cache) = cache
+        if let Some(disk) = disk
             && self.read.is_none_or(|read| read.elapsed() >= READ_EVERY)
         {
-            self.limits = BandwidthLimits::read_from(cache);
+            // While the disk does not answer, the last limits count.
+            if let Ok(limits) = disk.run(|cache| Ok(BandwidthLimits::read_from(cache))) {
+                self.limits = limits;
+            }
             self.read = Some(Instant::now());
         }
         self.limits

@@ -192,7 +192,7 @@ impl BlockStore {
         let pieces = offset / PIECE..end.div_ceil(PIECE);
         // All or nothing: a request for the rest costs as much as one for the whole range.
         if cache.find_pieces(key, pieces.clone()).len() as u64 == pieces.end - pieces.start
-            && let Some(bytes) = read_cached_range(cache, key, offset, end)
+            && let Some(bytes) = cache.read_range(key, offset..end)
         {
             return Ok(bytes);
         }
@@ -314,18 +314,6 @@ impl ObjectStore for BlockStore {
     fn as_block_store(&self) -> Option<&BlockStore> {
         Some(self)
     }
-}
-
-/// A range from pieces on the disk; none if one of them is not right.
-fn read_cached_range(cache: &PackCache, key: &ObjectKey, offset: u64, end: u64) -> Option<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(usize::try_from(end - offset).ok()?);
-    for number in offset / PIECE..=(end - 1) / PIECE {
-        let piece = cache.read_piece(key, number)?;
-        let start = usize::try_from(offset.saturating_sub(number * PIECE)).ok()?;
-        let stop = usize::try_from(end - number * PIECE).ok()?.min(piece.len());
-        bytes.extend_from_slice(piece.get(start..stop)?);
-    }
-    (bytes.len() as u64 == end - offset).then_some(bytes)
 }
 
 #[cfg(test)]

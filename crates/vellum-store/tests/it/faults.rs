@@ -186,7 +186,7 @@ fn what_arrived_garbled_and_was_kept_is_fetched_again() {
     for fault in [StoreFault::Flip(77_777), StoreFault::Torn(1000)] {
         let cache = world.local("cache");
         let open = |local: &str| {
-            let blocks = Arc::new(BlockStore::new(objects.clone(), Some(PackCache::new(cache.clone()))));
+            let blocks = Arc::new(BlockStore::new(objects.clone(), Some(PackCache::new(&cache))));
             BlobStore::open(blocks, world.keys.clone(), &world.local(local), BlobOptions::default()).unwrap()
         };
         let store = open("first");

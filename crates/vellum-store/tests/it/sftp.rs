@@ -183,7 +183,7 @@ fn what_cannot_succeed_is_not_repeated() {
 #[test]
 fn transfers_take_as_long_as_the_limits_of_bandwidth_say() {
     let world = World::new();
-    let cache = PackCache::new(world.dir.path().join("cache"));
+    let cache = PackCache::new(&world.dir.path().join("cache"));
     cache.set_bandwidth_limits(BandwidthLimits { upload: Some(1 << 20), download: Some(2 << 20) }).unwrap();
     let store = world.open();
     let bytes = vec![7; 1 << 20];

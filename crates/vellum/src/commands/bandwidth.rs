@@ -48,7 +48,8 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         ));
     };
     // An option that was not given leaves its limit as it is.
-    let mut limits = cache.read_bandwidth_limits();
+    let io_error = |action| CliError::io_error(action, cache.folder().display().to_string());
+    let mut limits = cache.read_bandwidth_limits().map_err(io_error("read"))?;
     let typed = [(args.upload, &mut limits.upload), (args.download, &mut limits.download)];
     for (rate, limit) in typed {
         if let Some(rate) = rate {
@@ -57,8 +58,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     }
     // To show the limits, no permission to write is needed.
     if args.upload.or(args.download).is_some() {
-        let folder = cache.folder().display().to_string();
-        cache.set_bandwidth_limits(limits).map_err(CliError::io_error("limit the bandwidth in", folder))?;
+        cache.set_bandwidth_limits(limits).map_err(io_error("limit the bandwidth in"))?;
     }
     let BandwidthLimits { upload, download } = limits;
     if context.ui.is_json() {

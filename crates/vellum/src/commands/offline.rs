@@ -41,15 +41,16 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
             "only stores in services can be switched off",
         ));
     };
+    let io_error = |action| CliError::io_error(action, cache.folder().display().to_string());
     let changed = match args.switch {
         None => false,
         // The switch is a file in the folder of the cache, so that mounts and commands that are running obey it as
         // well.
-        Some(switch) => cache
-            .set_offline(switch == OfflineSwitch::On)
-            .map_err(CliError::io_error("switch requests in", cache.folder().display().to_string()))?,
+        Some(switch) => {
+            cache.set_offline(switch == OfflineSwitch::On).map_err(io_error("switch requests in"))?
+        }
     };
-    let offline = cache.is_offline();
+    let offline = cache.is_offline().map_err(io_error("read"))?;
     if ui.is_json() {
         ui.print_json(&OfflineJson { offline, changed })?;
     } else {

@@ -2,11 +2,11 @@
 
 use serde::Serialize;
 use vellum_host::escape::format_path;
-use vellum_store::PinListing;
+use vellum_store::{PackCache, PinListing};
 use vellum_types::UnixTime;
 
 use crate::context::CommandContext;
-use crate::error::{CommandOutcome, Result};
+use crate::error::{CliError, CommandOutcome, Result};
 use crate::ui::table::{ColumnAlignment, TextTable};
 use crate::ui::{format, json};
 
@@ -36,7 +36,9 @@ pub fn run(_args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let (_, cache) = context.find_pack_cache()?;
     let ui = &context.ui;
     // A store in a directory has no cache, and so no pins.
-    let PinListing { pins, damaged } = cache.as_ref().map(|cache| cache.list_pins()).unwrap_or_default();
+    let listing = cache.as_ref().map_or(Ok(PinListing::default()), PackCache::list_pins);
+    let folder = cache.as_ref().map_or_else(String::new, |cache| cache.folder().display().to_string());
+    let PinListing { pins, damaged } = listing.map_err(CliError::io_error("read", folder))?;
     let created = |secs: u64| UnixTime { secs: i64::try_from(secs).unwrap_or(i64::MAX), nanos: 0 };
     let mut table = TextTable::new(&[
         ColumnAlignment::Left,

@@ -318,7 +318,7 @@ fn query_mount_status(context: &CommandContext, process: &MountProcess) -> Resul
 fn mount_status_from_reply(context: &CommandContext, answer: &ControlReply) -> MountStatusJson {
     // A cache that cannot be used is no matter of the worktree: 'vellum cache' says what is wrong with it.
     let cache = context.find_pack_cache().ok().and_then(|(_, cache)| cache);
-    let cache = cache.and_then(|cache| Some((cache.summarize().ok()?, cache.is_offline())));
+    let cache = cache.and_then(|cache| Some((cache.summarize().ok()?, cache.is_offline().ok()?)));
     MountStatusJson {
         cache: cache.map(|(found, offline)| CacheStatusJson {
             bytes: found.bytes,

@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 
 use serde::Serialize;
 use vellum_host::escape::format_path;
-use vellum_store::PackCache;
+use vellum_store::{PackCache, PinListing};
 
 use crate::context::CommandContext;
 use crate::context::content::default_pin_name;
@@ -30,11 +30,12 @@ struct UnpinJson {
 /// Removes them.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let (_, cache) = context.find_pack_cache()?;
-    let known: Vec<String> =
-        cache.iter().flat_map(|cache| cache.list_pins().pins).map(|pin| pin.name).collect();
+    let folder = || cache.as_ref().map_or("", |cache| cache.folder().to_str().unwrap_or_default());
+    let listing = cache.as_ref().map_or(Ok(PinListing::default()), PackCache::list_pins);
+    let pins = listing.map_err(CliError::io_error("read", folder()))?.pins;
+    let known: Vec<String> = pins.into_iter().map(|pin| pin.name).collect();
     let names = if args.all { known } else { choose_pins(args, context, &known)? };
     for name in &names {
-        let folder = || cache.as_ref().map_or("", |cache| cache.folder().to_str().unwrap_or_default());
         let removed = cache.as_ref().map_or(Ok(false), |cache: &PackCache| cache.remove_pin(name));
         removed.map_err(CliError::io_error("remove a pin from", folder()))?;
     }

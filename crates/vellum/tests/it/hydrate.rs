@@ -13,7 +13,7 @@ use crate::remote::{every, init, world_with_credentials};
 use crate::world::{Ran, World};
 
 /// Bytes that no compressor makes smaller, others for each seed.
-fn noise(seed: u64, len: usize) -> Vec<u8> {
+pub fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
         state ^= state << 13;
@@ -25,15 +25,20 @@ fn noise(seed: u64, len: usize) -> Vec<u8> {
 }
 
 /// A mount of a volume in a service, with a cache that is empty at first.
-struct LazyMount {
-    world: World,
-    server: LyingS3,
+pub struct LazyMount {
+    pub world: World,
+    pub server: LyingS3,
 }
 
 impl LazyMount {
     /// A mount of these files.
     fn new(files: &[(&str, Vec<u8>)]) -> Self {
-        let lazy = Self { world: world_with_credentials(), server: LyingS3::start().unwrap() };
+        Self::in_world(world_with_credentials(), files)
+    }
+
+    /// A mount of these files in a world whose user has credentials. The cache is its directory `cache`.
+    pub fn in_world(world: World, files: &[(&str, Vec<u8>)]) -> Self {
+        let lazy = Self { world, server: LyingS3::start().unwrap() };
         init(&lazy.world, &lazy.server.store_url("store")).ok();
         files.iter().for_each(|(name, content)| lazy.world.write(name, content));
         lazy.run_in(&lazy.world.tree(), &["snapshot", "-m", "one"]).ok();
@@ -43,34 +48,34 @@ impl LazyMount {
         lazy
     }
 
-    fn mountpoint(&self) -> PathBuf {
+    pub fn mountpoint(&self) -> PathBuf {
         self.world.path("mnt")
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.mountpoint().join(name)
     }
 
-    fn mount(&self) {
+    pub fn mount(&self) {
         self.run_in(&self.world.tree(), &["mount", &self.mountpoint().display().to_string()]).ok();
     }
 
-    fn umount(&self) {
+    pub fn umount(&self) {
         self.run_in(&self.world.tree(), &["umount", &self.mountpoint().display().to_string()]).ok();
     }
 
-    fn run_in(&self, dir: &Path, args: &[&str]) -> Ran {
+    pub fn run_in(&self, dir: &Path, args: &[&str]) -> Ran {
         let mut command = self.world.command_at_home(args);
         command.env("XDG_CACHE_HOME", self.world.path("cache")).current_dir(dir);
         Ran::of(args, command.output().unwrap())
     }
 
     /// Runs the binary in the mount.
-    fn run(&self, args: &[&str]) -> Ran {
+    pub fn run(&self, args: &[&str]) -> Ran {
         self.run_in(&self.mountpoint(), args)
     }
 
-    fn json(&self, args: &[&str]) -> serde_json::Value {
+    pub fn json(&self, args: &[&str]) -> serde_json::Value {
         serde_json::from_str(&self.run(&[&["--json"], args].concat()).out).unwrap()
     }
 
@@ -79,7 +84,7 @@ impl LazyMount {
     }
 
     /// Requests for packs since the last call.
-    fn count_gets(&self) -> usize {
+    pub fn count_gets(&self) -> usize {
         let requests = self.server.take_requests().into_iter();
         requests.filter(|request| request.method == "GET" && request.key.contains("/packs/")).count()
     }

@@ -11,6 +11,7 @@ mod terminal;
 mod world;
 
 mod bench;
+mod cache_disk;
 mod cat;
 mod clouds;
 mod completion;

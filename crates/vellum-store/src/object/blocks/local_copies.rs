@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use vellum_host::ProgressMeter;
 use vellum_types::PackId;
 
-use super::{BlockStore, PIECE, read_cached_range};
+use super::{BlockStore, PIECE};
 use crate::error::StoreError;
 use crate::object::pieces::PieceRun;
 use crate::object::{PackCache, PieceSet, RequestPurpose};
@@ -33,7 +33,8 @@ impl BlockStore {
     #[must_use]
     pub fn read_local_range(&self, pack: &PackId, offset: u32, len: u32) -> Option<Vec<u8>> {
         let end = u64::from(offset) + u64::from(len);
-        read_cached_range(self.cache.as_ref()?, &pack_key(pack), offset.into(), end)
+        let cache = self.cache.as_ref().filter(|_| len > 0)?;
+        cache.read_range(&pack_key(pack), offset.into()..end)
     }
 
     /// Fetches pieces into the cache, in large requests, several at once. The meter counts the bytes that are wanted of
@@ -74,7 +75,7 @@ impl BlockStore {
         let first = u64::from(run.first);
         let bytes = self.inner.get_range_up_to(&key, first * PIECE, u64::from(run.count) * PIECE)?;
         let place = || cache.folder().display().to_string();
-        match cache.store_wanted_pieces(&run.pack, first, &bytes) {
+        match cache.store_wanted_pieces(&run.pack, first, bytes) {
             Ok(true) => Ok(()),
             // An error, because the caller takes for present what this thread has fetched.
             Ok(false) => Err(StoreError::CacheFull { folder: place() }),

@@ -134,7 +134,7 @@ fn a_deleted_pack_is_forgotten() {
 
 /// Another process: nothing in memory, and the same folder.
 fn reopen(pack: &TestPack, folder: &Path) -> TestPack {
-    let store = BlockStore::new(pack.counting.clone(), Some(PackCache::new(folder.into())));
+    let store = BlockStore::new(pack.counting.clone(), Some(PackCache::new(folder)));
     pack.counting.gets.store(0, Ordering::Relaxed);
     TestPack { store, counting: pack.counting.clone(), key: pack.key.clone(), content: pack.content.clone() }
 }

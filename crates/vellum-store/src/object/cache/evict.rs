@@ -10,6 +10,7 @@ use std::time::SystemTime;
 
 use vellum_types::PackId;
 
+use super::disk::note_progress;
 use super::pack_file::{CachedPack, data_path, map_path, remove_pack};
 use crate::object::PieceSet;
 
@@ -34,6 +35,7 @@ pub(super) fn list_packs(folder: &Path) -> Vec<EvictionCandidate> {
     // Other processes remove packs at the same time: what cannot be read is not there any more.
     for folder in fs::read_dir(folder).into_iter().flatten().flatten() {
         for entry in fs::read_dir(folder.path()).into_iter().flatten().flatten() {
+            note_progress();
             let map = entry.path();
             let Some(path) = data_path(&map) else {
                 found.extend(find_orphan(&entry));

@@ -10,8 +10,7 @@ use vellum_types::PackId;
 use super::pack_file::{self, CachedPack};
 use super::reservation::count_reserved;
 use super::usage::CacheUsage;
-use super::{CachePin, FOLDER_MODE, PackCache, PieceSet, PinListing, evict, pins};
-use crate::object::{BandwidthLimits, service};
+use super::{CacheFiles, CachePin, FOLDER_MODE, PieceSet, PinListing, evict, pins};
 use crate::pack::pack_key;
 
 /// Part of the limit that content may take that is fetched at once, percent: when room is needed, the cache is emptied
@@ -46,37 +45,13 @@ pub struct EvictedBytes {
     pub left: u64,
 }
 
-impl PackCache {
-    /// Whether requests to the store are switched off.
-    #[must_use]
-    pub fn is_offline(&self) -> bool {
-        service::is_offline(self.folder())
-    }
-
-    /// Switches requests to the store off or on, for all processes of the user. True if that changed anything.
-    pub fn set_offline(&self, is_offline: bool) -> io::Result<bool> {
-        service::set_offline(self.folder(), is_offline)
-    }
-
-    /// How many bytes a second may go to the store and come from it.
-    #[must_use]
-    pub fn read_bandwidth_limits(&self) -> BandwidthLimits {
-        BandwidthLimits::read_from(self.folder())
-    }
-
-    /// Limits the bytes a second, for all processes of the user.
-    pub fn set_bandwidth_limits(&self, limits: BandwidthLimits) -> io::Result<()> {
-        limits.write_to(self.folder())
-    }
-
+impl CacheFiles {
     /// Those of the pieces that are not here.
-    #[must_use]
     pub fn missing_pieces(&self, wanted: &PieceSet) -> PieceSet {
         self.select_pieces(wanted, |_, _, is_here| !is_here)
     }
 
     /// Those of the pieces that are not pinned by anything.
-    #[must_use]
     pub fn unpinned_pieces(&self, wanted: &PieceSet) -> PieceSet {
         let pinned = self.pinned_pieces();
         self.select_pieces(wanted, |pack, number, _| !pinned.contains_piece(pack, number))
@@ -99,12 +74,7 @@ impl PackCache {
     }
 
     /// Keeps pieces that the user requested by name, as [`Self::store_pieces`] does. False if there is no room.
-    pub(in crate::object) fn store_wanted_pieces(
-        &self,
-        pack: &PackId,
-        first: u64,
-        bytes: &[u8],
-    ) -> io::Result<bool> {
+    pub fn store_wanted_pieces(&self, pack: &PackId, first: u64, bytes: &[u8]) -> io::Result<bool> {
         let Some(path) = self.pack_path(&pack_key(pack)) else { return Ok(false) };
         let is_stored = self.try_store_pieces(&path, first, bytes)?;
         // Nothing has read these pieces yet, so they would otherwise stay for one round only.
@@ -136,7 +106,6 @@ impl PackCache {
     }
 
     /// The pins.
-    #[must_use]
     pub fn list_pins(&self) -> PinListing {
         pins::list_pins(self.folder())
     }

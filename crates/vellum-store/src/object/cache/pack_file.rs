@@ -18,6 +18,7 @@ use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use vellum_types::FieldReader;
 
+use super::disk::note_progress;
 use super::{PIECE, PIECES_MAX};
 
 const MAGIC: &[u8; 7] = b"VLMMAP\x01";
@@ -74,6 +75,7 @@ pub(super) fn data_path(map: &Path) -> Option<PathBuf> {
 
 /// Removes both files. The map goes first: a reader that finds none looks no further.
 pub(super) fn remove_pack(path: &Path) {
+    note_progress();
     let _ = fs::remove_file(map_path(path));
     let _ = fs::remove_file(path);
 }
@@ -139,6 +141,7 @@ impl CachedPack {
     }
 
     fn from_files(path: &Path, data: File, map_file: File) -> io::Result<Self> {
+        note_progress();
         // A map that is too long is read as far as it can mean something.
         let len = map_file.metadata()?.len().min(HEADER_LEN as u64 + PIECES_MAX * RECORD_LEN as u64);
         let mut map = vec![0; usize::try_from(len).unwrap_or_default()];
@@ -171,6 +174,7 @@ impl CachedPack {
     /// A piece, if it is there with its hash. One that is wrong is taken out of the map.
     pub fn read_piece(&self, number: u64) -> io::Result<Option<Vec<u8>>> {
         let Some(record) = self.find_record(number) else { return Ok(None) };
+        note_progress();
         let mut bytes = vec![0; record.len as usize];
         // A read that is too short is damage as well: the data file was cut off.
         let is_whole = self.data.read_exact_at(&mut bytes, number * PIECE).is_ok();
@@ -205,6 +209,7 @@ impl CachedPack {
         let Some((record, offset)) = self.find_record(number).zip(record_offset(number)) else {
             return Ok(());
         };
+        note_progress();
         // The record goes first. If the process is killed before the hole is punched, the bytes take space until the
         // pack goes, but no reader finds them.
         self.map_file.write_all_at(&[0; RECORD_LEN], offset as u64)?;
@@ -237,6 +242,7 @@ impl CachedPack {
     pub fn write_piece(&self, number: u64, bytes: &[u8]) -> io::Result<()> {
         let Some(offset) = record_offset(number) else { return Ok(()) };
         let Ok(len) = u32::try_from(bytes.len()) else { return Ok(()) };
+        note_progress();
         // Neither file is synced, so a crash may keep the one without the other. The hash in the record shows it.
         self.data.write_all_at(bytes, number * PIECE)?;
         let mut record = len.to_le_bytes().to_vec();

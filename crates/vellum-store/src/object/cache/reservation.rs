@@ -31,7 +31,8 @@ struct ReservationState {
     bytes: u64,
 }
 
-struct ReservationFile {
+/// The file with a process's reservations. Its removal when it is dropped uses the disk.
+pub(super) struct ReservationFile {
     file: File,
     path: PathBuf,
 }
@@ -56,6 +57,11 @@ impl OwnReservations {
         }
         state.bytes = total;
         Ok(ReservedRoom { owner: self, bytes })
+    }
+
+    /// Takes the file away, with which all reservations end.
+    pub fn take_file(&self) -> Option<ReservationFile> {
+        self.state.lock().file.take()
     }
 }
 

@@ -1,7 +1,8 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::os::unix::fs::MetadataExt;
-use std::os::unix::fs::PermissionsExt;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tempfile::TempDir;
 
@@ -19,7 +20,7 @@ fn content(pack: u64, number: u64, len: u64) -> Vec<u8> {
 
 fn cache() -> (TempDir, PackCache) {
     let dir = tempfile::tempdir().unwrap();
-    let cache = PackCache::new(dir.path().join("cache"));
+    let cache = PackCache::new(&dir.path().join("cache"));
     (dir, cache)
 }
 
@@ -40,7 +41,7 @@ fn what_was_stored_is_read_by_any_handle() {
     assert_eq!(cache.read_piece(&key, 0), None);
     let pieces = [content(1, 0, PIECE), content(1, 1, PIECE), content(1, 2, 77)].concat();
     cache.store_pieces(&key, 3, &pieces);
-    let other = PackCache::new(cache.folder().into());
+    let other = PackCache::new(cache.folder());
     assert_eq!(other.read_piece(&key, 2), None);
     assert_eq!(other.read_piece(&key, 3), Some(content(1, 0, PIECE)));
     assert_eq!(other.read_piece(&key, 5), Some(content(1, 2, 77)));
@@ -73,7 +74,7 @@ fn damage_is_a_piece_that_is_not_there() {
         let (_dir, cache) = cache();
         let key = pack_key(1);
         cache.store_pieces(&key, 0, &content(1, 0, 3000));
-        let data = cache.pack_path(&key).unwrap();
+        let data = cache.files.pack_path(&key).unwrap();
         let map = PathBuf::from(format!("{}.map", data.display()));
         damage(&data, &map);
         assert_eq!(cache.read_piece(&key, 0), None);
@@ -89,7 +90,7 @@ fn another_pack_in_the_place_of_one_is_not_believed() {
     for pack in [1, 2] {
         cache.store_pieces(&pack_key(pack), 0, &content(pack, 0, 3000));
     }
-    let path = |pack| cache.pack_path(&pack_key(pack)).unwrap();
+    let path = |pack| cache.files.pack_path(&pack_key(pack)).unwrap();
     for suffix in ["", ".map"] {
         let named = |pack| format!("{}{suffix}", path(pack).display());
         fs::rename(named(1), named(2)).unwrap();
@@ -115,7 +116,7 @@ fn the_limit_is_kept_and_what_is_used_stays_longest() {
     assert!(summary.packs > 8 && summary.bytes <= 4 << 20, "{summary:?}");
 
     // Another process sets it, and it counts at once.
-    PackCache::new(cache.folder().into()).set_limit(1 << 20).unwrap();
+    PackCache::new(cache.folder()).set_limit(1 << 20).unwrap();
     assert!(blocks_below(&cache.folder().join(PACKS_FOLDER)) <= 1 << 20);
     cache.store_pieces(&pack_key(61), 0, &content(61, 0, PIECE));
     assert!(blocks_below(&cache.folder().join(PACKS_FOLDER)) <= 1 << 20);
@@ -137,7 +138,7 @@ fn what_nobody_counted_is_counted() {
     for damaged in [&b""[..], &b"nonsense, and more of it than there is"[..]] {
         fs::write(cache.folder().join("usage"), damaged).unwrap();
         // The limit that was set is lost with the file.
-        PackCache::new(cache.folder().into()).set_limit(2 << 20).unwrap();
+        PackCache::new(cache.folder()).set_limit(2 << 20).unwrap();
         for pack in 5..20 {
             cache.store_pieces(&pack_key(pack), 0, &content(pack, 0, PIECE));
             assert!(blocks_below(&cache.folder().join(PACKS_FOLDER)) <= 2 << 20);
@@ -150,7 +151,7 @@ fn data_without_a_map_counts_and_goes() {
     let (_dir, cache) = cache();
     cache.set_limit(2 << 20).unwrap();
     cache.store_pieces(&pack_key(1), 0, &content(1, 0, 2 * PIECE));
-    let data = cache.pack_path(&pack_key(1)).unwrap();
+    let data = cache.files.pack_path(&pack_key(1)).unwrap();
     fs::remove_file(format!("{}.map", data.display())).unwrap();
     assert_eq!(cache.summarize().unwrap().bytes, 2 * PIECE);
     for pack in 2..12 {
@@ -163,23 +164,23 @@ fn data_without_a_map_counts_and_goes() {
 fn a_recount_keeps_the_room_that_others_have_reserved() {
     let (_dir, cache) = cache();
     cache.set_limit(2 << 20).unwrap();
-    let other = PackCache::new(cache.folder().into());
-    let reserved = other.reserve_room(1 << 20).unwrap().unwrap();
+    let other = PackCache::new(cache.folder());
+    let reserved = other.files.reserve_room(1 << 20).unwrap().unwrap();
     // Nothing of it is on the disk yet when this one counts.
     cache.set_limit(2 << 20).unwrap();
-    assert!(cache.reserve_room((1 << 20) + 4096).unwrap().is_none(), "more than is left");
+    assert!(cache.files.reserve_room((1 << 20) + 4096).unwrap().is_none(), "more than is left");
     drop(reserved);
     cache.set_limit(2 << 20).unwrap();
-    assert!(cache.reserve_room((1 << 20) + 4096).unwrap().is_some());
+    assert!(cache.files.reserve_room((1 << 20) + 4096).unwrap().is_some());
 }
 
 #[test]
 fn room_that_a_killed_process_reserved_is_free_again() {
     let (_dir, cache) = cache();
     cache.set_limit(2 << 20).unwrap();
-    let other = PackCache::new(cache.folder().into());
+    let other = PackCache::new(cache.folder());
     // As a kill leaves it: what the file says stays, and nobody holds its lock.
-    let reserved = other.reserve_room(1 << 20).unwrap();
+    let reserved = other.files.reserve_room(1 << 20).unwrap();
     let file = fs::read_dir(cache.folder().join("reserved")).unwrap().next().unwrap().unwrap().path();
     let left = fs::read(&file).unwrap();
     drop(reserved);
@@ -187,7 +188,7 @@ fn room_that_a_killed_process_reserved_is_free_again() {
     assert!(!file.exists());
     fs::write(&file, left).unwrap();
     cache.set_limit(2 << 20).unwrap();
-    assert!(cache.reserve_room((1 << 20) + 4096).unwrap().is_some());
+    assert!(cache.files.reserve_room((1 << 20) + 4096).unwrap().is_some());
     assert!(!file.exists());
 }
 
@@ -224,7 +225,7 @@ fn a_cache_is_checked_and_cleared() {
     for pack in 0..3 {
         cache.store_pieces(&pack_key(pack), 0, &content(pack, 0, 2 * PIECE));
     }
-    let data = cache.pack_path(&pack_key(1)).unwrap();
+    let data = cache.files.pack_path(&pack_key(1)).unwrap();
     let mut bytes = fs::read(&data).unwrap();
     bytes[usize::try_from(PIECE).unwrap() + 5] ^= 1;
     fs::write(&data, bytes).unwrap();
@@ -269,7 +270,7 @@ fn what_is_pinned_stays_whatever_comes() {
     assert!(room.is_enough() && room.wanted > 2 * PIECE, "{room:?}");
     assert!(cache.missing_pieces(&pieces_of(&[(2, 1), (2, 3), (1, 3)])).is_empty());
     for pack in 10..60 {
-        let other = PackCache::new(cache.folder().into());
+        let other = PackCache::new(cache.folder());
         other.store_pieces(&real_pack(pack).1, 0, &vec![pack; 4 * PIECE as usize]);
         assert!(blocks_below(cache.folder()) <= 8 << 20);
     }
@@ -298,7 +299,7 @@ fn a_pin_that_does_not_fit_is_refused_with_the_numbers() {
     let refused = cache.add_pin(&pin("large", large)).unwrap();
     assert!(!refused.is_enough(), "{refused:?}");
     assert!(refused.wanted > 4 * PIECE && refused.allowed == 1 << 20, "{refused:?}");
-    assert!(cache.list_pins().pins.is_empty());
+    assert!(cache.list_pins().unwrap().pins.is_empty());
     assert!(cache.add_pin(&pin("one", pieces_of(&[(1, 0), (1, 1)]))).unwrap().is_enough());
     let second = cache.add_pin(&pin("two", pieces_of(&[(2, 0), (2, 1)]))).unwrap();
     assert!(!second.is_enough() && second.pinned > 2 * PIECE, "{second:?}");
@@ -317,12 +318,12 @@ fn a_damaged_pin_is_listed_and_pins_nothing() {
     cache.set_limit(8 << 20).unwrap();
     let whole = pin("mine", pieces_of(&[(1, 0), (2, 7)]));
     cache.add_pin(&whole).unwrap();
-    assert_eq!(cache.list_pins().pins, [whole]);
+    assert_eq!(cache.list_pins().unwrap().pins, [whole]);
     let path = fs::read_dir(cache.folder().join("pins")).unwrap().next().unwrap().unwrap().path();
     let mut bytes = fs::read(&path).unwrap();
     bytes[20] ^= 1;
     fs::write(&path, bytes).unwrap();
-    let listing = cache.list_pins();
+    let listing = cache.list_pins().unwrap();
     assert!(listing.pins.is_empty());
     assert_eq!(listing.damaged, [path]);
 }

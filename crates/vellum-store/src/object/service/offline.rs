@@ -6,10 +6,14 @@
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+
+use crate::object::cache::CacheDisk;
 
 /// The file whose existence means that the user chose to be offline.
 const OFFLINE_FILE: &str = "offline";
@@ -34,8 +38,10 @@ impl WithheldRequest {
 
 /// Decides whether requests are sent.
 pub(super) struct RequestSwitch {
-    /// The file; none if there is no place for it.
-    file: Option<PathBuf>,
+    /// The disk with the file; none if there is no place for it.
+    disk: Option<Arc<CacheDisk>>,
+    /// What the user chose, when the disk answered last.
+    was_offline: AtomicBool,
     /// For how long nothing is sent after the service did not answer.
     break_for: Duration,
     broken: Mutex<Option<Instant>>,
@@ -44,13 +50,23 @@ pub(super) struct RequestSwitch {
 impl RequestSwitch {
     /// The switch in the cache of a store.
     pub fn new(cache: Option<&Path>, break_for: Duration) -> Self {
-        Self { file: cache.map(|cache| cache.join(OFFLINE_FILE)), break_for, broken: Mutex::new(None) }
+        Self {
+            disk: cache.map(CacheDisk::for_folder),
+            was_offline: AtomicBool::new(false),
+            break_for,
+            broken: Mutex::new(None),
+        }
     }
 
     /// Why a request is not to be sent now.
     pub fn find_obstacle(&self) -> Option<WithheldRequest> {
         // Looked up for each request, which costs microseconds: the switch must work on mounts that are running.
-        if self.file.as_ref().is_some_and(|file| file.exists()) {
+        if let Some(disk) = &self.disk
+            && let Ok(is_offline) = disk.run(is_offline)
+        {
+            self.was_offline.store(is_offline, Ordering::Relaxed);
+        }
+        if self.was_offline.load(Ordering::Relaxed) {
             return Some(WithheldRequest::Offline);
         }
         let is_broken = self.broken.lock().is_some_and(|since| since.elapsed() < self.break_for);
@@ -84,8 +100,9 @@ pub(in crate::object) fn set_offline(cache: &Path, is_offline: bool) -> io::Resu
 }
 
 /// Whether requests are switched off.
-pub(in crate::object) fn is_offline(cache: &Path) -> bool {
-    cache.join(OFFLINE_FILE).exists()
+pub(in crate::object) fn is_offline(cache: &Path) -> io::Result<bool> {
+    // A folder that cannot be read has no such file: requests are sent, as they are without a cache.
+    Ok(cache.join(OFFLINE_FILE).exists())
 }
 
 #[cfg(test)]
@@ -99,7 +116,7 @@ mod tests {
         let switch = RequestSwitch::new(Some(&cache), Duration::from_hours(1));
         assert_eq!(switch.find_obstacle(), None);
         assert!(set_offline(&cache, true)? && !set_offline(&cache, true)?);
-        assert!(is_offline(&cache));
+        assert!(is_offline(&cache)?);
         assert_eq!(switch.find_obstacle(), Some(WithheldRequest::Offline));
         assert!(set_offline(&cache, false)? && !set_offline(&cache, false)?);
         assert_eq!(switch.find_obstacle(), None);

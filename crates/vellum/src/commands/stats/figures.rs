@@ -52,6 +52,8 @@ pub struct DiskCacheFigures {
     pub limit: u64,
     /// That are pinned.
     pub pinned: u64,
+    /// Whether its disk does not answer.
+    pub bypassed: bool,
 }
 
 /// All hydrations under way, bytes.
@@ -174,6 +176,7 @@ impl IntervalFigures {
                 bytes: gauge("vellum_disk_cache_bytes"),
                 limit: gauge("vellum_disk_cache_limit_bytes"),
                 pinned: gauge("vellum_disk_cache_pinned_bytes"),
+                bypassed: gauge("vellum_disk_cache_bypassed") > 0,
             }),
             hydration: Some(HydrationFigures {
                 fetched: gauge("vellum_hydration_fetched_bytes"),

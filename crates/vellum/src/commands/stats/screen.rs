@@ -135,10 +135,11 @@ fn format_screen(style: TextStyle, mountpoint: &Path, figures: &IntervalFigures)
     ];
     if let Some(cache) = &figures.disk_cache {
         lines.push(format!(
-            "disk     {} of {}   pinned {}",
+            "disk     {} of {}   pinned {}{}",
             format_short_bytes(cache.bytes as f64),
             format_short_bytes(cache.limit as f64),
-            format_short_bytes(cache.pinned as f64)
+            format_short_bytes(cache.pinned as f64),
+            if cache.bypassed { "   does not answer" } else { "" }
         ));
     }
     if let Some(hydration) = &figures.hydration {
@@ -223,7 +224,12 @@ mod tests {
         let remote = IntervalFigures {
             service: Some(service),
             unpublished_seconds: 7,
-            disk_cache: Some(DiskCacheFigures { bytes: 3 << 30, limit: 10 << 30, pinned: 1 << 20 }),
+            disk_cache: Some(DiskCacheFigures {
+                bytes: 3 << 30,
+                limit: 10 << 30,
+                pinned: 1 << 20,
+                bypassed: false,
+            }),
             hydration: Some(HydrationFigures { fetched: 999 << 20, wanted: 1000 << 20 }),
             ..figures
         };

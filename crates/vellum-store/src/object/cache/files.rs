@@ -1,0 +1,247 @@
+//! The files of a cache.
+//!
+//! Invariant: room is reserved in a number that all processes share before a piece is written, so that the limit is never
+//! exceeded. Calls block for as long as the disk does; [`super::PackCache`] bounds that.
+
+use std::collections::HashSet;
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::pack_file::{self, CachedPack};
+use super::reservation::{OwnReservations, ReservationFile, ReservedRoom, count_reserved};
+use super::usage::CacheUsage;
+use super::{CacheCheck, CacheFigures, CacheSummary, FOLDER_MODE, PACKS_FOLDER, PIECE, evict, pins};
+use crate::object::{ObjectKey, PieceSet};
+
+/// The pieces of one store's packs in a folder. Shared by all processes of a user.
+pub(super) struct CacheFiles {
+    folder: PathBuf,
+    reservations: OwnReservations,
+    /// Whether it was said already that it cannot be used.
+    has_warned: AtomicBool,
+}
+
+impl CacheFiles {
+    /// The cache in a folder, which need not exist.
+    pub fn new(folder: &Path) -> Self {
+        Self {
+            folder: folder.to_owned(),
+            reservations: OwnReservations::default(),
+            has_warned: AtomicBool::new(false),
+        }
+    }
+
+    /// Where it is.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// What holds this process's reservations on the disk. Dropping it uses the disk.
+    pub fn take_reservations(&self) -> Option<ReservationFile> {
+        self.reservations.take_file()
+    }
+
+    /// A range from pieces that are here; none if one of them is not right.
+    pub fn read_range(&self, key: &ObjectKey, range: Range<u64>) -> Option<Vec<u8>> {
+        let mut bytes = Vec::with_capacity(usize::try_from(range.end - range.start).ok()?);
+        for number in range.start / PIECE..=(range.end - 1) / PIECE {
+            let piece = self.read_piece(key, number)?;
+            let start = usize::try_from(range.start.saturating_sub(number * PIECE)).ok()?;
+            let stop = usize::try_from(range.end - number * PIECE).ok()?.min(piece.len());
+            bytes.extend_from_slice(piece.get(start..stop)?);
+        }
+        (bytes.len() as u64 == range.end - range.start).then_some(bytes)
+    }
+
+    /// A piece of a pack, if it is here and whole.
+    pub fn read_piece(&self, key: &ObjectKey, number: u64) -> Option<Vec<u8>> {
+        let pack = CachedPack::open(&self.pack_path(key)?).ok()?;
+        let read = pack.read_piece(number).and_then(|piece| {
+            // Only a read that found the piece keeps the pack in the cache for longer.
+            if piece.is_some() {
+                pack.count_use()?;
+            }
+            Ok(piece)
+        });
+        read.unwrap_or_else(|error| {
+            self.warn_once(&error);
+            None
+        })
+    }
+
+    /// Those of some pieces that seem to be here.
+    pub fn find_pieces(&self, key: &ObjectKey, numbers: Range<u64>) -> HashSet<u64> {
+        let pack = self.pack_path(key).and_then(|path| CachedPack::open(&path).ok());
+        let is_here = |number: &u64| pack.as_ref().is_some_and(|pack| pack.contains_piece(*number));
+        numbers.filter(is_here).collect()
+    }
+
+    /// Keeps pieces of a pack, from the piece `first` on, as far as there is room. All but the last of a pack have
+    /// [`PIECE`] bytes.
+    pub fn store_pieces(&self, key: &ObjectKey, first: u64, bytes: &[u8]) {
+        let Some(path) = self.pack_path(key) else { return };
+        if let Err(error) = self.try_store_pieces(&path, first, bytes) {
+            self.warn_once(&error);
+        }
+    }
+
+    /// Keeps pieces as [`Self::store_pieces`] does. False if there is no room.
+    pub(super) fn try_store_pieces(&self, path: &Path, first: u64, bytes: &[u8]) -> io::Result<bool> {
+        let piece_len = usize::try_from(PIECE).unwrap_or(usize::MAX);
+        let pieces: Vec<_> = (first..).zip(bytes.chunks(piece_len)).collect();
+        // Some of the pieces may be here already. The number in use is then too high until packs are counted again,
+        // which is the safe side.
+        let room = pieces.iter().map(|(_, piece)| pack_file::disk_size(piece.len() as u64)).sum::<u64>();
+        let Some(_reserved) = self.reserve_room(room + pack_file::new_map_size(path))? else {
+            return Ok(false);
+        };
+        let folder = path.parent().unwrap_or(&self.folder);
+        DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(folder)?;
+        // Another process may remove the pack at any moment from here on. Then the pieces go into files without
+        // names, or a new map lies beside no data. Readers find no piece in either case.
+        let pack = CachedPack::create(path)?;
+        pieces.into_iter().try_for_each(|(number, piece)| pack.write_piece(number, piece))?;
+        Ok(true)
+    }
+
+    /// Reserves room until what is returned is dropped, when it must be in use. Removes packs that came earlier if there is
+    /// too little. Returns none if there is still too little.
+    pub(super) fn reserve_room(&self, room: u64) -> io::Result<Option<ReservedRoom<'_>>> {
+        DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(&self.folder)?;
+        let mut usage = CacheUsage::lock(&self.folder)?;
+        let allowed = usage.allowed_bytes(&self.folder)?;
+        // What can never fit must not empty the cache.
+        if room > allowed {
+            return Ok(None);
+        }
+        // Under the lock, so that one process at a time counts and removes.
+        if usage.used() + room > allowed {
+            self.evict_packs(&mut usage, room, allowed)?;
+            if usage.used() + room > allowed {
+                return Ok(None);
+            }
+        }
+        // Reserved first: if the process is killed before the number is written, the reservation ends with it.
+        let reserved = self.reservations.reserve(&self.folder, room)?;
+        let used = usage.used() + room;
+        usage.set_used(used)?;
+        Ok(Some(reserved))
+    }
+
+    /// Removes packs until `room` fits within `allowed`, if possible, and counts what is left and what is reserved.
+    fn evict_packs(&self, usage: &mut CacheUsage, room: u64, allowed: u64) -> io::Result<()> {
+        // Counted before the packs: what is written meanwhile then counts twice, and not at all in the other order.
+        let reserved = count_reserved(&self.folder);
+        let wanted = room.saturating_add(reserved);
+        let left = evict::evict_packs(&self.packs_folder(), &self.pinned_pieces(), wanted, allowed);
+        usage.set_used(left + reserved)
+    }
+
+    /// Removes some pieces of a pack. The room that they took is free when packs are counted the next time.
+    pub fn forget_pieces(&self, key: &ObjectKey, mut numbers: Range<u64>) {
+        let Some(pack) = self.pack_path(key).and_then(|path| CachedPack::open(&path).ok()) else { return };
+        if let Err(error) = numbers.try_for_each(|number| pack.remove_piece(number)) {
+            self.warn_once(&error);
+        }
+    }
+
+    /// Removes all pieces of a pack.
+    pub fn forget_pack(&self, key: &ObjectKey) {
+        if let Some(path) = self.pack_path(key) {
+            pack_file::remove_pack(&path);
+        }
+    }
+
+    /// Summarizes what the cache holds. Looks at every pack.
+    pub fn summarize(&self) -> io::Result<CacheSummary> {
+        let packs = evict::list_packs(&self.packs_folder());
+        let limit = CacheUsage::read_limit(&self.folder)?;
+        Ok(CacheSummary {
+            bytes: packs.iter().map(|pack| pack.bytes).sum(),
+            limit,
+            pinned: pins::list_pins(&self.folder).pieces().piece_bytes(),
+            packs: packs.len() as u64,
+            oldest: packs.iter().map(|pack| pack.fetched).min(),
+        })
+    }
+
+    /// How much it holds, may hold, and has to keep. Looks at no pack. A figure that cannot be read is left out: the others
+    /// may show the reason.
+    pub fn read_figures(&self) -> CacheFigures {
+        CacheFigures {
+            used: CacheUsage::read_used(&self.folder).ok().flatten(),
+            limit: CacheUsage::read_limit(&self.folder).ok(),
+            pinned: self.pinned_pieces().piece_bytes(),
+        }
+    }
+
+    /// Sets how many bytes it may take, for all processes; 0 switches it off. What is too much is removed at once, but for
+    /// what is pinned: a limit below that is for the caller to refuse.
+    pub fn set_limit(&self, limit: u64) -> io::Result<()> {
+        DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(&self.folder)?;
+        let mut usage = CacheUsage::lock(&self.folder)?;
+        usage.set_limit(limit)?;
+        // A lower limit applies at once, not only when something is written the next time.
+        let allowed = usage.allowed_bytes(&self.folder)?;
+        self.evict_packs(&mut usage, 0, allowed)
+    }
+
+    /// Removes everything but what is pinned, and keeps the limit.
+    pub fn clear(&self) -> io::Result<()> {
+        if !self.folder.exists() {
+            return Ok(());
+        }
+        let mut usage = CacheUsage::lock(&self.folder)?;
+        let pinned = self.pinned_pieces();
+        let reserved = count_reserved(&self.folder);
+        let packs = evict::list_packs(&self.packs_folder());
+        let left: u64 = packs.iter().map(|pack| pack.bytes - pack.remove_unpinned(&pinned)).sum();
+        // The folder contains nothing but packs, so whatever else was left in it goes, too.
+        if pinned.is_empty() {
+            match fs::remove_dir_all(self.packs_folder()) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        usage.set_used(left + reserved)
+    }
+
+    /// Checks every piece against its hash, and removes those that are wrong.
+    pub fn verify(&self) -> io::Result<CacheCheck> {
+        let mut check = CacheCheck::default();
+        for entry in evict::list_packs(&self.packs_folder()) {
+            let Ok(pack) = CachedPack::open(&entry.path) else { continue };
+            for number in pack.piece_numbers() {
+                match pack.read_piece(number)? {
+                    Some(_) => check.sound += 1,
+                    None => check.removed += 1,
+                }
+            }
+        }
+        Ok(check)
+    }
+
+    pub(super) fn packs_folder(&self) -> PathBuf {
+        self.folder.join(PACKS_FOLDER)
+    }
+
+    pub(super) fn pinned_pieces(&self) -> PieceSet {
+        pins::list_pins(&self.folder).pieces()
+    }
+
+    pub(super) fn pack_path(&self, key: &ObjectKey) -> Option<PathBuf> {
+        // Keys have no components that lead elsewhere.
+        key.as_str().starts_with("packs/").then(|| self.folder.join(key.as_str()))
+    }
+
+    fn warn_once(&self, error: &io::Error) {
+        // A cache that cannot be used costs time, but no correctness. One warning per process is enough.
+        if !self.has_warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!(folder = %self.folder.display(), %error, "the cache cannot be used as it should");
+        }
+    }
+}
