@@ -67,6 +67,13 @@ impl Disk {
         disk
     }
 
+    /// A filesystem in memory that seems to have much room, and takes only so many files.
+    pub fn with_files(most: u32) -> Self {
+        let disk = Self { dir: tempfile::tempdir().unwrap() };
+        sh(disk.dir.path(), &format!("mkdir disk; mount -t tmpfs -o size=64g,nr_inodes={most} tmpfs disk"));
+        disk
+    }
+
     /// Where it is mounted.
     pub fn path(&self) -> PathBuf {
         self.dir.path().join("disk")
