@@ -75,8 +75,9 @@ impl FuseAdapter {
     fn listxattr(&self, node: u64) -> Result<Arc<[u8]>> {
         let names = match self.inode_owner(node)? {
             InodeOwner::Live(fs, ino) => fs.listxattr(ino),
+            InodeOwner::Past(view, ino) => view.listxattr(ino),
             InodeOwner::Frozen(tree, ino) => tree.listxattr(ino),
-            InodeOwner::Past(..) | InodeOwner::Virtual(_) | InodeOwner::Removed(_) => Ok(Vec::new()),
+            InodeOwner::Virtual(_) | InodeOwner::Removed(_) => Ok(Vec::new()),
         };
         Ok(names?.into_iter().flat_map(|name| name.into_iter().chain([0])).collect())
     }

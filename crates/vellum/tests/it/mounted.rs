@@ -194,6 +194,18 @@ fn extended_attributes_and_access_lists_are_kept() {
 }
 
 #[test]
+fn an_open_file_keeps_its_extended_attributes_when_a_restore_removes_it() {
+    let world = World::with_snapshot();
+    let mount = Mount::new(&world, "work");
+    let list = "import os; print(os.listxattr(7), os.getxattr(7, 'user.a'))";
+    let vellum = env!("CARGO_BIN_EXE_vellum");
+    let shown = mount.sh(&format!(
+        "touch f; setfattr -n user.a -v one f; exec 7<f; {vellum} restore --discard first >&2; python3 -c \"{list}\""
+    ));
+    assert_eq!(shown.trim(), "['user.a'] b'one'");
+}
+
+#[test]
 fn sparse_files_stay_sparse() {
     let world = World::new();
     let mount = Mount::new(&world, "work");
