@@ -94,6 +94,8 @@ impl BackgroundPublisher {
 impl Drop for BackgroundPublisher {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
+        // Under the lock: a thread that has just looked at the flag would miss the wake-up, and wait its time out.
+        drop(self.shared.requested.lock());
         self.shared.wake.notify_all();
         if let Some(thread) = self.thread.take() {
             // A panic there has been told already.
