@@ -1,11 +1,14 @@
 //! `vellum sync --two-way`
 
 use std::fs;
+use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
-use crate::world::World;
+use crate::mounting::wait_until;
+use crate::other_host::describe_tree;
+use crate::world::{World, noise};
 
 /// Two directories that agree on two files.
 fn agreed() -> World {
@@ -160,4 +163,28 @@ fn what_is_no_deletion_goes_on_where_too_much_would_be_deleted() {
     sync(&[]).code(2).remarks("nothing was done");
     sync(&["--force-delete"]).ok();
     assert!(world.has("a/f0") && !world.has("a/f19"));
+}
+
+#[test]
+fn a_stopped_run_prints_one_json_object() {
+    let world = World::empty();
+    for n in 0..8 {
+        world.write(&format!("a/f{n}"), noise(400_000));
+    }
+    fs::create_dir(world.tree().join("b")).unwrap();
+    let child = Command::new(env!("CARGO_BIN_EXE_vellum"))
+        .args(["sync", "--json", "-a", "--two-way", "--bwlimit=1M", "-j1", "a", "b"])
+        .current_dir(world.tree())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    wait_until("a file is there", || world.tree().join("b/f0").exists());
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    assert_ne!(output.status.code(), Some(0));
+    let printed: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(printed["error"].is_object() || printed["error"].is_string(), "{printed}");
+    world.run(&["sync", "-a", "--two-way", "a", "b"]).ok();
+    assert_eq!(describe_tree(&world.tree().join("a")), describe_tree(&world.tree().join("b")));
 }

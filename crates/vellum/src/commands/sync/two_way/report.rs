@@ -72,16 +72,21 @@ pub fn report_two_way_run(
         hides_idle: ran.hides_idle,
     });
     let problems = collect_run_problems(ran, &runs);
+    let stopped = ran.done.as_ref().is_some_and(|done| done.is_stopped());
+    let stopped = stopped
+        .then(|| CliError::Stopped { resume: "run the command again: it goes on where it stopped".into() });
     if context.ui.is_json() {
+        // A failure is an object of its own.
+        if let Some(error) = stopped {
+            return Err(error);
+        }
         context.ui.print_json(&to_two_way_json(ran, &runs, args, problems.clone()))?;
     } else {
         print_two_way_lines(ran, &runs, sides, args, context)?;
         context.ui.print_problems(&problems)?;
     }
-    if ran.done.as_ref().is_some_and(|done| done.is_stopped()) {
-        return Err(CliError::Stopped {
-            resume: "run the command again: it goes on where it stopped".into(),
-        });
+    if let Some(error) = stopped {
+        return Err(error);
     }
     // Conflicts are what a dry run is to show, and no finding there.
     let open = !args.show.dry_run && ran.plan.open_conflicts().next().is_some();
