@@ -97,9 +97,9 @@ impl<'a> RecordWalk<'a> {
         let mut heads = Vec::new();
         for (name, head) in volume.list_worktrees()? {
             heads.extend(head.head.map(|id| (id, format!("the worktree '{name}' stands on it"))));
-            // No record names what a mount published since its last snapshot, what its readers still use, and what an
-            // owner that lost its lease stands on: only the ref does.
-            walk.roots.extend(head.live.map(|live| live.root));
+            // No record names what a mount published since its last snapshot, what is in its trash, what its readers
+            // still use, and what an owner that lost its lease stands on: only the ref does.
+            walk.roots.extend(head.live.into_iter().chain(head.trash.tree).map(|tree| tree.root));
             walk.roots.extend(head.left.iter().map(|(_, root)| *root).chain(head.reading));
         }
         walk.waiting.extend(heads.iter().cloned());

@@ -19,6 +19,9 @@ const LEFT_MAX: usize = 64;
 /// grow without limit. Of what else it reads, a collection may take what no snapshot has.
 pub const READING_MAX: usize = 256;
 
+/// Bytes of a mark.
+const MARK_LEN: usize = 16;
+
 /// The value of a worktree's ref: its current snapshot, and the right to change it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorktreeHead {
@@ -44,17 +47,19 @@ pub struct WorktreeHead {
     /// What the directory of a checked-out worktree has to have to change it; none if its store lies in that directory,
     /// or if it is to be mounted.
     pub mark: Option<WorktreeMark>,
+    /// What is kept of what a mounted worktree has deleted.
+    pub trash: WorktreeTrash,
 }
 
 /// A random number that a worktree and its directory have in common. Written in 32 hexadecimal digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct WorktreeMark(pub [u8; 16]);
+pub struct WorktreeMark(pub [u8; MARK_LEN]);
 
 impl WorktreeMark {
     /// A new one.
     #[must_use]
     pub fn generate() -> Self {
-        let mut mark = [0; 16];
+        let mut mark = [0; MARK_LEN];
         fill_random(&mut mark);
         Self(mark)
     }
@@ -92,6 +97,15 @@ pub struct WorktreeQuota {
     pub inodes: Option<u64>,
 }
 
+/// The trash of a mounted worktree: whether there is one, and what was published of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct WorktreeTrash {
+    /// Days that a deleted entry is kept; 0: nothing is.
+    pub days: u32,
+    /// What is in it, as a tree that is in no snapshot; none if nothing.
+    pub tree: Option<UnsnapshottedTree>,
+}
+
 impl WorktreeHead {
     /// A new worktree, which stands on no snapshot yet.
     #[must_use]
@@ -107,6 +121,7 @@ impl WorktreeHead {
             reading: Vec::new(),
             quota: WorktreeQuota::default(),
             mark: None,
+            trash: WorktreeTrash::default(),
         }
     }
 
@@ -126,10 +141,7 @@ impl WorktreeHead {
         };
         self.created.encode(&mut writer);
         writer.write_bytes(self.host.as_bytes()).write_bytes(self.place.as_bytes());
-        match &self.live {
-            None => drop(writer.write_u8(0)),
-            Some(live) => live.counted.encode(writer.write_u8(1).write_raw(live.root.0.as_bytes())),
-        }
+        encode_tree(self.live.as_ref(), &mut writer);
         match &self.lease {
             None => drop(writer.write_u8(0)),
             Some(lease) => lease.encode(writer.write_u8(1)),
@@ -148,11 +160,24 @@ impl WorktreeHead {
                 Some(most) => writer.write_u8(1).write_varint(most),
             };
         }
-        // Left out where there is none, as before there were marks.
-        if let Some(mark) = &self.mark {
-            writer.write_raw(&mark.0);
-        }
+        self.encode_optional_fields(&mut writer);
         writer.into_vec()
+    }
+
+    /// Heads without marks and trash end before these fields, and those without trash with the bytes of the mark.
+    fn encode_optional_fields(&self, writer: &mut FieldWriter) {
+        if self.trash == WorktreeTrash::default() {
+            if let Some(mark) = &self.mark {
+                writer.write_raw(&mark.0);
+            }
+            return;
+        }
+        match &self.mark {
+            None => writer.write_u8(0),
+            Some(mark) => writer.write_u8(1).write_raw(&mark.0),
+        };
+        writer.write_varint(u64::from(self.trash.days));
+        encode_tree(self.trash.tree.as_ref(), writer);
     }
 
     /// Reads the value of the ref.
@@ -164,14 +189,7 @@ impl WorktreeHead {
         // Without a limit of its own: the object has one.
         let host = reader.read_string(usize::MAX)?.to_owned();
         let place = reader.read_string(usize::MAX)?.to_owned();
-        let live = if decode_flag(reader, "live root")? {
-            Some(UnsnapshottedTree {
-                root: decode_root(reader)?,
-                counted: SnapshotStatistics::decode(reader)?,
-            })
-        } else {
-            None
-        };
+        let live = decode_tree(reader, "live root")?;
         let lease = if decode_flag(reader, "lease")? { Some(Lease::decode(reader)?) } else { None };
         let left = (0..reader.read_count(LEFT_MAX)?)
             .map(|_| Ok((LeaseToken(reader.read_array()?), decode_root(reader)?)))
@@ -182,10 +200,9 @@ impl WorktreeHead {
         let mut limit =
             || if decode_flag(reader, "quota")? { reader.read_varint().map(Some) } else { Ok(None) };
         let quota = WorktreeQuota { bytes: limit()?, inodes: limit()? };
-        // Refs that were written before there were marks end here.
-        let mark = if rest.remaining() == 0 { None } else { Some(WorktreeMark(rest.read_array()?)) };
+        let (mark, trash) = decode_optional_fields(&mut rest)?;
         rest.expect_end()?;
-        Ok(Self { head, created, host, place, live, lease, left, reading, quota, mark })
+        Ok(Self { head, created, host, place, live, lease, left, reading, quota, mark, trash })
     }
 
     /// Keeps a tree for a holder who is about to lose the lease, and may have changes over it.
@@ -194,6 +211,45 @@ impl WorktreeHead {
         // The newest are first: with too many, the machine that has been away longest loses its tree.
         self.left.truncate(LEFT_MAX);
     }
+}
+
+/// The mark and the trash, each of which may be left out.
+fn decode_optional_fields(
+    reader: &mut FieldReader<'_>,
+) -> Result<(Option<WorktreeMark>, WorktreeTrash), DecodeError> {
+    match reader.remaining() {
+        0 => Ok((None, WorktreeTrash::default())),
+        // With trash these fields never have this length.
+        MARK_LEN => Ok((Some(WorktreeMark(reader.read_array()?)), WorktreeTrash::default())),
+        _ => {
+            let mark =
+                if decode_flag(reader, "mark")? { Some(WorktreeMark(reader.read_array()?)) } else { None };
+            let days = reader.read_varint_u32()?;
+            let trash = WorktreeTrash { days, tree: decode_tree(reader, "trash")? };
+            if trash == WorktreeTrash::default() {
+                // Two forms of one head could not be told from a change.
+                return Err(DecodeError::Invalid("trash"));
+            }
+            Ok((mark, trash))
+        }
+    }
+}
+
+fn encode_tree(tree: Option<&UnsnapshottedTree>, writer: &mut FieldWriter) {
+    match tree {
+        None => drop(writer.write_u8(0)),
+        Some(tree) => tree.counted.encode(writer.write_u8(1).write_raw(tree.root.0.as_bytes())),
+    }
+}
+
+fn decode_tree(
+    reader: &mut FieldReader<'_>,
+    what: &'static str,
+) -> Result<Option<UnsnapshottedTree>, DecodeError> {
+    if !decode_flag(reader, what)? {
+        return Ok(None);
+    }
+    Ok(Some(UnsnapshottedTree { root: decode_root(reader)?, counted: SnapshotStatistics::decode(reader)? }))
 }
 
 fn decode_flag(reader: &mut FieldReader<'_>, what: &'static str) -> Result<bool, DecodeError> {

@@ -25,7 +25,7 @@ use vellum_volume::key_epochs::{
 };
 use vellum_volume::lease::{Lease, LeaseToken};
 use vellum_volume::refs::{
-    RefKind, RefStore, UnsnapshottedTree, WorktreeHead, WorktreeMark, WorktreeQuota, parse_ref,
+    RefKind, RefStore, UnsnapshottedTree, WorktreeHead, WorktreeMark, WorktreeQuota, WorktreeTrash, parse_ref,
 };
 use vellum_volume::session::SessionObject;
 use vellum_volume::{SnapshotOrigin, SnapshotRecord, SnapshotStatistics, keyring};
@@ -110,6 +110,7 @@ fn head() -> WorktreeHead {
         reading: vec![MapRoot(BlobId([0x99; 32])), MapRoot(BlobId([0xaa; 32]))],
         quota: WorktreeQuota { bytes: Some(1 << 40), inodes: None },
         mark: None,
+        trash: WorktreeTrash::default(),
     }
 }
 
@@ -189,6 +190,26 @@ fn refs() {
     assert_eq!(bytes, [head().encode(), vec![0xbb; 16]].concat());
     assert_eq!(WorktreeHead::decode(&bytes), Ok(marked));
     assert!(WorktreeHead::decode(&bytes[..bytes.len() - 1]).is_err(), "half a mark");
+    heads_with_trash();
+}
+
+fn heads_with_trash() {
+    let tree = UnsnapshottedTree { root: MapRoot(BlobId([0xcc; 32])), counted: record().statistics };
+    for mark in [None, Some(WorktreeMark([0xbb; 16]))] {
+        for (days, tree) in [(7, None), (400, Some(tree)), (0, Some(tree)), (u32::MAX, None)] {
+            let kept = WorktreeHead { trash: WorktreeTrash { days, tree }, mark, ..head() };
+            let bytes = kept.encode();
+            assert_eq!(WorktreeHead::decode(&bytes), Ok(kept));
+            assert!(WorktreeHead::decode(&bytes[..bytes.len() - 1]).is_err(), "half a trash");
+        }
+    }
+    let trash = WorktreeTrash { days: 30, tree: Some(tree) };
+    let value = WorktreeHead { trash, ..head() }.encode();
+    let bytes = kept("worktree.trash", || value.clone());
+    assert_eq!(value, bytes);
+    assert_eq!(WorktreeHead::decode(&bytes).unwrap().trash, trash);
+    let off = [head().encode(), vec![0, 0, 0]].concat();
+    assert!(WorktreeHead::decode(&off).is_err(), "a second form of a head without trash");
 }
 
 #[test]
