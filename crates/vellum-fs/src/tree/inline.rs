@@ -7,7 +7,7 @@
 
 use vellum_live::ValueBytes;
 use vellum_map::{MapValue, SharedSlice};
-use vellum_types::{BareInodeAttr, DecodeError, InodeAttr, MapKey, MapKeyTag};
+use vellum_types::{BareInodeAttr, DecodeError, Ino, InodeAttr, MapKey, MapKeyTag};
 
 use super::merge::{LiveRead, encode_layer_key};
 use crate::error::{FsError, Result};
@@ -36,8 +36,11 @@ pub fn is_content_key(key: &[u8]) -> bool {
     matches!(key.split_last(), Some((&CONTENT, attributes)) if is_attributes_key(attributes))
 }
 
+/// Not that of the filesystem's own record, whose first byte may be any.
 fn is_attributes_key(key: &[u8]) -> bool {
-    matches!(key.split_last(), Some((tag, ino)) if *tag == MapKeyTag::Attr.as_byte() && ino.len() == size_of::<u64>())
+    let Some((tag, ino)) = key.split_last() else { return false };
+    let is_inode = ino.len() == size_of::<u64>() && ino != Ino::SUPER.0.to_be_bytes();
+    is_inode && *tag == MapKeyTag::Attr.as_byte()
 }
 
 /// Bare attributes and the content; None: they stand together.
@@ -103,7 +106,8 @@ pub fn complete_attributes(live: &dyn LiveRead, full: &[u8], bare: ValueBytes) -
 mod tests {
     #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-    use vellum_types::{FileKind, Ino};
+    use vellum_types::FileKind;
+    use vellum_types::value::SuperBlock;
 
     use super::*;
 
@@ -143,5 +147,13 @@ mod tests {
         let whole = file(APART_MIN);
         assert!(is_bare_value(attributes.as_bytes(), &split_inline_content(&whole).unwrap().0));
         assert!(!is_bare_value(attributes.as_bytes(), &whole.encode()));
+    }
+
+    #[test]
+    fn the_record_of_the_filesystem_is_no_bare_attributes() {
+        // Its varint begins with the byte that begins bare attributes.
+        let record = SuperBlock { next_ino: Ino(254) }.encode();
+        assert_eq!(record[0], BARE);
+        assert!(!is_bare_value(MapKey::for_attr(Ino::SUPER).as_bytes(), &record));
     }
 }
