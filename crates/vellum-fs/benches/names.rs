@@ -96,7 +96,7 @@ fn bench_each(
 fn bench_unlink(criterion: &mut Criterion<ProcessorTime>, name: &str, len: usize) {
     bench_each(criterion, "names/unlink", (name, len), |bench, number| {
         let ino = bench.ino(number);
-        bench.fs.names().unlink(Ino::ROOT, &file_name(number)).unwrap();
+        bench.fs.names().unlink(Ino::ROOT, &file_name(number), 0).unwrap();
         bench.finish_change(ino);
         bench.fs.epochs().defer_inode_release(bench.fs.epochs().current_epoch(), ino, 1).unwrap();
         if number % RELEASED == RELEASED - 1 {

@@ -42,6 +42,12 @@ pub enum FsError {
     /// A path was named of which the directory is gone.
     #[error("the directory that held '{0}' is gone: name that directory to record what became of it")]
     ParentGone(String),
+    /// An entry of the trash was to get a name that is taken.
+    #[error("'{0}' exists: nothing was restored")]
+    NameTaken(String),
+    /// The trash does not have what was to be restored.
+    #[error("the trash has no entry '{0}'")]
+    NotInTrash(String),
     /// The worktree was to move on from a snapshot, and holds something else by now.
     #[error("the worktree was changed meanwhile")]
     ChangedMeanwhile,
@@ -66,8 +72,8 @@ impl FsError {
             Self::Volume(error) => error.kind(),
             Self::Map(error) => error.kind(),
             Self::Log { source, .. } => ErrorKind::from_io_error(source),
-            Self::ParentGone(_) => ErrorKind::NotFound,
-            Self::ChangedMeanwhile => ErrorKind::Conflict,
+            Self::ParentGone(_) | Self::NotInTrash(_) => ErrorKind::NotFound,
+            Self::ChangedMeanwhile | Self::NameTaken(_) => ErrorKind::Conflict,
             Self::Decode { .. } | Self::BadTree(_) => ErrorKind::Corrupt,
         }
     }

@@ -13,7 +13,7 @@ use vellum_types::value::SuperBlock;
 use vellum_types::{BareInodeAttr, FileKind, Ino, InodeAttr, MapKey};
 use vellum_volume::Volume;
 use vellum_volume::lease::HeldLease;
-use vellum_volume::refs::WorktreeQuota;
+use vellum_volume::refs::{WorktreeQuota, WorktreeTrash};
 
 use crate::attributes::LiveAttributes;
 use crate::content::{LiveContent, memory};
@@ -23,6 +23,7 @@ use crate::lease::WorktreeLease;
 use crate::log::WriteLog;
 use crate::names::LiveNames;
 use crate::publish::LivePublisher;
+use crate::trash::LiveTrash;
 use crate::tree::head::LiveHead;
 use crate::tree::{LiveMap, LiveTransaction};
 
@@ -69,6 +70,8 @@ pub struct LiveOptions {
     pub chunk_cache: u64,
     /// Its quota.
     pub quota: WorktreeQuota,
+    /// Its trash, as its ref describes it.
+    pub trash: WorktreeTrash,
     /// The lease with which it is changed, if it has one.
     pub tenure: Option<Arc<HeldLease>>,
 }
@@ -76,7 +79,13 @@ pub struct LiveOptions {
 impl Default for LiveOptions {
     fn default() -> Self {
         let chunk_cache = memory::chunk_cache_size(memory::read_memory_limit());
-        Self { worktree: None, chunk_cache, quota: WorktreeQuota::default(), tenure: None }
+        Self {
+            worktree: None,
+            chunk_cache,
+            quota: WorktreeQuota::default(),
+            trash: WorktreeTrash::default(),
+            tenure: None,
+        }
     }
 }
 
@@ -96,6 +105,7 @@ pub struct LiveFilesystem {
     names: LiveNames,
     attributes: LiveAttributes,
     epochs: Arc<LiveEpochs>,
+    trash: Arc<LiveTrash>,
     publisher: Arc<LivePublisher>,
 }
 
@@ -115,10 +125,12 @@ impl LiveFilesystem {
         let base = LiveBase { volume, lease, map, log };
         let content = Arc::new(LiveContent::new(&base, options.chunk_cache));
         let epochs = Arc::new(LiveEpochs::new(&base, content.clone()));
+        let trash = Arc::new(LiveTrash::open(&base, options.trash)?);
         let fs = Self {
             names: LiveNames::new(&base, content.clone()),
             attributes: LiveAttributes::new(&base, content.clone()),
-            publisher: Arc::new(LivePublisher::new(&base, content.clone(), epochs.clone())),
+            publisher: Arc::new(LivePublisher::new(&base, content.clone(), epochs.clone(), trash.clone())),
+            trash,
             base,
             content,
             epochs,
@@ -185,6 +197,12 @@ impl LiveFilesystem {
     #[must_use]
     pub fn epochs(&self) -> &LiveEpochs {
         &self.epochs
+    }
+
+    /// The trash.
+    #[must_use]
+    pub fn trash(&self) -> &LiveTrash {
+        &self.trash
     }
 
     /// Publishes the worktree.

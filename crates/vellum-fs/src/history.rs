@@ -2,7 +2,7 @@
 //!
 //! Invariant: a state never changes once it has a place here. What it needs stays as long as it is needed.
 
-mod copy;
+pub(crate) mod copy;
 pub mod fork;
 pub mod partial;
 pub mod past;

@@ -14,6 +14,7 @@ pub mod names;
 mod number_map;
 pub mod publish;
 mod reader;
+pub mod trash;
 pub mod tree;
 
 pub use attributes::statfs::FilesystemStatistics;

@@ -69,6 +69,11 @@ impl<'a> NameInDir<'a> {
     }
 }
 
+/// The user for whom this process removes what nobody asked it to remove.
+pub(crate) fn own_uid() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
 /// What Linux would not even ask a filesystem about.
 pub(crate) fn check_name(name: &[u8]) -> Result<()> {
     match name {

@@ -16,6 +16,7 @@ mod run;
 mod schedule;
 #[cfg(test)]
 mod tests;
+mod trash;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::ControlFlow;
@@ -38,6 +39,7 @@ use crate::history::pending::{PendingSnapshot, read_pending_snapshots};
 use crate::history::retained_roots;
 use crate::lease::WorktreeLease;
 use crate::log::{SealedSegments, WriteLog};
+use crate::trash::LiveTrash;
 use crate::tree::LiveMap;
 use crate::tree::head::{LAYERS_END, LayerId, LayeredState, LiveHead, layer_prefix, pending_snapshot_key};
 use age::UnpublishedAge;
@@ -55,6 +57,7 @@ pub struct LivePublisher {
     log: Arc<WriteLog>,
     content: Arc<LiveContent>,
     epochs: Arc<LiveEpochs>,
+    trash: Arc<LiveTrash>,
     chunker: Chunker,
     /// Held while publishing: publishing is sequential and in order. Lock order: after the epoch, before the live head.
     publishing: Mutex<()>,
@@ -63,6 +66,8 @@ pub struct LivePublisher {
     unpublished_age: UnpublishedAge,
     /// The snapshot that the worktree's ref names, as far as this process wrote it.
     announced: Mutex<Option<SnapshotId>>,
+    /// The tree of the trash that the worktree's ref names.
+    announced_trash: Mutex<Option<UnsnapshottedTree>>,
     /// How long publishing took: from the layers to a tree in the store.
     durations: DurationHistogram,
 }
@@ -90,7 +95,12 @@ pub enum PublishProgress {
 
 impl LivePublisher {
     /// Publishes what the map and the content have, and moves past states onto the trees that it stores.
-    pub(crate) fn new(base: &LiveBase, content: Arc<LiveContent>, epochs: Arc<LiveEpochs>) -> Self {
+    pub(crate) fn new(
+        base: &LiveBase,
+        content: Arc<LiveContent>,
+        epochs: Arc<LiveEpochs>,
+        trash: Arc<LiveTrash>,
+    ) -> Self {
         let LiveBase { volume, lease, map, log } = base.clone();
         let chunker = Chunker::new(volume.config.chunker, &volume.keys.chunker_key());
         Self {
@@ -105,6 +115,8 @@ impl LivePublisher {
             remainder: Mutex::default(),
             unpublished_age: UnpublishedAge::default(),
             announced: Mutex::default(),
+            announced_trash: Mutex::new(trash.stored_tree()),
+            trash,
             durations: DurationHistogram::default(),
         }
     }
@@ -127,7 +139,10 @@ impl LivePublisher {
         self.lease.check_held()?;
         let start = std::time::Instant::now();
         match self.map.pending_snapshots()?.into_iter().next() {
-            Some((number, pending)) => self.publish_snapshot(number, pending)?,
+            Some((number, pending)) => {
+                self.publish_trash()?;
+                self.publish_snapshot(number, pending)?;
+            }
             None => {
                 // A copy: the head is free while this is published, which may take long, and gets newer layers
                 // meanwhile.
@@ -136,6 +151,7 @@ impl LivePublisher {
                     self.update_ref_snapshot()?;
                     return Ok(PublishProgress::Nothing);
                 }
+                self.publish_trash()?;
                 self.publish_layers(&sealed)?;
             }
         }
@@ -180,6 +196,9 @@ impl LivePublisher {
                 Ok(())
             })?;
         }
+        let paused = self.pause_publishing();
+        self.publish_trash()?;
+        drop(paused);
         // Pending snapshots first, one after another, then what lies above them.
         while self.publish_oldest()? == PublishProgress::Some {}
         Ok(())
@@ -291,12 +310,15 @@ impl LivePublisher {
             let mut pasts = self.epochs.lock_past_states();
             // The body may run again.
             *pasts = pasts_before.get_or_insert_with(|| pasts.clone()).clone();
+            let trash_layers = head.trash_layers();
+            let is_trash = head.trash.as_ref().is_some_and(|trash| done.is_below(trash));
             let mut states = vec![&mut head.state];
             let mut waiting = read_pending_snapshots(|span, visit| txn.scan(span, visit))?;
             // The snapshot that is being published goes with this transaction, and needs no layers any more.
             waiting.retain(|(number, _)| Some(*number) != snapshot);
             states.extend(waiting.iter_mut().map(|(_, pending)| &mut pending.state));
             states.extend(pasts.values_mut().map(|past| &mut past.state));
+            states.extend(head.trash.as_mut());
             // The others stand on something else: a restore has put their state on another tree.
             states.retain(|state| done.is_below(state));
             let newer: BTreeSet<LayerId> = states
@@ -310,6 +332,10 @@ impl LivePublisher {
             let chunks = amend::collect_replaced_chunks(published, &amended, &newer, txn)?;
             let using = newer.iter().copied().chain(amendment);
             self.map.retain_replaced_chunks(txn, done, chunks, &using.collect())?;
+            // The trash refers to content of the worktree, never to that of its own base.
+            if !is_trash && done.base != published.root {
+                retained_roots::retain_for_trash(txn, done, &trash_layers)?;
+            }
             let layers = amendment.into_iter().collect();
             let rest = LayeredState { base: published.root, counted: published.counted, layers };
             for state in states {
@@ -383,6 +409,7 @@ impl LiveMap {
         pasts: &BTreeMap<Epoch, PastState>,
     ) -> BTreeSet<LayerId> {
         std::iter::once(&head.state)
+            .chain(&head.trash)
             .chain(waiting.iter().map(|(_, pending)| &pending.state))
             .chain(pasts.values().map(|past| &past.state))
             .flat_map(|state| state.layers.iter().copied())

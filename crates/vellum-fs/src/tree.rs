@@ -16,7 +16,6 @@ mod txn;
 mod usage;
 mod views;
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -29,11 +28,11 @@ use vellum_volume::tree::NodeLoader;
 use crate::error::Result;
 use crate::lease::{WorktreeLease, read_stored_head};
 use crate::tree::cache::InodeCache;
-use crate::tree::head::{HEAD_KEY, LayeredState, LiveHead, layer_prefix};
+use crate::tree::head::{HEAD_KEY, LayerId, LayeredState, LiveHead};
 
 use accesses::AccessTimes;
 use merge::LayerChanges;
-pub(crate) use merge::{decode_change, encode_change, encode_layer_key};
+pub(crate) use merge::{decode_change, encode_change, encode_layer_key, is_layer_empty};
 use reader::MapSnapshot;
 pub use reader::{MapReader, VisitDentry, VisitEntry, VisitKey};
 pub(crate) use reader::{read_numbered_records, wrap_decode_error};
@@ -137,6 +136,13 @@ impl LiveMap {
         let head = self.lock_head();
         let live: &dyn LiveStore = &*self.live;
         body(&MapSnapshot { live: &live, state: &head.state, nodes: &self.nodes })
+    }
+
+    /// Reads the trash; `None`: there is none. The body must not call a method of this map.
+    pub fn read_trash<T>(&self, body: impl FnOnce(&dyn MapReader) -> Result<T>) -> Result<Option<T>> {
+        let head = self.lock_head();
+        let Some(state) = &head.trash else { return Ok(None) };
+        self.read_sealed_state(state, body).map(Some)
     }
 
     /// Reads a sealed state.
@@ -273,12 +279,13 @@ impl LiveMap {
     /// Returns whether nothing was changed since the top layer was begun.
     pub fn is_top_layer_empty(&self) -> Result<bool> {
         let top = self.lock_head().top_layer();
-        let mut empty = true;
-        self.live.scan(&KeySpan::from_prefix(layer_prefix(top)), &mut |_, _| {
-            empty = false;
-            ControlFlow::Break(())
-        })?;
-        Ok(empty)
+        self.is_layer_empty(top)
+    }
+
+    /// Returns whether a layer has no changes.
+    pub(crate) fn is_layer_empty(&self, layer: LayerId) -> Result<bool> {
+        let live: &dyn LiveStore = &*self.live;
+        Ok(is_layer_empty(&live, layer)?)
     }
 
     /// Locks the head for reading: while the guard exists, the head does not change.

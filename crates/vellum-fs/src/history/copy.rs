@@ -20,7 +20,8 @@ use crate::content::extents::{PlacedExtent, visit_extents};
 use crate::error::{FsError, Result};
 use crate::fs::{InodeAttributes, LiveFilesystem, RequestCaller};
 use crate::history::view::LiveView;
-use crate::names::{NameInDir, RenameFlags, add_link_count, read_dir_attr, update_dir};
+use crate::names::{NameInDir, RenameFlags, add_link_count, own_uid, read_dir_attr, update_dir};
+use crate::trash::RECORD_NAME;
 use crate::tree::{LiveTransaction, MapReader};
 
 /// An inode to be copied.
@@ -72,10 +73,10 @@ impl LiveFilesystem {
         });
         match &copied {
             // The hidden name is now that of what was there before.
-            Ok((_, true)) => self.names().remove_tree(dir, &hidden)?,
+            Ok((_, true)) => self.names().remove_tree(dir, &hidden, own_uid())?,
             Ok((_, false)) => {}
             // What failed says more than what could not be tidied up after it.
-            Err(_) => drop(self.names().remove_tree(dir, &hidden)),
+            Err(_) => drop(self.names().remove_tree(dir, &hidden, own_uid())),
         }
         let ino = copied?.0.ino;
         Ok(InodeAttributes { ino, attr: self.live_map().inode_attr(ino)? })
@@ -104,7 +105,7 @@ impl LiveFilesystem {
         });
         if copied.is_err() {
             // What failed says more than what could not be tidied up after it.
-            let _ = self.names().remove_tree(dir, &under_way);
+            let _ = self.names().remove_tree(dir, &under_way, own_uid());
         }
         let ino = copied?.ino;
         Ok(InodeAttributes { ino, attr: self.live_map().inode_attr(ino)? })
@@ -255,7 +256,9 @@ impl OriginalInode {
     fn read_inode(view: &LiveView, ino: Ino) -> Result<Self> {
         let attr = view.inode_attr(ino)?;
         let names = view.listxattr(ino)?;
-        let xattrs = names.into_iter().map(|name| view.getxattr(ino, &name).map(|value| (name, value)));
+        // Not what the trash knows of an entry.
+        let names = names.into_iter().filter(|name| name != RECORD_NAME);
+        let xattrs = names.map(|name| view.getxattr(ino, &name).map(|value| (name, value)));
         let xattrs = xattrs.collect::<Result<_>>()?;
         Ok(Self { ino, attr, xattrs, extents: read_extents_from(view, ino, 0)? })
     }
@@ -318,9 +321,18 @@ fn read_extents_from(view: &LiveView, ino: Ino, from: u64) -> Result<Vec<PlacedE
     Ok(extents)
 }
 
+/// How names of what is being made begin.
+const HIDDEN_PREFIX: &[u8] = b".copy-";
+
+/// Returns whether a name is one of what is being made, or of what a copy has replaced.
+pub(crate) fn is_hidden_name(name: &[u8]) -> bool {
+    let digits = name.strip_prefix(HIDDEN_PREFIX).unwrap_or_default();
+    digits.len() == 16 && digits.iter().all(u8::is_ascii_hexdigit)
+}
+
 /// A name for what is being made, and is nobody's yet.
 pub(crate) fn new_hidden_name() -> Result<Vec<u8>> {
     let random =
         getrandom::u64().map_err(|error| VolumeError::wrap_local_error("/dev/urandom")(error.into()))?;
-    Ok(format!(".copy-{random:016x}").into_bytes())
+    Ok([HIDDEN_PREFIX, format!("{random:016x}").as_bytes()].concat())
 }

@@ -17,7 +17,7 @@ use crate::fs::{LiveFilesystem, RequestCaller};
 use crate::history::copy::new_hidden_name;
 use crate::history::snapshot::LiveSnapshotRequest;
 use crate::history::view::LiveView;
-use crate::names::RenameFlags;
+use crate::names::{RenameFlags, own_uid};
 
 /// A name that may stand for something else now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -119,7 +119,7 @@ impl PathRestore<'_> {
         let there = allow_not_found(fs.find_dentry(dir, name))?;
         match (source, there) {
             (None, None) => return Ok(()),
-            (None, Some(_)) => fs.names().remove_tree(dir, name)?,
+            (None, Some(_)) => fs.names().remove_tree(dir, name, own_uid())?,
             (Some(source), None) => drop(fs.copy_retained_tree(view, source.ino, dir, name)?),
             (Some(source), Some(_)) => self.replace_entry(source.ino, dir, name)?,
         }
@@ -140,7 +140,7 @@ impl PathRestore<'_> {
             RenameFlags { exchange: true, ..RenameFlags::default() },
         );
         // What stands aside now is the old one, or a copy that nobody wants.
-        let removed = self.fs.names().remove_tree(dir, &aside);
+        let removed = self.fs.names().remove_tree(dir, &aside, own_uid());
         exchanged.and(removed)
     }
 

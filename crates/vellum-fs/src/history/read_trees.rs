@@ -60,12 +60,13 @@ impl LiveFilesystem {
         }
     }
 
-    /// Returns the published trees in use: by the worktree, retained roots, pending snapshots, past states and views.
+    /// Returns the published trees in use: by the worktree, its trash, retained roots, pending snapshots, past states and views.
     /// In this order, because only a limited number is kept.
     pub fn base_roots(&self) -> Result<Vec<MapRoot>> {
         let map = self.live_map();
         let head = map.lock_head();
         let mut bases = vec![head.state.base];
+        bases.extend(head.trash.as_ref().map(|trash| trash.base));
         bases.extend(map.retained_trees()?);
         bases.extend(map.pending_snapshots()?.iter().map(|(_, pending)| pending.state.base));
         bases.extend(self.epochs().lock_past_states().values().map(|past| past.state.base));

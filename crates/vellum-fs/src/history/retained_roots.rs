@@ -19,7 +19,7 @@ use crate::fs::LiveFilesystem;
 use crate::history::view::LiveView;
 use crate::publish::{extent_chunk, extent_span, is_named_in_layer};
 use crate::tree::head::{LOANS, LayerId, LayeredState, retained_root_key};
-use crate::tree::{LiveMap, read_numbered_records};
+use crate::tree::{LiveMap, is_layer_empty, read_numbered_records};
 
 /// A tree, and the layers that may refer to its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -189,6 +189,29 @@ fn retained_trees_of_state(state: &LayeredState, retained: &[(u64, RetainedRoot)
     let layers = state.layers.iter().copied().collect();
     let above = retained.iter().filter(|(_, root)| root.is_needed_by(&layers)).map(|(_, root)| root.root);
     above.chain([state.base]).collect()
+}
+
+/// Keeps the trees to whose content layers of the trash may refer when the worktree leaves a state: its base, and the
+/// roots that its layers had retained.
+pub(crate) fn retain_for_trash(
+    txn: &mut dyn StoreTransaction,
+    left: &LayeredState,
+    trash: &[LayerId],
+) -> Result<()> {
+    let mut used = BTreeSet::new();
+    for layer in trash {
+        // The usual case: nothing was removed, or all of it is published.
+        if !is_layer_empty(&&*txn, *layer)? {
+            used.insert(*layer);
+        }
+    }
+    let (Some(first), Some(last)) = (used.first().copied(), used.last().copied()) else { return Ok(()) };
+    let retained = read_retained_roots(|span, visit| txn.scan(span, visit))?;
+    let number = retained.last().map_or(0, |(number, _)| number.wrapping_add(1));
+    for (at, root) in (0..).zip(retained_trees_of_state(left, &retained)) {
+        store_retained_root(txn, number.wrapping_add(at), &RetainedRoot { root, first, last });
+    }
+    Ok(())
 }
 
 /// Removes the retained roots that no layer needs.

@@ -24,6 +24,7 @@ use crate::fs::{LiveFilesystem, LiveOptions, RequestCaller};
 use crate::history::partial::allow_not_found;
 use crate::history::snapshot::{LiveSnapshotRequest, next_moment};
 use crate::history::view::LiveView;
+use crate::names::own_uid;
 use crate::tree::MapReader;
 use crate::tree::head::{AncestorSnapshot, LiveHead};
 
@@ -202,7 +203,7 @@ impl SelectedRestore<'_> {
             }
             // Whatever changes in an inode, its time of change does.
             Some(same) if self.now.inode_attr(same.ino)? == self.fs.inode_attr(same.ino)? => {}
-            _ => self.fs.names().remove_tree(dir, name)?,
+            _ => self.fs.names().remove_tree(dir, name, own_uid())?,
         }
         Ok(())
     }
@@ -221,7 +222,7 @@ impl SelectedRestore<'_> {
                 None => {
                     // Something that is no directory has the name, and has to make room for one.
                     if there.is_some() {
-                        self.fs.names().remove_tree(pair.then, name)?;
+                        self.fs.names().remove_tree(pair.then, name, own_uid())?;
                     }
                     self.fs.copy_inode_exactly(self.now, now, pair.then, name)?.ino
                 }

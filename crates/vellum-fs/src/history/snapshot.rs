@@ -10,6 +10,7 @@ use vellum_volume::{SnapshotOrigin, SnapshotRecord, SnapshotStatistics, resolve}
 use crate::error::{FsError, Result};
 use crate::fs::LiveFilesystem;
 use crate::history::pending::{PendingSnapshot, read_pending_snapshots};
+use crate::history::retained_roots;
 use crate::publish::LAYERS_MANY;
 use crate::tree::UsageAmount;
 use crate::tree::head::{AncestorSnapshot, LayeredState, LiveHead, pending_snapshot_key};
@@ -166,6 +167,7 @@ impl LiveFilesystem {
                 let held =
                     held.get_or_insert_with(|| self.content().open_inodes().take_held_inodes()).clone();
                 self.epochs().begin_next_epoch(present, head.state.clone(), held)?;
+                retained_roots::retain_for_trash(live, &head.state, &head.trash_layers())?;
                 set_head_state(head, state, ancestor);
                 self.live_map().worktree_usage().set_used_amount(used);
                 // Before the head is released: nobody may read the new state and find the old one cached.

@@ -72,6 +72,12 @@ impl LiveFilesystem {
 }
 
 impl LiveView {
+    /// Reads a state of which all layers are sealed and needed.
+    pub(crate) fn begin_sealed(fs: &Arc<LiveFilesystem>, state: LayeredState) -> Self {
+        fs.live_map().open_views().begin_sealed_read(&state);
+        Self { fs: Arc::clone(fs), state, snapshot: None }
+    }
+
     /// The worktree.
     #[must_use]
     pub fn filesystem(&self) -> &Arc<LiveFilesystem> {

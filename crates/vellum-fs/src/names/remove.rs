@@ -12,12 +12,15 @@ use super::{LiveNames, NameInDir, add_link_count, read_dir_attr, update_dir};
 use crate::attributes::clock::advance_change_time;
 use crate::content::remove_inode;
 use crate::error::{FsError, Result};
+use crate::trash::keep::TrashedName;
 use crate::tree::{LiveTransaction, MapReader};
 
 /// A link that is about to go: what was found out about its inode before the transaction.
 pub(super) struct RemovedLink {
     pub ino: Ino,
     others: OtherLinks,
+    /// What the trash is to know of the name if it is the last one; `None`: it is not kept.
+    trashed: Option<TrashedName>,
 }
 
 /// What is known of an inode's links beside the one that goes.
@@ -49,53 +52,55 @@ pub(super) enum LinkRemoval {
 impl RemovedLink {
     /// Nothing was found out.
     fn unexplored(ino: Ino) -> Self {
-        Self { ino, others: OtherLinks::Unknown }
+        Self { ino, others: OtherLinks::Unknown, trashed: None }
     }
 }
 
 impl LiveNames {
-    /// Removes a name of anything but a directory.
-    pub fn unlink(&self, dir: Ino, name: &[u8]) -> Result<()> {
+    /// Removes a name of anything but a directory, for a user.
+    pub fn unlink(&self, dir: Ino, name: &[u8], uid: u32) -> Result<()> {
         let place = NameInDir::new(dir, name)?;
-        self.retry_until_current(&[place], || self.try_unlink(&place))
+        self.retry_until_current(&[place], || self.try_unlink(&place, uid))
     }
 
-    fn try_unlink(&self, place: &NameInDir<'_>) -> Result<bool> {
+    fn try_unlink(&self, place: &NameInDir<'_>, uid: u32) -> Result<bool> {
         let dentry = self.expect_dentry(place)?;
         if dentry.kind == FileKind::Dir {
             return Err(Errno::ISDIR.into());
         }
-        self.remove_name(place, dentry)
+        self.remove_name(place, dentry, uid)
     }
 
-    /// Removes an empty directory.
-    pub fn rmdir(&self, dir: Ino, name: &[u8]) -> Result<()> {
+    /// Removes an empty directory, for a user.
+    pub fn rmdir(&self, dir: Ino, name: &[u8], uid: u32) -> Result<()> {
         let place = NameInDir::new(dir, name)?;
-        self.retry_until_current(&[place], || self.try_rmdir(&place))
+        self.retry_until_current(&[place], || self.try_rmdir(&place, uid))
     }
 
-    fn try_rmdir(&self, place: &NameInDir<'_>) -> Result<bool> {
+    fn try_rmdir(&self, place: &NameInDir<'_>, uid: u32) -> Result<bool> {
         let dentry = self.expect_dentry(place)?;
         if dentry.kind != FileKind::Dir {
             return Err(Errno::NOTDIR.into());
         }
-        self.remove_name(place, dentry)
+        self.remove_name(place, dentry, uid)
     }
 
     /// Removes a name and what depends on it; false if it stands for something else by now.
-    fn remove_name(&self, place: &NameInDir<'_>, dentry: Dentry) -> Result<bool> {
+    fn remove_name(&self, place: &NameInDir<'_>, dentry: Dentry, uid: u32) -> Result<bool> {
         let claim = self.content.open_inodes().claim_removal(dentry.ino);
         // With an orphan nothing goes yet but its name, for which its attributes are all that is needed: these are read
-        // in the transaction. An inode that nobody has open goes with all its keys, and a directory must be empty.
-        let leaving = if claim.is_some() || dentry.kind == FileKind::Dir {
-            self.prepare_link_removal(place, dentry)?
+        // in the transaction. An inode that nobody has open goes with all its keys, a directory must be empty, and what
+        // the trash keeps is copied there with all its keys.
+        let is_kept = self.map.lock_head().trash.is_some();
+        let leaving = if claim.is_some() || dentry.kind == FileKind::Dir || is_kept {
+            self.prepare_link_removal(place, dentry, uid)?
         } else {
             RemovedLink::unexplored(dentry.ino)
         };
         let mut removal = self.commit_name_removal(place, dentry, &leaving, claim.is_none())?;
         // Only an open file that loses the first of several names needs this.
         if removal == LinkRemoval::NeedsOtherLinks {
-            let leaving = self.prepare_link_removal(place, dentry)?;
+            let leaving = self.prepare_link_removal(place, dentry, uid)?;
             removal = self.commit_name_removal(place, dentry, &leaving, claim.is_none())?;
         }
         self.finish_link_removal(dentry.ino, place, removal)
@@ -145,11 +150,12 @@ impl LiveNames {
         Ok(true)
     }
 
-    /// Finds out what must be known of an inode to take a link from it.
+    /// Finds out what must be known of an inode to take a link from it, for a user.
     pub(super) fn prepare_link_removal(
         &self,
         place: &NameInDir<'_>,
         Dentry { ino, kind }: Dentry,
+        uid: u32,
     ) -> Result<RemovedLink> {
         let bare = self.map.read_head_state(|view| view.bare_inode_attr(ino))?;
         // Somebody else has removed it, or the tree is damaged: the transaction finds out.
@@ -162,7 +168,9 @@ impl LiveNames {
         }
         let is_first = kind != FileKind::Dir && attr.nlink > 1 && place.is_first_link(&attr);
         let next = if is_first { self.find_other_link(ino, place)? } else { None };
-        Ok(RemovedLink { ino, others: OtherLinks::Seen { ctime: attr.ctime, nlink: attr.nlink, next } })
+        let others = OtherLinks::Seen { ctime: attr.ctime, nlink: attr.nlink, next };
+        let trashed = TrashedName::find_origin(&self.map, &self.log, place, uid)?;
+        Ok(RemovedLink { ino, others, trashed })
     }
 
     /// Repeats an operation until it meets what it has read before; caches forget what it did not meet.
@@ -226,6 +234,9 @@ pub(super) fn remove_link(
             }
             OtherLinks::Seen { .. } => return Ok(LinkRemoval::Outdated),
         }
+    }
+    if is_last && let Some(trashed) = &leaving.trashed {
+        trashed.keep_inode(txn, ino, time)?;
     }
     advance_change_time(attr, time);
     if !is_last {

@@ -17,12 +17,12 @@ struct RemovedDirectory {
 }
 
 impl LiveNames {
-    /// Removes an entry and everything below it, including entries that are created meanwhile. Entries that another
-    /// caller removes meanwhile are no error.
-    pub fn remove_tree(&self, dir: Ino, name: &[u8]) -> Result<()> {
+    /// Removes an entry and everything below it, for a user, including entries that are created meanwhile. Entries that
+    /// another caller removes meanwhile are no error.
+    pub fn remove_tree(&self, dir: Ino, name: &[u8], uid: u32) -> Result<()> {
         let entry = self.find_dentry(dir, name)?;
         if entry.kind != FileKind::Dir {
-            return self.unlink(dir, name);
+            return self.unlink(dir, name, uid);
         }
         let mut path =
             vec![RemovedDirectory { parent: dir, name: name.to_vec(), ino: entry.ino, below: None }];
@@ -30,7 +30,7 @@ impl LiveNames {
         while let Some(going) = path.last_mut() {
             let below = match going.below.take() {
                 Some(below) => below,
-                None => ignore_not_found(self.remove_dir_files(going.ino))?.unwrap_or_default(),
+                None => ignore_not_found(self.remove_dir_files(going.ino, uid))?.unwrap_or_default(),
             };
             let parent = going.ino;
             let mut below = below;
@@ -39,7 +39,7 @@ impl LiveNames {
                 path.push(RemovedDirectory { parent, name, ino, below: None });
                 continue;
             }
-            match ignore_not_found(self.rmdir(going.parent, &going.name)) {
+            match ignore_not_found(self.rmdir(going.parent, &going.name, uid)) {
                 // Somebody put something there: it is looked for again.
                 Err(FsError::Posix(Errno::NOTEMPTY)) => {}
                 done => {
@@ -52,13 +52,13 @@ impl LiveNames {
     }
 
     /// Removes what a directory holds, but for directories, which it gives.
-    fn remove_dir_files(&self, dir: Ino) -> Result<Vec<DirectoryEntry>> {
+    fn remove_dir_files(&self, dir: Ino, uid: u32) -> Result<Vec<DirectoryEntry>> {
         let mut dirs = Vec::new();
         for entry in self.list_entries(dir)? {
             if entry.kind == FileKind::Dir {
                 dirs.push(entry);
             } else {
-                ignore_not_found(self.unlink(dir, &entry.name))?;
+                ignore_not_found(self.unlink(dir, &entry.name, uid))?;
             }
         }
         Ok(dirs)

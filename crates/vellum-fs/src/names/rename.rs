@@ -25,6 +25,8 @@ pub struct RenameFlags {
     /// What is left at the old name is a whiteout of this owner: a character device 0, 0, by which overlayfs knows that
     /// a name is gone.
     pub whiteout: Option<RequestCaller>,
+    /// The user who renames it, and so removes what the new name replaces.
+    pub uid: u32,
 }
 
 /// What was found at both places before the transaction.
@@ -88,15 +90,16 @@ impl LiveNames {
         found.check_cycles(flags.exchange, &parent)?;
         match &found.target {
             Some(target) if flags.exchange => self.exchange_names(&found, target),
-            _ => self.move_and_replace(&found, flags.whiteout),
+            _ => self.move_and_replace(&found, flags),
         }
     }
 
-    fn move_and_replace(&self, found: &RenameEntries<'_>, whiteout: Option<RequestCaller>) -> Result<bool> {
+    fn move_and_replace(&self, found: &RenameEntries<'_>, flags: RenameFlags) -> Result<bool> {
+        let RenameFlags { whiteout, uid, .. } = flags;
         let RenameEntries { from, to, moved, target } = found;
         found.check_kinds()?;
         to.check_name_allowed(moved.kind)?;
-        let leaving = target.map(|target| self.prepare_link_removal(to, target)).transpose()?;
+        let leaving = target.map(|target| self.prepare_link_removal(to, target, uid)).transpose()?;
         // Before the transaction, and held until it has ended: nobody opens the replaced inode while it goes.
         let claim = target.and_then(|target| self.content.open_inodes().claim_removal(target.ino));
         let replaced = leaving.as_ref().map(|leaving| (leaving, claim.is_none()));

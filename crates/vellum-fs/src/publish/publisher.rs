@@ -22,6 +22,8 @@ use crate::publish::{LivePublisher, PublishProgress};
 
 /// How often it looks whether there is something to do.
 const TICK: Duration = Duration::from_millis(500);
+/// How often entries of the trash are looked for that have been there for too long.
+const EXPIRE_EVERY: Duration = Duration::from_secs(60 * 60);
 /// How far publishing steps back behind who works on the mount: about a tenth of a processor that both want.
 const NICE: i32 = 10;
 /// How long it waits after a failure at first, and at most.
@@ -114,6 +116,7 @@ impl PublisherState {
         let schedule = PublishSchedule::for_store(self.publisher.volume.objects.is_remote());
         let mut watch = PublishWatch::new(schedule, self.publisher.map.last_commit());
         let mut backoff = BACKOFF.0;
+        let mut expired_at: Option<Instant> = None;
         let mut requested = false;
         while !self.stop.load(Ordering::Acquire) {
             requested |= self.wait_for_request(TICK);
@@ -123,7 +126,13 @@ impl PublisherState {
             // Before publishing looks at what there is: whoever began to wait before this is served by this attempt.
             let attempt = std::mem::take(&mut requested).then(|| self.publisher.log.begin_publish_attempt());
             // In a pool of its own, whose threads have a lower priority.
-            let outcome = pool.install(|| self.publish_changes(attempt.is_some(), &mut watch));
+            let outcome = pool.install(|| {
+                if expired_at.is_none_or(|at| at.elapsed() > EXPIRE_EVERY) {
+                    self.publisher.expire_trash()?;
+                    expired_at = Some(Instant::now());
+                }
+                self.publish_changes(attempt.is_some(), &mut watch)
+            });
             if let Some(attempt) = attempt {
                 self.publisher.free_log_space();
                 let is_full = outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::NoSpace);

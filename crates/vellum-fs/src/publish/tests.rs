@@ -454,7 +454,7 @@ fn a_file_that_is_open_without_a_name_does_not_keep_publishing_busy() {
     fs.content().write(ino, 0, &noise(30_000, 1), false).unwrap();
     fs.epochs().hold_inode(Epoch::default(), ino).unwrap();
     fs.publisher().publish_all().unwrap();
-    fs.names().unlink(Ino::ROOT, b"file-10").unwrap();
+    fs.names().unlink(Ino::ROOT, b"file-10", 0).unwrap();
     fs.content().write(ino, 10_000, &noise(5000, 2), false).unwrap();
     fs.publisher().publish_all().unwrap();
     let request = LiveSnapshotRequest { note: String::new(), tags: Vec::new(), origin: SnapshotOrigin::User };
@@ -504,7 +504,7 @@ fn a_file_that_gets_a_name_again_has_its_content_in_every_snapshot() {
     fs.create_snapshot(&request).unwrap();
     fs.names().link(ino, Ino::ROOT, b"name").unwrap();
     let named = fs.create_snapshot(&request).unwrap();
-    fs.names().unlink(Ino::ROOT, b"name").unwrap();
+    fs.names().unlink(Ino::ROOT, b"name", 0).unwrap();
     fs.epochs().release_inode(Epoch::default(), ino, 1).unwrap();
     fs.publisher().publish_all().unwrap();
     let record = fs.volume().catalog.fetch_record(&named).unwrap();

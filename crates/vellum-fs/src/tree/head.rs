@@ -9,6 +9,8 @@ use vellum_types::{BlobId, DecodeError, FieldReader, FieldWriter, Ino, SnapshotI
 use vellum_volume::SnapshotStatistics;
 
 const VERSION: u8 = 1;
+/// The version of a head with a trash.
+const TRASH_VERSION: u8 = 2;
 
 /// Maximum number of layers of one state: publishing keeps it at a few; more is damage.
 const LAYERS_MAX: usize = 4096;
@@ -50,6 +52,8 @@ pub struct LiveHead {
     pub snapshot: Option<AncestorSnapshot>,
     /// The number of the next pending snapshot.
     pub next_pending: u64,
+    /// What is kept of what was removed; none if nothing is. As in the state, only the first layer changes.
+    pub trash: Option<LayeredState>,
 }
 
 impl LayeredState {
@@ -57,6 +61,11 @@ impl LayeredState {
     #[must_use]
     pub fn is_below(&self, other: &Self) -> bool {
         self.base == other.base && other.layers.ends_with(&self.layers)
+    }
+
+    /// Returns the state below the first layer.
+    fn below_top_layer(&self) -> Self {
+        Self { layers: self.layers.get(1..).unwrap_or_default().to_vec(), ..*self }
     }
 
     /// Adds the stored form.
@@ -83,7 +92,7 @@ impl LiveHead {
     #[must_use]
     pub fn new(base: MapRoot, counted: SnapshotStatistics, snapshot: Option<AncestorSnapshot>) -> Self {
         let state = LayeredState { base, counted, layers: vec![LayerId(0)] };
-        Self { state, next_layer: LayerId(1), snapshot, next_pending: 0 }
+        Self { state, next_layer: LayerId(1), snapshot, next_pending: 0, trash: None }
     }
 
     /// Returns the top layer.
@@ -95,8 +104,39 @@ impl LiveHead {
     /// Returns the state below the top layer, which does not change any more.
     #[must_use]
     pub fn sealed_state(&self) -> LayeredState {
-        let layers = self.state.layers.get(1..).unwrap_or_default().to_vec();
-        LayeredState { layers, ..self.state }
+        self.state.below_top_layer()
+    }
+
+    /// Returns the trash below its top layer, if there is one.
+    #[must_use]
+    pub fn sealed_trash(&self) -> Option<LayeredState> {
+        self.trash.as_ref().map(LayeredState::below_top_layer)
+    }
+
+    /// Returns the top layer of the trash, if there is one.
+    #[must_use]
+    pub fn top_trash_layer(&self) -> Option<LayerId> {
+        self.trash.as_ref().and_then(|trash| trash.layers.first().copied())
+    }
+
+    /// Returns the layers of the trash, the newest first.
+    #[must_use]
+    pub fn trash_layers(&self) -> Vec<LayerId> {
+        self.trash.as_ref().map_or_else(Vec::new, |trash| trash.layers.clone())
+    }
+
+    /// Begins a trash over a published tree, or an empty one.
+    pub fn begin_trash(&mut self, base: MapRoot, counted: SnapshotStatistics) {
+        let layers = vec![self.allocate_layer()];
+        self.trash = Some(LayeredState { base, counted, layers });
+    }
+
+    /// Seals the top layer of the trash, if there is one.
+    pub fn seal_trash(&mut self) {
+        let new = self.allocate_layer();
+        if let Some(trash) = &mut self.trash {
+            trash.layers.insert(0, new);
+        }
     }
 
     /// Seals the top layer: later changes go to a new top layer.
@@ -116,7 +156,8 @@ impl LiveHead {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut writer = FieldWriter::new();
-        writer.write_u8(VERSION).write_varint(self.next_layer.0).write_varint(self.next_pending);
+        let version = if self.trash.is_some() { TRASH_VERSION } else { VERSION };
+        writer.write_u8(version).write_varint(self.next_layer.0).write_varint(self.next_pending);
         match &self.snapshot {
             None => writer.write_u8(0),
             Some(last) => {
@@ -125,6 +166,9 @@ impl LiveHead {
             }
         };
         self.state.encode(&mut writer);
+        if let Some(trash) = &self.trash {
+            trash.encode(&mut writer);
+        }
         writer.into_vec()
     }
 
@@ -132,7 +176,7 @@ impl LiveHead {
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = FieldReader::new(bytes);
         let version = reader.read_u8()?;
-        if version != VERSION {
+        if !matches!(version, VERSION | TRASH_VERSION) {
             return Err(DecodeError::Version(u32::from(version)));
         }
         let next_layer = LayerId(reader.read_varint()?);
@@ -148,12 +192,15 @@ impl LiveHead {
             _ => return Err(DecodeError::Invalid("snapshot")),
         };
         let state = LayeredState::decode(&mut reader)?;
+        let trash = if version == TRASH_VERSION { Some(LayeredState::decode(&mut reader)?) } else { None };
         reader.expect_end()?;
-        // A layer whose number is still to be given out would get the changes of another one.
-        if state.layers.is_empty() || state.layers.iter().any(|layer| *layer >= next_layer) {
-            return Err(DecodeError::Invalid("layers"));
+        for state in [&state].into_iter().chain(&trash) {
+            // A layer whose number is still to be given out would get the changes of another one.
+            if state.layers.is_empty() || state.layers.iter().any(|layer| *layer >= next_layer) {
+                return Err(DecodeError::Invalid("layers"));
+            }
         }
-        Ok(Self { state, next_layer, snapshot, next_pending })
+        Ok(Self { state, next_layer, snapshot, next_pending, trash })
     }
 }
 

@@ -51,6 +51,16 @@ impl LiveRead for &dyn StoreTransaction {
     }
 }
 
+/// Returns whether a layer has no changes.
+pub fn is_layer_empty(live: &dyn LiveRead, layer: LayerId) -> std::result::Result<bool, LiveError> {
+    let mut empty = true;
+    live.scan(&KeySpan::from_prefix(layer_prefix(layer)), &mut |_, _| {
+        empty = false;
+        ControlFlow::Break(())
+    })?;
+    Ok(empty)
+}
+
 /// The key in the live store of a layer's key.
 pub fn encode_layer_key(layer: LayerId, key: &[u8]) -> Vec<u8> {
     let mut full = Vec::with_capacity(9 + key.len());

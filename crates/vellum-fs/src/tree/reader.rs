@@ -7,11 +7,10 @@ use std::ops::ControlFlow;
 
 use rustix::io::Errno;
 use vellum_live::{LiveError, VisitScan};
-use vellum_map::KeySpan;
+use vellum_map::{KeySpan, NodeSource};
 use vellum_types::value::SuperBlock;
 use vellum_types::{BareInodeAttr, DecodeError, Dentry, Ino, InodeAttr, MapKey, MapKeyRef, MapKeyTag};
 
-use super::NodeProvider;
 use super::merge::{LiveRead, MergedEntries, get_merged_bare_attr, get_merged_value};
 use crate::error::{FsError, Result};
 use crate::tree::head::LayeredState;
@@ -130,13 +129,13 @@ pub(crate) fn read_numbered_records<T>(
 }
 
 /// Something to read from and the state to read.
-pub(super) struct MapSnapshot<'a> {
+pub(super) struct MapSnapshot<'a, N> {
     pub live: &'a dyn LiveRead,
     pub state: &'a LayeredState,
-    pub nodes: &'a NodeProvider,
+    pub nodes: &'a N,
 }
 
-impl MapReader for MapSnapshot<'_> {
+impl<N: NodeSource> MapReader for MapSnapshot<'_, N> {
     fn bare_inode_attr(&self, ino: Ino) -> Result<Option<BareInodeAttr>> {
         get_merged_bare_attr(self.live, self.state, self.nodes, ino)
     }

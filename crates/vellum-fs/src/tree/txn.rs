@@ -9,6 +9,7 @@ use vellum_types::{BareInodeAttr, Dentry, FileKind, Ino, InodeAttr, MapKey, MapK
 use super::accesses::AccessTimes;
 use super::inline::{encode_bare_attr, inline_content_key, is_bare_value, split_inline_content};
 use super::merge::{MergedEntries, encode_change, encode_layer_key, get_merged_bare_attr, get_merged_value};
+use super::reader::MapSnapshot;
 use super::resident::ResidentNodes;
 use super::usage::UsageAmount;
 use super::{MapReader, VisitEntry, wrap_decode_error};
@@ -167,6 +168,20 @@ impl<'a> LiveTransaction<'a> {
     /// Sets an entry of a directory.
     pub fn set_dentry(&mut self, dir: Ino, name: &[u8], dentry: Dentry) {
         self.set_key(MapKey::for_dentry(dir, name), &dentry.encode());
+    }
+
+    /// Reads the trash; `None`: there is none.
+    pub fn read_trash<T>(&self, body: impl FnOnce(&dyn MapReader) -> Result<T>) -> Result<Option<T>> {
+        let Some(state) = &self.head.trash else { return Ok(None) };
+        body(&MapSnapshot { live: &&*self.live, state, nodes: self.nodes }).map(Some)
+    }
+
+    /// Sets a key of the trash, if there is one, or removes it.
+    pub fn change_trash_key(&mut self, key: &MapKey, value: Option<&[u8]>) {
+        if let Some(layer) = self.head.top_trash_layer() {
+            let key = key.as_bytes();
+            self.live.set_key(&encode_layer_key(layer, key), encode_change(key, value));
+        }
     }
 
     /// Notes that an inode has no name any more but is open: it goes at the last close, or when the worktree is

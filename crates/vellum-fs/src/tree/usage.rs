@@ -12,6 +12,7 @@ use vellum_volume::refs::WorktreeQuota;
 
 use super::{LiveMap, wrap_decode_error};
 use crate::error::Result;
+use crate::tree::head::LayeredState;
 
 /// An amount of content and inodes, or a difference of two.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -133,12 +134,17 @@ impl WorktreeUsage {
 }
 
 impl LiveMap {
-    /// Computes the usage of the worktree from that of its base and the changes of its layers. Takes time in proportion
-    /// to the changes.
+    /// Computes the usage of the worktree.
     pub fn measure_usage(&self) -> Result<UsageAmount> {
         let state = self.lock_head().state.clone();
+        self.measure_state_usage(&state)
+    }
+
+    /// Computes what a state holds from the statistics of its base and the changes of its layers. Takes time in
+    /// proportion to the changes.
+    pub(crate) fn measure_state_usage(&self, state: &LayeredState) -> Result<UsageAmount> {
         let mut sum = UsageAmount::from_statistics(&state.counted);
-        self.visit_changes(&state, &mut |key, value| {
+        self.visit_changes(state, &mut |key, value| {
             let MapKeyRef::Attr(ino) =
                 MapKeyRef::parse(&key).map_err(wrap_decode_error("a key of a layer"))?
             else {

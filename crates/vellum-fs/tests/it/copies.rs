@@ -72,7 +72,7 @@ fn everything_comes_back_and_content_is_shared() {
     let (stand, view) = original();
     let dir = view.find_dentry(ROOT, b"dir").unwrap().ino;
     let before = stand.write_log().used_bytes();
-    stand.names().remove_tree(ROOT, b"dir").unwrap();
+    stand.names().remove_tree(ROOT, b"dir", 0).unwrap();
     assert!(!stand.exists("dir"));
     for name in ["dir", "copy"] {
         stand.copy_tree(&view, dir, ROOT, name.as_bytes()).unwrap();
@@ -95,7 +95,7 @@ fn published_content_is_shared_too() {
     let request = LiveSnapshotRequest { note: String::new(), tags: Vec::new(), origin: SnapshotOrigin::User };
     let id = stand.create_snapshot(&request).unwrap();
     stand.publisher().publish_all().unwrap();
-    stand.names().remove_tree(ROOT, b"dir").unwrap();
+    stand.names().remove_tree(ROOT, b"dir", 0).unwrap();
     let view = stand.fs.open_snapshot_view(id).unwrap();
     stand.copy_tree(&view, view.find_dentry(ROOT, b"dir").unwrap().ino, ROOT, b"dir").unwrap();
     assert_eq!(stand.write_log().used_bytes(), 0, "no byte was copied");
@@ -157,10 +157,10 @@ fn a_tree_is_removed_with_all_in_it() {
     let stand = Stand::new();
     stand.populate(&["a/", "a/b/", "a/b/c/", "a/d/", "a/b/c/file", "a/file", "b"]);
     stand.link("b", "a/d/b").unwrap();
-    stand.names().remove_tree(ROOT, b"a").unwrap();
+    stand.names().remove_tree(ROOT, b"a", 0).unwrap();
     assert!(!stand.exists("a"));
     assert_eq!(stand.attr("b").nlink, 1);
-    stand.names().remove_tree(ROOT, b"b").unwrap();
-    assert_eq!(errno(stand.names().remove_tree(ROOT, b"b")), Errno::NOENT);
+    stand.names().remove_tree(ROOT, b"b", 0).unwrap();
+    assert_eq!(errno(stand.names().remove_tree(ROOT, b"b", 0)), Errno::NOENT);
     check(&stand);
 }

@@ -68,7 +68,7 @@ fn a_fork_has_what_is_published_and_what_is_not() {
     write(&one, "small", b"small");
     let open_ino = one.names().create(Ino::ROOT, b"nameless", 0o600, CALLER).unwrap().ino;
     one.epochs().hold_inode(one.epochs().current_epoch(), open_ino).unwrap();
-    one.names().unlink(Ino::ROOT, b"nameless").unwrap();
+    one.names().unlink(Ino::ROOT, b"nameless", 0).unwrap();
 
     let meta = dir.path().join("two/meta");
     let log = dir.path().join("two/log");
@@ -89,7 +89,7 @@ fn a_fork_has_what_is_published_and_what_is_not() {
     assert_eq!(read(&two, "small"), b"small");
     assert!(two.inode_attr(open_ino).is_err(), "what has no name is nobody's in a fork");
     write(&two, "small", b"changed in two");
-    two.names().unlink(Ino::ROOT, b"published").unwrap();
+    two.names().unlink(Ino::ROOT, b"published", 0).unwrap();
     two.publisher().publish_all().unwrap();
     assert_eq!(read(&one, "small"), b"small");
     assert!(read(&one, "published") == noise(1));

@@ -19,6 +19,7 @@ mod renames;
 mod selected;
 mod stand;
 mod together;
+mod trash;
 mod views;
 mod whole;
 mod workloads;

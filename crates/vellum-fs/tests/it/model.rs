@@ -172,10 +172,10 @@ impl Pair {
     fn remove(&mut self) {
         let ((dir, real_dir), name) = self.place();
         if self.random.is_one_in(2) {
-            let real = self.stand.fs.names().unlink(real_dir, name);
+            let real = self.stand.fs.names().unlink(real_dir, name, 0);
             agree(&("unlink", dir, name), real, self.model.unlink((dir, name)));
         } else {
-            let real = self.stand.fs.names().rmdir(real_dir, name);
+            let real = self.stand.fs.names().rmdir(real_dir, name, 0);
             agree(&("rmdir", dir, name), real, self.model.rmdir((dir, name)));
         }
     }
@@ -185,7 +185,7 @@ impl Pair {
         let ((to, real_to), new_name) = self.place();
         let noreplace = self.random.is_one_in(6);
         let exchange = self.random.is_one_in(3);
-        let flags = RenameFlags { noreplace, exchange, whiteout: None };
+        let flags = RenameFlags { noreplace, exchange, whiteout: None, uid: 0 };
         let real = self.stand.fs.names().rename(real_dir, name, real_to, new_name, flags);
         let model = self.model.rename((dir, name), (to, new_name), noreplace, exchange);
         agree(&("rename", dir, name, to, new_name, flags), real, model);

@@ -50,7 +50,7 @@ fn names_are_checked() {
         (&long, Errno::NAMETOOLONG),
     ] {
         assert_eq!(errno(fs.fs.names().create(ROOT, name, 0o644, CALLER)), expected, "{name:?}");
-        assert_eq!(errno(fs.fs.names().unlink(ROOT, name)), expected, "{name:?}");
+        assert_eq!(errno(fs.fs.names().unlink(ROOT, name, 0)), expected, "{name:?}");
         assert_eq!(errno(fs.names().lookup(ROOT, name)), expected, "{name:?}");
     }
     fs.fs.names().create(ROOT, &long[..255], 0o644, CALLER).unwrap();

@@ -24,7 +24,7 @@ fn make(stand: &Stand, count: usize) -> Vec<Ino> {
 }
 
 fn unlink_all(fs: &LiveFilesystem, count: usize) {
-    (0..count).for_each(|number| fs.names().unlink(ROOT, format!("f{number}").as_bytes()).unwrap());
+    (0..count).for_each(|number| fs.names().unlink(ROOT, format!("f{number}").as_bytes(), 0).unwrap());
 }
 
 fn forget_all(fs: &LiveFilesystem, inodes: &[Ino]) {

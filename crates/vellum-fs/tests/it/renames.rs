@@ -112,7 +112,7 @@ fn noreplace_does_not_replace() {
     assert_eq!(errno(fs.rename("a", "b", NOREPLACE)), Errno::EXIST);
     assert_eq!(errno(fs.rename("a", "a", NOREPLACE)), Errno::EXIST);
     fs.rename("a", "c", NOREPLACE).unwrap();
-    let both = vellum_fs::RenameFlags { noreplace: true, exchange: true, whiteout: None };
+    let both = vellum_fs::RenameFlags { noreplace: true, exchange: true, whiteout: None, uid: 0 };
     assert_eq!(errno(fs.rename("c", "b", both)), Errno::INVAL);
 }
 

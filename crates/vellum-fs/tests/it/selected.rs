@@ -67,7 +67,7 @@ fn act(stand: &Stand, random: &mut TestRandom) {
         9 if stand.exists(&one) && stand.has_place(&other) => drop(stand.link(&one, &other)),
         10 if stand.exists(&one) => {
             let (dir, name) = stand.split(&one);
-            stand.names().remove_tree(dir, name).unwrap();
+            stand.names().remove_tree(dir, name, 0).unwrap();
         }
         11 if stand.exists(&one) => {
             let ino = stand.at(&one).ino;

@@ -17,7 +17,7 @@ use vellum_volume::{SnapshotOrigin, SnapshotStatistics, StateDir, Volume};
 pub const ROOT: Ino = Ino::ROOT;
 /// Who asks, unless the test is about that.
 pub const CALLER: RequestCaller = RequestCaller { uid: 0, gid: 0, umask: 0o022 };
-pub const MOVE: RenameFlags = RenameFlags { noreplace: false, exchange: false, whiteout: None };
+pub const MOVE: RenameFlags = RenameFlags { noreplace: false, exchange: false, whiteout: None, uid: 0 };
 pub const NOREPLACE: RenameFlags = RenameFlags { noreplace: true, ..MOVE };
 pub const EXCHANGE: RenameFlags = RenameFlags { exchange: true, ..MOVE };
 
@@ -57,8 +57,13 @@ pub fn wait_for_tick() {
 
 fn open(volume: Arc<Volume>, live: Arc<dyn LiveStore>) -> Arc<LiveFilesystem> {
     let log = WriteLog::open(&volume.state.join("log"), LOG_LIMIT).unwrap();
-    let fresh = LiveHead::new(volume.empty_root(), SnapshotStatistics::default(), None);
-    Arc::new(LiveFilesystem::open(volume, live, Arc::new(log), &fresh, LiveOptions::default()).unwrap())
+    let head = volume.read_worktree_head(&volume.worktree.worktree).unwrap().unwrap();
+    let published = head
+        .live
+        .map_or((volume.empty_root(), SnapshotStatistics::default()), |live| (live.root, live.counted));
+    let fresh = LiveHead::new(published.0, published.1, None);
+    let options = LiveOptions { trash: head.trash, ..LiveOptions::default() };
+    Arc::new(LiveFilesystem::open(volume, live, Arc::new(log), &fresh, options).unwrap())
 }
 
 impl Stand {
@@ -82,6 +87,16 @@ impl Stand {
         let Self { fs, live, dir } = self;
         let volume = fs.volume().clone();
         drop(fs);
+        Self { fs: open(volume, live.clone()), live, dir }
+    }
+
+    /// Opens it as another machine does, which has only what is published.
+    pub fn elsewhere(self) -> Self {
+        let Self { fs, dir, .. } = self;
+        let volume = fs.volume().clone();
+        drop(fs);
+        std::fs::remove_dir_all(volume.state.join("log")).unwrap();
+        let live: Arc<dyn LiveStore> = Arc::new(MemoryStore::default());
         Self { fs: open(volume, live.clone()), live, dir }
     }
 
@@ -117,7 +132,7 @@ impl Stand {
 
     pub fn unlink(&self, path: &str) -> Result<()> {
         let (dir, name) = self.split(path);
-        self.fs.names().unlink(dir, name)
+        self.fs.names().unlink(dir, name, 0)
     }
 
     /// Holds an inode, as the kernel does with one that it knows.
@@ -136,7 +151,7 @@ impl Stand {
 
     pub fn rmdir(&self, path: &str) -> Result<()> {
         let (dir, name) = self.split(path);
-        self.fs.names().rmdir(dir, name)
+        self.fs.names().rmdir(dir, name, 0)
     }
 
     pub fn rename(&self, old: &str, new: &str, flags: RenameFlags) -> Result<()> {

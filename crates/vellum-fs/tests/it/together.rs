@@ -52,8 +52,8 @@ fn step(stand: &Stand, random: &mut TestRandom) {
             .lookup(dir, name)
             .and_then(|node| stand.fs.names().link(node.ino, other, new_name))
             .map(drop),
-        5 => stand.fs.names().unlink(dir, name),
-        6 => stand.fs.names().rmdir(dir, name),
+        5 => stand.fs.names().unlink(dir, name, 0),
+        6 => stand.fs.names().rmdir(dir, name, 0),
         7 => stand.fs.names().rename(dir, name, other, new_name, flags),
         8 => stand.names().lookup(dir, name).and_then(|node| use_open(stand, node.ino)),
         _ => stand.names().lookup(dir, name).and_then(|node| {

@@ -134,14 +134,14 @@ impl Work {
             Self::RenameDir => fs.names().rename(at("d")?, b"e", ROOT, b"moved", MOVE),
             Self::Exchange => fs.names().rename(at("d")?, b"c", at("d")?, b"e", EXCHANGE),
             Self::Link => fs.names().link(at("d/c")?, at("d/empty")?, b"link").map(drop),
-            Self::Unlink => fs.names().unlink(at("d")?, b"b"),
+            Self::Unlink => fs.names().unlink(at("d")?, b"b", 0),
             Self::UnlinkOpen => {
                 let ino = at("d/b")?;
                 fs.epochs().hold_inode(Epoch::default(), ino)?;
-                fs.names().unlink(at("d")?, b"b")?;
+                fs.names().unlink(at("d")?, b"b", 0)?;
                 fs.epochs().release_inode(Epoch::default(), ino, 1)
             }
-            Self::Rmdir => fs.names().rmdir(at("d")?, b"empty"),
+            Self::Rmdir => fs.names().rmdir(at("d")?, b"empty", 0),
             Self::Symlink => fs.names().symlink(at("d")?, b"symlink", b"e/f", CALLER).map(drop),
             Self::SetXattr => {
                 fs.attributes().setxattr(at("d/b")?, b"user.x", &bytes(300, 9), XattrFlags::default())

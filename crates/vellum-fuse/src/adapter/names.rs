@@ -76,7 +76,7 @@ impl FuseAdapter {
     pub(super) fn answer_unlink(&self, call: ServedRequest<'_>, name: &[u8]) -> FuseAnswer {
         self.answer_unit(call, || {
             let (fs, dir) = self.live_dir(call.head.node, name)?;
-            fs.names().unlink(dir, name)
+            fs.names().unlink(dir, name, request_caller(call.head, 0).uid)
         })
     }
 
@@ -85,7 +85,7 @@ impl FuseAdapter {
             let (fs, dir) = self.live_dir(call.head.node, name)?;
             // Before the removal: afterwards nothing has the attributes any more.
             let removed = fs.names().lookup_bare(dir, name);
-            fs.names().rmdir(dir, name)?;
+            fs.names().rmdir(dir, name, request_caller(call.head, 0).uid)?;
             self.keep_removed_dir(fs, removed.ok());
             Ok(())
         })
@@ -113,6 +113,7 @@ impl FuseAdapter {
                 noreplace: flags.contains(LinuxRenameFlags::NOREPLACE),
                 exchange: flags.contains(LinuxRenameFlags::EXCHANGE),
                 whiteout: flags.contains(LinuxRenameFlags::WHITEOUT).then_some(caller),
+                uid: caller.uid,
             };
             let replaced = fs.find_dentry(to_dir, to_name).ok().filter(|dentry| dentry.kind == FileKind::Dir);
             // An exchange removes nothing. Otherwise a directory that is replaced is removed by the rename.

@@ -37,8 +37,8 @@ impl Dir {
             let _entered = self.filesystem().epochs().enter_epoch();
             let (place, entry) = self.find_entry(path)?;
             match entry.kind {
-                FileKind::Dir => self.filesystem().names().rmdir(place.dir, place.name),
-                _ => self.filesystem().names().unlink(place.dir, place.name),
+                FileKind::Dir => self.filesystem().names().rmdir(place.dir, place.name, caller().uid),
+                _ => self.filesystem().names().unlink(place.dir, place.name, caller().uid),
             }
         };
         remove().map_err(Error::for_action("remove", path))
@@ -50,7 +50,7 @@ impl Dir {
         let remove = || {
             let _entered = self.filesystem().epochs().enter_epoch();
             let (place, _) = self.find_entry(path)?;
-            self.filesystem().names().remove_tree(place.dir, place.name)
+            self.filesystem().names().remove_tree(place.dir, place.name, caller().uid)
         };
         match remove() {
             // Somebody else may have removed it in between. The purpose is fulfilled all the same.
@@ -67,11 +67,12 @@ impl Dir {
             let _entered = self.filesystem().epochs().enter_epoch();
             // Both directories before both names, as Linux looks them up.
             let [old, new] = [self.split_name(from, Errno::BUSY)?, self.split_name(to, Errno::BUSY)?];
+            let flags = RenameFlags { uid: caller().uid, ..RenameFlags::default() };
             let entry = self.filesystem().find_dentry(old.dir, old.name)?;
             if (old.is_dir || new.is_dir) && entry.kind != FileKind::Dir {
                 return Err(Errno::NOTDIR.into());
             }
-            self.filesystem().names().rename(old.dir, old.name, new.dir, new.name, RenameFlags::default())
+            self.filesystem().names().rename(old.dir, old.name, new.dir, new.name, flags)
         };
         rename().map_err(Error::for_action("rename", from))
     }

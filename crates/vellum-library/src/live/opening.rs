@@ -43,6 +43,8 @@ pub struct LiveLimits {
     /// Seconds after which a lease that was not renewed expires. `None`: [`TERM`], and [`SERVICE_TERM`] if the store is a
     /// service.
     pub term: Option<u32>,
+    /// Days that the trash is to keep what is removed, from now on; 0: nothing. `None`: as before.
+    pub trash_days: Option<u32>,
     /// Whether to take a lease that another process still holds.
     pub take_over: bool,
 }
@@ -87,10 +89,14 @@ impl LiveStateClaim {
         let fresh = initial_head(volume, head)?;
         let mut options = LiveOptions { tenure: Some(tenure.clone()), ..LiveOptions::default() };
         options.quota = head.quota;
+        options.trash = head.trash;
         options.worktree = Some(self.worktree_name().into());
         options.chunk_cache = limits.cache.unwrap_or(options.chunk_cache);
         let fs = Arc::new(LiveFilesystem::open(volume.clone(), Arc::new(live), log, &fresh, options)?);
         fs.publish_read_trees();
+        if let Some(days) = limits.trash_days.filter(|days| *days != fs.trash().days()) {
+            fs.trash().set_days(days)?;
+        }
         Ok(fs)
     }
 
