@@ -9,7 +9,7 @@ use crate::commands::{
     bandwidth, bench, cache, cat, clone, completion, conflicts, device, diff, evict, export, find, flush,
     forget, fork, gc, history, hydrate, info, init, key, ls, mdtest, merge, mount, mounts, objbench, offline,
     pin, pins, profile, publish, pull, push, remote, resolve, restore, show, snapshot, stats, status, sync,
-    tag, umount, unpin, verify, worktree,
+    tag, trash, umount, unpin, verify, worktree,
 };
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, EXIT_USAGE, Result};
@@ -88,6 +88,8 @@ enum Command {
     Umount(umount::Args),
     Mounts(mounts::Args),
     Flush(flush::Args),
+    #[command(subcommand)]
+    Trash(trash::Command),
     #[command(subcommand)]
     Worktree(worktree::Command),
     #[command(subcommand)]
@@ -190,6 +192,7 @@ fn dispatch_command(command: Command, context: &CommandContext) -> Result<Comman
         Command::Umount(args) => umount::run(&args, context),
         Command::Flush(args) => flush::run(&args, context),
         Command::Mounts(args) => mounts::run(&args, context),
+        Command::Trash(command) => trash::run(&command, context),
         Command::Worktree(command) => worktree::run(&command, context),
         Command::Tag(command) => tag::run(&command, context),
         Command::Remote(command) => remote::run(&command, context),

@@ -43,6 +43,7 @@ pub mod stats;
 pub mod status;
 pub mod sync;
 pub mod tag;
+pub mod trash;
 pub mod umount;
 pub mod unpin;
 pub mod verify;

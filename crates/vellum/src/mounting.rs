@@ -11,6 +11,7 @@ pub mod log;
 pub mod metrics;
 pub mod mountpoint;
 pub mod table;
+pub mod trash;
 pub mod watch;
 
 pub use error::MountingError;

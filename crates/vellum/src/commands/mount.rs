@@ -22,6 +22,7 @@ use vellum_volume::lease::Lease;
 use vellum_volume::residence::ContentScope;
 use vellum_volume::{StateDir, Volume, VolumeError};
 
+use crate::commands::trash::parse_trash_days;
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
 use crate::heap;
@@ -82,6 +83,10 @@ pub struct Args {
     /// space, at most 16 GiB
     #[arg(long, value_name = "SIZE", value_parser = format::parse_size)]
     log_limit: Option<u64>,
+    /// Keep what is deleted in the mount for DAYS, from now on and in later mounts; 0 keeps nothing, and deletes what is
+    /// kept: see 'vellum trash'
+    #[arg(long, value_name = "DAYS", conflicts_with = "snapshot", value_parser = parse_trash_days())]
+    trash_days: Option<u32>,
     /// Take the worktree over from another machine that still holds it; unpublished changes stay on that machine
     #[arg(long, conflicts_with = "snapshot")]
     take_over: bool,
@@ -131,6 +136,7 @@ impl Args {
             no_io_uring: false,
             cache_size: None,
             log_limit: None,
+            trash_days: None,
             take_over: false,
             metrics: None,
             follow: false,
@@ -335,6 +341,7 @@ fn serve_worktree(
     let limits = LiveLimits {
         cache: args.cache_size,
         log: args.log_limit,
+        trash_days: args.trash_days,
         term: args.lease_term,
         take_over: args.take_over,
     };

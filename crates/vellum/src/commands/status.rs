@@ -21,6 +21,7 @@ use crate::context::mounted::MountProcess;
 use crate::context::names::SnapshotNames;
 use crate::error::{CliError, CommandOutcome, Result};
 use crate::mounting::control::{ControlReply, ControlRequest};
+use crate::mounting::trash::TrashFigures;
 use crate::ui::changes::list::{ChangeDetail, CollapsedDirs};
 use crate::ui::changes::{self, ChangeCounts};
 use crate::ui::format;
@@ -192,6 +193,9 @@ struct MountStatusJson {
     follows: bool,
     /// Why it does not, at the moment.
     follow_problem: Option<String>,
+    /// What is in the trash, if that is on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trash: Option<TrashFigures>,
     /// What of a store in a service is kept on this machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     cache: Option<CacheStatusJson>,
@@ -333,6 +337,7 @@ fn mount_status_from_reply(context: &CommandContext, answer: &ControlReply) -> M
         failure: answer.failure.clone(),
         follows: answer.follows,
         follow_problem: answer.follow_problem.clone(),
+        trash: Some(answer.trash).filter(|trash| trash.days > 0),
     }
 }
 
@@ -448,6 +453,7 @@ fn print_write_log(context: &CommandContext, mount: &MountStatusJson) -> Result<
         failure,
         follows,
         follow_problem,
+        trash,
         cache,
     } = mount;
     // A time and not an amount: what matters is how old the changes are that a lost disk would take along.
@@ -463,6 +469,14 @@ fn print_write_log(context: &CommandContext, mount: &MountStatusJson) -> Result<
     if percent >= vellum_fs::log::NEARLY_FULL {
         ui.print_warning(format!(
             "the write log is {percent} % full: when it is full, writes wait until the store accepts its content"
+        ))?;
+    }
+    if let Some(TrashFigures { days, entries, bytes }) = trash {
+        ui.print_note(format!(
+            "Trash: {}, {}, kept for {}",
+            format::format_count(*entries, "entry"),
+            format::format_size(*bytes),
+            format::format_count((*days).into(), "day")
         ))?;
     }
     if let Some(CacheStatusJson { bytes, limit, pinned, offline }) = cache {

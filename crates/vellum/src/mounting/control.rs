@@ -14,6 +14,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use vellum_fs::StateReader;
 use vellum_fs::content::residence::EvictedContent;
+use vellum_fs::history::partial::ReplacedName;
 use vellum_fs::history::pending::PendingSnapshot;
 use vellum_fs::history::snapshot::LiveSnapshotRequest;
 use vellum_fs::publish::publisher::BackgroundPublisher;
@@ -32,6 +33,7 @@ use super::MountingError;
 use super::end::{ShutdownSignal, UnmountReport};
 use super::follow::FollowState;
 use super::log::MountLog;
+use super::trash::{TrashFigures, TrashReply, TrashRequest};
 use crate::error::{CliError, Result, kind_name, parse_kind_name};
 
 /// Name of the socket.
@@ -97,6 +99,11 @@ pub enum ControlRequest {
         bytes: Option<u64>,
         /// Inodes; None: no limit.
         inodes: Option<u64>,
+    },
+    /// Something of the trash.
+    Trash {
+        /// What.
+        request: TrashRequest,
     },
     /// Some paths as a snapshot has them.
     RestorePaths {
@@ -171,6 +178,12 @@ pub struct ControlReply {
     /// Why it does not, at the moment.
     #[serde(default)]
     pub follow_problem: Option<String>,
+    /// How long the trash keeps what is removed, and what is in it.
+    #[serde(default)]
+    pub trash: TrashFigures,
+    /// What was asked of the trash.
+    #[serde(default)]
+    pub trashed: Option<TrashReply>,
     /// The snapshots that are not in the store yet, the oldest first; None: nobody asked, or they are too many.
     pub unpublished: Option<Vec<UnpublishedSnapshot>>,
 }
@@ -408,6 +421,12 @@ impl ControlService {
             ControlRequest::Settle => {
                 self.fs.publisher().publish_pending()?;
             }
+            ControlRequest::Trash { request } => {
+                let mut created = Vec::new();
+                answer.trashed = Some(request.carry_out(&self.fs, &mut created)?);
+                self.invalidate_names(created);
+                self.publisher.request_publish();
+            }
             ControlRequest::Hydrate { paths, names_only, pin } => {
                 let scope = if *names_only { ContentScope::Names } else { ContentScope::Readable };
                 let pin = pin.as_ref().map(|name| NewPin { name: name.clone(), content: join_shown(paths) });
@@ -424,11 +443,7 @@ impl ControlService {
             }
             ControlRequest::RestorePaths { target, paths, discard } => {
                 let restored = self.fs.restore_paths(parse_snapshot_id(target)?, paths, *discard)?;
-                for name in restored.replaced {
-                    self.forgetter.get().inspect(|to| {
-                        to.invalidate_name(self.fs.epochs().current_epoch(), name.dir, &name.name)
-                    });
-                }
+                self.invalidate_names(restored.replaced);
                 answer.snapshot = restored.saved.map(|id| id.to_string());
                 self.publisher.request_publish();
             }
@@ -439,6 +454,14 @@ impl ControlService {
             }
         }
         Ok(self.add_worktree_status(answer)?)
+    }
+
+    /// Lets the kernel forget what it knows of names that stand for something else now.
+    fn invalidate_names(&self, names: Vec<ReplacedName>) {
+        let Some(forgetter) = self.forgetter.get() else { return };
+        for ReplacedName { dir, name } in names {
+            forgetter.invalidate_name(self.fs.epochs().current_epoch(), dir, &name);
+        }
     }
 
     fn restore_snapshot(
@@ -507,6 +530,7 @@ impl ControlService {
             used_bytes: u64::try_from(used.bytes).unwrap_or(0),
             used_inodes: u64::try_from(used.inodes).unwrap_or(0),
             failure: self.publisher.last_failure(),
+            trash: TrashFigures::read_from_trash(&self.fs)?,
             follows: self.follow.is_some(),
             follow_problem: self.follow.as_ref().and_then(FollowState::problem),
             ..answer

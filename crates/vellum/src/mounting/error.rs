@@ -153,12 +153,22 @@ impl MountingError {
             }
             Self::NotInTime(_) => "see whether the store can be reached, or give it more time: -o timeout=5m",
             Self::Daemon { hint, .. } => return hint.clone(),
-            Self::Fs(FsError::Volume(error)) => return volume_hint(error),
+            Self::Fs(error) => return filesystem_error_hint(error),
             // The caller shows the hint for the kind of the error.
-            Self::NotStarted(_) | Self::Mount(MountError::Session(_)) | Self::Fs(_) => return None,
+            Self::NotStarted(_) | Self::Mount(MountError::Session(_)) => return None,
         };
         Some(hint.into())
     }
+}
+
+fn filesystem_error_hint(error: &FsError) -> Option<String> {
+    let hint = match error {
+        FsError::Volume(error) => return volume_hint(error),
+        FsError::NameTaken(_) => "move what is there away, or give another path with --to",
+        FsError::NotInTrash(_) => "'vellum trash list' lists what can be restored",
+        _ => return None,
+    };
+    Some(hint.into())
 }
 
 fn open_error_hint(error: &OpenError) -> Option<String> {
@@ -187,8 +197,9 @@ fn open_error_hint(error: &OpenError) -> Option<String> {
             ));
         }
         OpenError::Held { .. } => "end that process first; '--snapshot' mounts a state of it beside it",
-        OpenError::Fs(FsError::Volume(error)) | OpenError::Volume(error) => return volume_hint(error),
-        OpenError::Io { .. } | OpenError::Fs(_) => return None,
+        OpenError::Volume(error) => return volume_hint(error),
+        OpenError::Fs(error) => return filesystem_error_hint(error),
+        OpenError::Io { .. } => return None,
     };
     Some(hint.into())
 }

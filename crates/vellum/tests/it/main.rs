@@ -100,6 +100,7 @@ mod sync_unreadable;
 mod sync_watch;
 mod tag;
 mod times;
+mod trash;
 mod trouble;
 mod umount;
 mod unpublished;
