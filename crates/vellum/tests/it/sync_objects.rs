@@ -424,7 +424,7 @@ fn options_without_a_meaning_are_refused_by_name() {
     }
     sync(&world, &["-a", "--in-place", url, "down"]).code(3).remarks("--in-place has no meaning");
     sync(&world, &["-a", url, url]).code(3).remarks("has to be a directory of this host");
-    sync(&world, &["-a", "src/", "src/", url]).code(3).remarks("one source and one destination");
+    sync(&world, &["-a", "src/", url, "down"]).code(3).remarks("a service is the only source of a run");
     sync(&world, &["-a", "host:src", url]).code(3).remarks("another host");
     sync(&world, &["-a", url, "host:down"]).code(3).remarks("another host");
     sync(&world, &["-a", "src/", "s3://key:secret@bucket/p"]).code(3).remarks("no user names and secrets");
@@ -570,4 +570,38 @@ fn objects_are_listed_with_the_times_of_their_files() {
     let file = json["entries"].as_array().unwrap().iter().find(|entry| entry["path"] == "dir/b");
     assert_eq!(file.unwrap()["size"], 5, "{json}");
     sync(&world, &["--list-only", &server.store_url("nothing")]).code(2).remarks("there are no objects");
+}
+
+#[test]
+fn several_sources_go_up_as_one() {
+    let world = new_world();
+    let server = LyingS3::start().unwrap();
+    let url = server.store_url("all");
+    world.write("one/a.txt", "of one\n");
+    world.write("one/dir/b.txt", "of one\n");
+    world.write("two/a.txt", "of two, and longer\n");
+    world.write("two/dir/c.txt", "of two\n");
+    world.write("two/left.tmp", "left out\n");
+    world.write("three/d.txt", "of three\n");
+    world.write("single", "a file\n");
+    let sources = ["one/", "two/", "three", "single"];
+    let run = |options: &[&str]| sync(&world, &[options, &sources, &[&url]].concat());
+    run(&["-an", "--exclude", "*.tmp"]).ok().says("go into").says("write   a.txt");
+    run(&["-a", "--exclude", "*.tmp"]).ok().says("in 5 files");
+    let keys = ["all/a.txt", "all/dir/b.txt", "all/dir/c.txt", "all/single", "all/three/d.txt"];
+    assert_eq!(server.list_keys(), keys);
+    // As with directories, the first source that has a name counts.
+    assert_eq!(server.read_object("all/a.txt").unwrap(), b"of one\n");
+    run(&["-a", "--exclude", "*.tmp"]).ok().says("Nothing to do");
+    // What any of them has is kept, and the rest goes.
+    server.overwrite_object("all/dir/old", b"old");
+    fs::remove_file(world.tree().join("one/a.txt")).unwrap();
+    run(&["-a", "--delete", "--exclude", "*.tmp"]).ok();
+    assert_eq!(server.list_keys(), keys);
+    assert_eq!(server.read_object("all/a.txt").unwrap(), b"of two, and longer\n");
+    // Only files: nothing else of the prefix is looked at.
+    sync(&world, &["-a", "single", "two/left.tmp", &url]).ok().says("in 1 file");
+    // One that is missing is an error, and what the others have is not deleted.
+    sync(&world, &["-a", "--delete", "one/", "nowhere/", &url]).code(2).remarks("nowhere");
+    assert_eq!(server.list_keys().len(), keys.len() + 1);
 }

@@ -8,21 +8,24 @@ mod run;
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use vellum_host::escape::format_path;
 use vellum_store::object::address::{ServiceAddress, ServiceKind};
 use vellum_store::{PlainObjects, RequestLimits, StoreAddress};
-use vellum_sync::ends::SourceEnd;
 use vellum_sync::ends::object::{ObjectEnd, check_not_in_store};
+use vellum_sync::ends::union::{SourceUnion, UnionPart};
+use vellum_sync::ends::{SourceEnd, SyncSide};
 use vellum_sync::model::options::{DeletePhase, SymlinkHandling, SyncOptions};
+use vellum_sync::rules::SyncFilters;
 use vellum_volume::VolumeError;
 
 use super::args::Args;
-use super::ends::{self, DestinationEndpoint, EndpointArg, SourceShape};
+use super::ends::{self, DestinationEndpoint, EndpointArg, SourceEndpoint, SourceShape};
 use super::line_format::TransferDirection;
 use super::list_only::SourceLister;
-use super::sources::SourceArg;
+use super::sources::{SourceArg, format_source_list};
 use super::{TypedEnds, backups, check_move_options, meaning, split_typed_ends, watch, worktree_file_path};
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
@@ -74,12 +77,19 @@ pub fn run_once(args: &Args, context: &CommandContext, hides_idle: bool) -> Resu
     if args.show.list_only {
         return list_sources(sources, args, context);
     }
-    let ([source], Some(destination)) = (sources, destination) else {
-        let message = "a run with a service has one source and one destination";
-        return Err(CliError::usage_error(message, "several runs, or --include and --files-from"));
+    let Some(destination) = destination.filter(|_| !sources.is_empty()) else {
+        return Err(CliError::usage_error("a run with a service has a source and a destination", "SRC DST"));
     };
-    if is_service_address(source) && is_service_address(destination) {
+    let has_service_source = sources.iter().any(|source| is_service_address(source));
+    if has_service_source && is_service_address(destination) {
         return Err(not_here_error("one of the two ends has to be a directory of this host"));
+    }
+    if has_service_source && sources.len() > 1 {
+        let message = "a service is the only source of a run";
+        return Err(CliError::usage_error(
+            message,
+            "a run for each source, or the prefix that they have in common",
+        ));
     }
     let options = meaning::parse_sync_options(args)?;
     if options.delete.when != DeletePhase::Never && !options.preserve.recursive {
@@ -89,12 +99,16 @@ pub fn run_once(args: &Args, context: &CommandContext, hides_idle: bool) -> Resu
         check_move_options(&options)?;
     }
     let filters = args.rules.load_filters(context, options.preserve.recursive, options.delete.excluded)?;
-    let parts = RunParts { args, context, options: adapt_options(options, direction) };
-    let run = match direction {
-        TransferDirection::Send => parts.prepare_upload(source, destination)?,
-        TransferDirection::Receive => parts.prepare_download(source, destination)?,
+    let filters = Arc::new(filters);
+    let parts = RunParts { args, context, filters, hides_idle, options: adapt_options(options, direction) };
+    let run = match (direction, sources) {
+        (TransferDirection::Receive, [source]) => parts.prepare_download(source, destination)?,
+        (TransferDirection::Send, [source]) => parts.prepare_upload(source, destination)?,
+        (TransferDirection::Send | TransferDirection::Receive, _) => {
+            parts.prepare_union_upload(sources, destination)?
+        }
     };
-    ObjectRun { filters: Arc::new(filters), hides_idle, ..run }.run(args, context)
+    run.run(args, context)
 }
 
 /// `--list-only`: prints the objects below each prefix.
@@ -138,21 +152,31 @@ fn not_here_error(message: &str) -> CliError {
     CliError::usage_error(message, "copy to a directory first, and from there in a second run")
 }
 
+/// What goes to a service.
+struct UploadSource {
+    source: Box<dyn SourceEnd>,
+    /// There are only files that were named themselves.
+    is_single: bool,
+    words: String,
+    /// The name of a directory that was named itself.
+    top: Vec<u8>,
+    /// Where rules are anchored, on this host.
+    root: Option<PathBuf>,
+}
+
 /// What a run is made of.
 struct RunParts<'a> {
     args: &'a Args,
     context: &'a CommandContext,
+    filters: Arc<SyncFilters>,
+    hides_idle: bool,
     options: SyncOptions,
 }
 
 impl RunParts<'_> {
     fn prepare_upload(self, source: &OsString, destination: &OsString) -> Result<ObjectRun> {
-        let Self { args, context, options } = self;
         let address = parse_address(destination)?;
-        if matches!(EndpointArg::parse_endpoint(source, context), EndpointArg::Host { .. }) {
-            return Err(not_here_error("a directory of another host cannot be copied to a service"));
-        }
-        let from = SourceArg::parse_source(source, args, context)?.open_source(args, context)?;
+        let from = self.open_source(source)?;
         let shown = address.to_string();
         let top = from.name.clone().filter(|_| from.is_dir).unwrap_or_default();
         let folder = join_folder(&address.folder, &top)?;
@@ -160,32 +184,82 @@ impl RunParts<'_> {
             true => format!("{} goes into '{shown}'", from.words),
             false => format!("{} goes into '{shown}', as '{}'", from.words, format_path(&top)),
         };
+        let name = from.name.clone().unwrap_or_default();
+        let source = UploadSource {
+            source: (from.open)(&name),
+            is_single: !from.is_dir,
+            words,
+            top,
+            root: from.root.clone(),
+        };
+        self.finish_upload(source, &address, folder)
+    }
+
+    /// Several sources as one, which goes into the prefix itself.
+    fn prepare_union_upload(self, sources: &[OsString], destination: &OsString) -> Result<ObjectRun> {
+        let address = parse_address(destination)?;
+        let mut parts = Vec::new();
+        let mut words = Vec::new();
+        let mut is_single = true;
+        for source in sources {
+            let from = self.open_source(source)?;
+            is_single &= !from.is_dir;
+            let root = from.root.as_ref().map(|root| root.as_os_str().as_bytes()).unwrap_or_default();
+            let under = from.name.clone().filter(|_| from.is_dir);
+            let rules = self
+                .filters
+                .create_named_filter(SyncSide::Source, root, under.as_deref().unwrap_or_default())
+                .map_err(vellum_sync::SyncError::from)?;
+            let name = from.name.clone().unwrap_or_default();
+            words.push(from.words);
+            parts.push(UnionPart { source: (from.open)(&name), rules, under, avoid: None });
+        }
+        let source = UploadSource {
+            source: Box::new(SourceUnion::new(parts)),
+            is_single,
+            words: format!("{} go into '{address}'", format_source_list(&words)),
+            top: Vec::new(),
+            root: None,
+        };
+        let folder = address.folder.clone();
+        self.finish_upload(source, &address, folder)
+    }
+
+    fn open_source(&self, source: &OsString) -> Result<SourceEndpoint> {
+        if matches!(EndpointArg::parse_endpoint(source, self.context), EndpointArg::Host { .. }) {
+            return Err(not_here_error("a directory of another host cannot be copied to a service"));
+        }
+        SourceArg::parse_source(source, self.args, self.context)?.open_source(self.args, self.context)
+    }
+
+    fn finish_upload(
+        self,
+        from: UploadSource,
+        address: &ServiceAddress,
+        folder: String,
+    ) -> Result<ObjectRun> {
+        let Self { args, context: _, filters, hides_idle, mut options } = self;
+        let UploadSource { source, is_single, words, top, root } = from;
         // The whole bucket is looked at: a store of Vellum may lie above the prefix as well as below it.
         let bucket = self::open_objects(ServiceAddress { folder: String::new(), ..address.clone() }, args)?;
-        check_not_in_store(&bucket, &folder, &shown)?;
-        let is_single = !from.is_dir;
-        let name = from.name.clone().unwrap_or_default();
-        let root = from.root.clone();
-        let source: Box<dyn SourceEnd> = (from.open)(&name);
-        let mut options = options;
+        check_not_in_store(&bucket, &folder, &address.to_string())?;
         // A destination is not listed in depth for the sake of one file.
         options.preserve.recursive &= !is_single;
         Ok(ObjectRun {
-            objects: open_end(ServiceAddress { folder, ..address }, args)?,
+            objects: open_end(ServiceAddress { folder, ..address.clone() }, args)?,
             local: LocalSide::Source(source),
             direction: TransferDirection::Send,
             words,
             top,
             root,
-            // The caller puts the filters in, for both directions.
-            filters: Arc::default(),
+            filters,
             options: RunOptions::new(options),
-            hides_idle: false,
+            hides_idle,
         })
     }
 
     fn prepare_download(self, source: &OsString, destination: &OsString) -> Result<ObjectRun> {
-        let Self { args, context, options } = self;
+        let Self { args, context, filters, hides_idle, options } = self;
         let address = parse_address(source)?;
         let into = find_destination(destination, args, context)?;
         backups::check_backup_dir(&options, &into.path)?;
@@ -198,9 +272,9 @@ impl RunParts<'_> {
             words,
             top: Vec::new(),
             root: None,
-            filters: Arc::default(),
+            filters,
             options: RunOptions::new(options),
-            hides_idle: false,
+            hides_idle,
         })
     }
 }

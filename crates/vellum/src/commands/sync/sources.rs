@@ -4,6 +4,8 @@
 
 mod union;
 
+pub use union::format_source_list;
+
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;

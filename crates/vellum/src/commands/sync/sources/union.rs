@@ -177,7 +177,7 @@ fn select_missing_paths(missing: &[Vec<u8>], args: &Args, options: &SyncOptions)
 }
 
 /// Sources in words: the first ones, and how many more there are.
-fn format_source_list(words: &[String]) -> String {
+pub fn format_source_list(words: &[String]) -> String {
     /// At most this many are named.
     const NAMED: usize = 4;
     // One more than that is named, too: 'and 1 more' would say less in as much space.
