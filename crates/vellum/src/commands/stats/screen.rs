@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(columns(&lines[12]), ["requests", "1.5k", "12u"]);
         assert_eq!(columns(&lines[13]), ["read", "1.0k", "10u"]);
         let service =
-            ServiceFigures { foreground: 12.0, upkeep: 1.0, discarded: 2048.0, ..Default::default() };
+            ServiceFigures { foreground: 12.0, under_way: 3, discarded: 2048.0, ..Default::default() };
         let remote = IntervalFigures {
             service: Some(service),
             unpublished_seconds: 7,
@@ -237,8 +237,8 @@ mod tests {
         assert_eq!(lines[6], "disk     3.0G of 10G   pinned 1.0M");
         assert_eq!(lines[7], "hydrate  999M of 1.0G   99 %");
         assert_eq!(lines[8], "upload   not in the store for 7 s");
-        assert_eq!(lines[9], "service  foreground 12/s   read-ahead 0/s   upload 0/s   upkeep 1/s");
-        assert_eq!(lines[10], "         retries 0/s   sent twice 0/s   discarded 2.0K/s");
+        assert_eq!(lines[9], "service  foreground 12/s   read-ahead 0/s   upload 0/s   upkeep 0/s");
+        assert_eq!(lines[10], "         under way 3   retries 0/s   sent twice 0/s   discarded 2.0K/s");
         // Nothing but the terminal's own sequences drives it.
         assert!(lines.iter().all(|line| !line.contains('\x1b')), "{lines:#?}");
     }
