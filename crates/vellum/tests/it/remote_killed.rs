@@ -83,7 +83,7 @@ fn a_push_that_is_killed_at_any_request_is_finished_by_the_next() {
         let dir = format!("clone-{number}");
         world.run_beside("", &["clone", &url, &dir, "--plain", "--credentials", "test"]).ok();
         assert_eq!(fs::read(world.path(&dir).join("dir/1")).unwrap(), noise(90_000), "killed at {number}");
-        if number % 5 == 0 || !is_killed {
+        if number.is_multiple_of(5) || !is_killed {
             check_store(&world, &dir);
         }
         fs::remove_dir_all(world.path(&dir)).unwrap();
@@ -285,7 +285,7 @@ fn a_collection_that_is_killed_at_any_request_is_finished_by_the_next() {
         world.run_at_home(&["gc", "run"]).ok();
         let found = world.run_at_home(&["cat", "HEAD", "kept"]).ok();
         assert!(found.raw == noise(150_000), "killed at {number}");
-        if number % 5 == 0 {
+        if number.is_multiple_of(5) {
             check_store(&world, "tree");
         }
         let stored: usize = server.copy_objects().values().map(Vec::len).sum();
