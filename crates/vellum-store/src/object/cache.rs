@@ -5,9 +5,8 @@
 //! answer, it is bypassed, as if nothing were in it, and nobody waits for long. Opening it looks at no folder. Deliberately
 //! absent: anything that is not in the store.
 //!
-//! What is removed when room is needed is decided by whole packs, in the order in which they came (FIFO). A pack that
-//! was read from the cache since stays for up to three more rounds: this is the main queue of S3-FIFO. Of single pieces
-//! each process would have to know the whole queue.
+//! What is removed when room is needed is decided by whole packs; see `evict`. Of single pieces each process would have to
+//! know the whole queue.
 
 mod disk;
 mod evict;
@@ -72,7 +71,7 @@ pub struct CacheSummary {
     pub pinned: u64,
     /// Packs of which it has pieces.
     pub packs: u64,
-    /// When something was fetched last into the pack that will be removed first; none if there is no pack.
+    /// When something was fetched last into the pack that was not touched for the longest time; none if there is no pack.
     pub oldest: Option<SystemTime>,
 }
 

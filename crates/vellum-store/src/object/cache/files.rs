@@ -103,7 +103,11 @@ impl CacheFiles {
         DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(folder)?;
         // Another process may remove the pack at any moment from here on. Then the pieces go into files without
         // names, or a new map lies beside no data. Readers find no piece in either case.
+        let is_new = pack_file::new_map_size(path) > 0;
         let pack = CachedPack::create(path)?;
+        if is_new && evict::was_evicted(&self.packs_folder(), path) {
+            pack.promote()?;
+        }
         pieces.into_iter().try_for_each(|(number, piece)| pack.write_piece(number, piece))?;
         Ok(true)
     }

@@ -1,8 +1,9 @@
 //! The pieces of one pack: a sparse file with the bytes of the pack at their own places, and beside it a map that says
 //! which are there.
 //!
-//! Layout of the map: magic (7) ‖ uses (u8) ‖ for each piece its length (u32, little endian; 0: not there) and the
-//! first 12 bytes of the BLAKE3 hash of its number (u64, little endian), the pack's name and its bytes.
+//! Layout of the map: magic (7) ‖ uses, and in the highest bit the queue (u8) ‖ for each piece its length (u32, little
+//! endian; 0: not there) and the first 12 bytes of the BLAKE3 hash of its number (u64, little endian), the pack's name and
+//! its bytes.
 //! Invariant: a piece counts if its bytes have the hash that the map has; so neither the order in which a crash keeps
 //! the two files, nor several processes that write at once, can make it wrong.
 
@@ -31,6 +32,8 @@ const RECORD_LEN: usize = 4 + HASH_LEN;
 const USES_AT: u64 = 7;
 /// Rounds for which a pack that is used stays.
 const USES_MAX: u8 = 3;
+/// The bit beside the uses: the pack is in the main queue.
+const IN_MAIN: u8 = 0x80;
 /// Bytes of a block of the disk.
 const BLOCK: u64 = 4096;
 /// Bytes of a map on the disk, at most.
@@ -194,14 +197,14 @@ impl CachedPack {
     pub fn count_use(&self) -> io::Result<()> {
         // Two processes that count at once may lose a use. It only decides for how long the pack stays.
         match self.uses() {
-            uses if uses < USES_MAX => self.map_file.write_all_at(&[uses + 1], USES_AT),
+            uses if uses < USES_MAX => self.write_queue(self.is_in_main(), uses + 1),
             _ => Ok(()),
         }
     }
 
     /// Notes that it was asked for, and not only come along: it stays as long as one that is often read.
     pub fn note_wanted(&self) -> io::Result<()> {
-        self.map_file.write_all_at(&[USES_MAX], USES_AT)
+        self.write_queue(true, USES_MAX)
     }
 
     /// Removes a piece. A process that reads it at this moment finds it damaged, and fetches it.
@@ -228,14 +231,36 @@ impl CachedPack {
 
     /// How often it was read, as far as that counts.
     pub fn uses(&self) -> u8 {
-        self.map.get(HEADER_LEN - 1).copied().unwrap_or_default().min(USES_MAX)
+        (self.queue_byte() & !IN_MAIN).min(USES_MAX)
     }
 
-    /// Takes one use away, for which the pack stays another round: it goes to the end of the queue.
+    /// Whether it is in the main queue; see `evict`.
+    pub fn is_in_main(&self) -> bool {
+        self.queue_byte() & IN_MAIN != 0
+    }
+
+    fn queue_byte(&self) -> u8 {
+        self.map.get(HEADER_LEN - 1).copied().unwrap_or_default()
+    }
+
+    fn write_queue(&self, is_in_main: bool, uses: u8) -> io::Result<()> {
+        self.map_file.write_all_at(&[uses | if is_in_main { IN_MAIN } else { 0 }], USES_AT)
+    }
+
+    /// Puts it at the end of the main queue, as one that was not read since.
+    pub fn promote(&self) -> io::Result<()> {
+        self.move_to_end(0)
+    }
+
+    /// Takes one use away, for which the pack stays another round: it goes to the end of the main queue.
     pub fn spend_use(&self) -> io::Result<()> {
+        self.move_to_end(self.uses().saturating_sub(1))
+    }
+
+    fn move_to_end(&self, uses: u8) -> io::Result<()> {
         // The modification time is the pack's place in the queue; see `evict`.
         self.data.set_modified(SystemTime::now())?;
-        self.map_file.write_all_at(&[self.uses().saturating_sub(1)], USES_AT)
+        self.write_queue(true, uses)
     }
 
     /// Adds a piece.

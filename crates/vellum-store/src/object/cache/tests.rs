@@ -1,5 +1,6 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::collections::VecDeque;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -126,6 +127,54 @@ fn the_limit_is_kept_and_what_is_used_stays_longest() {
     cache.set_limit(0).unwrap();
     cache.store_pieces(&pack_key(63), 0, &content(63, 0, KIB));
     assert_eq!(cache.summarize().unwrap().packs, 0);
+}
+
+/// Reads a pack as a store does: what is not here is fetched, and kept. True if it was here.
+fn access_pack(cache: &PackCache, pack: u64) -> bool {
+    let is_here = cache.read_piece(&pack_key(pack), 0).is_some();
+    if !is_here {
+        cache.store_pieces(&pack_key(pack), 0, &content(pack, 0, PIECE));
+    }
+    is_here
+}
+
+/// The same in a queue without any knowledge of uses.
+fn access_plain_queue(queue: &mut VecDeque<u64>, most: usize, pack: u64) -> bool {
+    let is_here = queue.contains(&pack);
+    if !is_here {
+        if queue.len() == most {
+            queue.pop_front();
+        }
+        queue.push_back(pack);
+    }
+    is_here
+}
+
+#[test]
+fn a_scan_larger_than_the_cache_leaves_what_is_read_often() {
+    const LIMIT: u64 = 8 << 20;
+    const OFTEN: u64 = 12;
+    let (_dir, cache) = cache();
+    cache.set_limit(LIMIT).unwrap();
+    let mut plain = VecDeque::new();
+    let most = usize::try_from(LIMIT / PIECE).unwrap();
+    // Twelve packs four times, then ten times as many as there is room for once each, then the twelve again.
+    let scan = 1000..1000 + 10 * LIMIT / PIECE;
+    let before: Vec<u64> = (0..4).flat_map(|_| 0..OFTEN).chain(scan).collect();
+    for pack in before {
+        access_pack(&cache, pack);
+        access_plain_queue(&mut plain, most, pack);
+    }
+    let hits = (0..OFTEN).filter(|pack| access_pack(&cache, *pack)).count();
+    let plain_hits = (0..OFTEN).filter(|pack| access_plain_queue(&mut plain, most, *pack)).count();
+    assert_eq!((hits, plain_hits), (12, 0), "of {OFTEN}");
+    assert!(cache.summarize().unwrap().bytes <= LIMIT);
+    // What was read often once does not stay for ever: others are read now, all of them, again and again.
+    for _ in 0..6 {
+        (2000..2024).for_each(|pack| _ = access_pack(&cache, pack));
+    }
+    let later = (2000..2024).filter(|pack| access_pack(&cache, *pack)).count();
+    assert!(later >= 20, "{later} of 24");
 }
 
 #[test]
