@@ -1,5 +1,6 @@
 # What a contributor runs. Everything works without a network once the tools and crates are there.
 #
+#   make install the program, its manual, completions and systemd units below PREFIX (/usr/local), for packages below DESTDIR
 #   make test    format, lints, licences, all tests: what CI runs
 #   make posix   pjdfstest, fsx and a storm of renames on a mount, as root
 #   make demo    the main job on a real tree of this machine, with times and sizes
@@ -18,6 +19,12 @@
 #                without growing (SOAK_MINUTES, default 120), as root
 
 CARGO      ?= cargo
+PREFIX     ?= /usr/local
+BINDIR     ?= $(PREFIX)/bin
+# mount(8) looks for mount.vellum in /sbin only.
+SBINDIR    ?= $(if $(filter /usr /usr/local,$(PREFIX)),/sbin,$(PREFIX)/sbin)
+MANDIR     ?= $(PREFIX)/share/man
+UNITDIR    ?= $(PREFIX)/lib/systemd/system
 SOAK_CASES ?= 20000
 SOAK_MINUTES ?= 120
 BENCH_OUT  ?= target/bench
@@ -25,17 +32,40 @@ RECORDS    ?= bench/records
 PAGE       ?= docs/benchmarks.md
 BENCH_DIR  ?= .
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
+# What is installed: built by default, or a binary that is there.
+BINARY     ?= $(TARGET_DIR)/release/vellum
 
 # Debian packages that tests use: ACLs and xattrs, filesystems to mount, FUSE's helper, faults to inject, what is built
 # and run in mounts, the rival whose rules and results are ours, a browser for pages, ssh to reach this host from itself, and
 # certificates for servers.
 PACKAGES := acl attr btrfs-progs chromium dosfstools e2fsprogs exfat-fuse exfatprogs fuse3 fusefat \
-	golang-go ntfs-3g openssh-client openssh-server openssl python3 rclone rsync strace xfsprogs
+	golang-go man-db ntfs-3g openssh-client openssh-server openssl python3 rclone rsync strace systemd xfsprogs
 # A program of each package, by which to see that it is there.
 PROGRAMS := getfacl getfattr mkfs.btrfs chromium mkfs.vfat mkfs.ext4 mount.exfat-fuse mkfs.exfat fusermount3 fusefat \
-	go ntfs-3g ssh sshd openssl python3 rclone rsync strace mkfs.xfs
+	go man ntfs-3g ssh sshd openssl python3 rclone rsync strace systemd-analyze mkfs.xfs
 
-.PHONY: test tools services emulators fmt clippy deny report report-check unit slow-tests coverage posix fuzz-check fuzz demo bench measure against bench-build bench-baseline bench-compare soak clean
+.PHONY: install release test tools services emulators fmt clippy deny report report-check unit slow-tests coverage posix fuzz-check fuzz demo bench measure against bench-build bench-baseline bench-compare soak clean
+
+install: $(BINARY)
+	install -d $(DESTDIR)$(BINDIR) $(DESTDIR)$(SBINDIR) $(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(MANDIR)/man8 \
+		$(DESTDIR)$(UNITDIR) $(DESTDIR)$(PREFIX)/share/bash-completion/completions \
+		$(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+	install -m 755 $(BINARY) $(DESTDIR)$(BINDIR)/vellum
+	ln -sf $(BINDIR)/vellum $(DESTDIR)$(SBINDIR)/mount.vellum
+	ln -sf mount.vellum $(DESTDIR)$(SBINDIR)/mount.fuse.vellum
+	$(BINARY) manual $(DESTDIR)$(MANDIR)/man1
+	mv $(DESTDIR)$(MANDIR)/man1/mount.vellum.8 $(DESTDIR)$(MANDIR)/man8/
+	$(BINARY) completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/vellum
+	$(BINARY) completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_vellum
+	$(BINARY) completion fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/vellum.fish
+	for unit in packaging/systemd/*.in; do \
+		sed 's|@BINDIR@|$(BINDIR)|g' $$unit > $(DESTDIR)$(UNITDIR)/$$(basename $$unit .in) || exit 1; \
+	done
+
+$(TARGET_DIR)/release/vellum: release
+
+release:
+	$(CARGO) build --release --locked -p vellum
 
 test: tools fmt clippy deny report-check unit
 

@@ -7,9 +7,9 @@ use clap::{Parser, Subcommand};
 
 use crate::commands::{
     bandwidth, bench, cache, cat, clone, completion, conflicts, device, diff, evict, export, find, flush,
-    forget, fork, gc, history, hydrate, info, init, key, ls, mdtest, merge, mount, mounts, objbench, offline,
-    pin, pins, profile, publish, pull, push, remote, resolve, restore, show, snapshot, stats, status, sync,
-    tag, trash, umount, unpin, verify, worktree,
+    forget, fork, gc, history, hydrate, info, init, key, ls, manual, mdtest, merge, mount, mounts, objbench,
+    offline, pin, pins, profile, publish, pull, push, remote, resolve, restore, show, snapshot, stats,
+    status, sync, tag, trash, umount, unpin, verify, worktree,
 };
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, EXIT_USAGE, Result};
@@ -122,6 +122,7 @@ enum Command {
     Stats(stats::Args),
     Profile(profile::Args),
     Completion(completion::Args),
+    Manual(manual::Args),
 }
 
 /// Runs the command that the process was started with. Returns its exit code.
@@ -220,6 +221,7 @@ fn dispatch_command(command: Command, context: &CommandContext) -> Result<Comman
         Command::Stats(args) => stats::run(&args, context),
         Command::Profile(args) => profile::run(&args, context),
         Command::Completion(args) => completion::run(&args, context),
+        Command::Manual(args) => manual::run(&args, context),
     }
 }
 

@@ -22,6 +22,7 @@ pub mod info;
 pub mod init;
 pub mod key;
 pub mod ls;
+pub mod manual;
 pub mod mdtest;
 pub mod merge;
 pub mod mount;

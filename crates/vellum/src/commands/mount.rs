@@ -32,7 +32,7 @@ use crate::mounting::end::ShutdownSignal;
 use crate::mounting::follow::{FollowIntervals, FollowState, WorktreeFollower};
 use crate::mounting::live::MountedLiveWorktree;
 use crate::mounting::log::MountLog;
-use crate::mounting::{MountingError, daemon, metrics, mountpoint, table};
+use crate::mounting::{MountingError, daemon, metrics, mountpoint, service_manager, table};
 use crate::ui::format;
 use options::MountOption;
 
@@ -230,11 +230,12 @@ fn serve_mount(args: &Args, context: &CommandContext) -> Result<CommandOutcome> 
     // Whoever started this process waits for the report: it is written when the mount answers, and not before.
     report_mount(context, &ready.report)?;
     context.ui.flush_output()?;
+    let ReadyMount { mounted, live, log, end, keep, report } = ready;
+    service_manager::notify_ready(&format!("mounted on {}", format_path(report.mountpoint.as_bytes())));
     if args.detach {
         // The pipes to the command that started this process end here; that command ends, too.
-        ready.log.redirect_output()?;
+        log.redirect_output()?;
     }
-    let ReadyMount { mounted, live, log, end, keep, report } = ready;
     let mut needed = vec![volume.state.path().to_path_buf()];
     // A store in a directory is read and written by this process, too.
     needed.extend(volume.objects.local_dir().map(Path::to_path_buf));

@@ -28,7 +28,7 @@ use super::end::{ShutdownCause, ShutdownSignal, UnmountReport};
 use super::live::MountedLiveWorktree;
 use super::log::MountLog;
 use super::table::{self, FilesystemDevice};
-use super::{MountingError, holders, watch};
+use super::{MountingError, holders, service_manager, watch};
 use crate::error::{CliError, Result, parse_kind_name};
 use crate::ui::log;
 
@@ -79,6 +79,7 @@ pub fn serve_until_unmount(serving: ServedMount) -> Result<bool> {
         // The connection to the kernel ends with this process: programs that still use the mount get ENOTCONN.
         log.write_line("the mount is still seen somewhere: it is dead there from now on");
     }
+    service_manager::notify_stopping("putting what was written into the store");
     let ended = live
         .map_or_else(|| Ok(UnmountReport::default()), |live| live.end_worktree(&log, end.skips_publishing()));
     // A failure must not end the function here: whoever waits for the report is told the reason, and the log has it.

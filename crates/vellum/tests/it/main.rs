@@ -34,6 +34,7 @@ mod history;
 mod hydrate;
 mod info;
 mod init;
+mod install;
 mod inside;
 mod json;
 mod key;

@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::io::Write;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -165,6 +167,44 @@ fn a_foreground_mount_stays_until_it_is_ended() {
     fs::write(mount.at("x"), "x").unwrap();
     mount.umount().ok();
     assert!(child.wait().unwrap().success());
+}
+
+/// What systemd is told.
+fn receive_notice(socket: &UnixDatagram) -> String {
+    let mut notice = [0; 4096];
+    let len = socket.recv(&mut notice).unwrap();
+    String::from_utf8(notice[..len].to_vec()).unwrap()
+}
+
+#[test]
+fn the_service_manager_is_told_when_a_mount_is_ready_and_when_it_ends() {
+    let world = World::with_snapshot();
+    let mount = Mount::place(&world, "work");
+    let path = world.path("notify");
+    let name = format!("vellum-test-{}", std::process::id());
+    let hidden = SocketAddr::from_abstract_name(&name).unwrap();
+    let sockets = [
+        (UnixDatagram::bind(&path).unwrap(), path.to_str().unwrap().to_owned()),
+        (UnixDatagram::bind_addr(&hidden).unwrap(), format!("@{name}")),
+    ];
+    for (socket, address) in sockets {
+        socket.set_read_timeout(Some(std::time::Duration::from_secs(120))).unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_vellum"))
+            .args(["mount", "--foreground", mount.path.to_str().unwrap()])
+            .current_dir(world.tree())
+            .env("NOTIFY_SOCKET", address)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        assert_eq!(receive_notice(&socket), format!("READY=1\nSTATUS=mounted on {}", mount.path.display()));
+        assert!(is_mounted(&mount.path));
+        fs::write(mount.at("x"), "x").unwrap();
+        // As systemd ends a service.
+        kill(i32::try_from(child.id()).unwrap(), "-TERM");
+        assert!(receive_notice(&socket).starts_with("STOPPING=1\nSTATUS="));
+        assert!(child.wait().unwrap().success());
+        assert!(!is_mounted(&mount.path));
+    }
 }
 
 #[test]

@@ -1,0 +1,113 @@
+//! `make install`, and what it installs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use crate::world::{World, profile};
+
+/// Installs the binary of the tests below a prefix.
+fn install(arguments: &[String]) {
+    let output = Command::new("make")
+        .args(["-s", "install", concat!("BINARY=", env!("CARGO_BIN_EXE_vellum"))])
+        .args(arguments)
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+        .env_remove("MAKEFLAGS")
+        .output()
+        .unwrap();
+    assert_silent("make install", &output);
+}
+
+#[track_caller]
+fn assert_silent(what: &str, output: &Output) {
+    let said = [&output.stdout[..], &output.stderr].concat();
+    assert!(output.status.success() && said.is_empty(), "{what}: {}", String::from_utf8_lossy(&said));
+}
+
+fn list(dir: &Path) -> Vec<PathBuf> {
+    let mut paths: Vec<_> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    paths
+}
+
+#[test]
+fn everything_is_installed_below_the_prefix() {
+    let world = World::empty();
+    let prefix = world.path("prefix");
+    install(&[format!("PREFIX={}", prefix.display())]);
+    let helper =
+        Command::new(prefix.join("sbin/mount.fuse.vellum")).arg("--version").envs(profile()).output();
+    assert!(helper.unwrap().stdout.starts_with(b"mount.vellum "));
+    for completion in [
+        "bash-completion/completions/vellum",
+        "zsh/site-functions/_vellum",
+        "fish/vendor_completions.d/vellum.fish",
+    ] {
+        assert!(fs::read_to_string(prefix.join("share").join(completion)).unwrap().contains("snapshot"));
+    }
+    check_manual(&prefix.join("share/man"));
+    check_units(&world, &prefix.join("lib/systemd/system"));
+}
+
+/// Every command has a page, and man(1) has nothing to say against any of them.
+fn check_manual(dir: &Path) {
+    let pages = list(&dir.join("man1"));
+    assert!(pages.len() > 60, "{pages:?}");
+    let recorded = include_str!("help.txt");
+    for command in recorded.lines().filter_map(|line| line.strip_prefix("===== ")) {
+        let name = command.replace(' ', "-");
+        // Help is about commands, and is no page of its own.
+        if name != "vellum-help" {
+            assert!(dir.join(format!("man1/{name}.1")).exists(), "{command} has no manual page");
+        }
+    }
+    let helper = dir.join("man8/mount.vellum.8");
+    assert!(fs::read_to_string(&helper).unwrap().contains("worktree=NAME"));
+    for page in pages.iter().chain([&helper]) {
+        let output = Command::new("man")
+            .args(["--warnings", "-E", "UTF-8", "-l", "-Tutf8", "-Z"])
+            .arg(page)
+            .env("MANROFFSEQ", "")
+            .env("MANWIDTH", "100")
+            .output()
+            .unwrap();
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && err.is_empty(), "{}: {err}", page.display());
+    }
+}
+
+/// systemd understands each unit, and all that it names is there.
+fn check_units(world: &World, dir: &Path) {
+    let units = list(dir);
+    let names: Vec<_> = units.iter().map(|unit| unit.file_name().unwrap().to_str().unwrap()).collect();
+    let expected = [
+        "vellum-mount@.service",
+        "vellum-snapshot@.service",
+        "vellum-snapshot@.timer",
+        "vellum-verify@.service",
+        "vellum-verify@.timer",
+    ];
+    assert_eq!(names, expected);
+    // What is wrong with an instance is found in the file of an instance only.
+    let instances = world.path("instances");
+    fs::create_dir(&instances).unwrap();
+    for unit in &units {
+        let name = unit.file_name().unwrap().to_str().unwrap().replace('@', "@srv-data");
+        fs::copy(unit, instances.join(name)).unwrap();
+    }
+    let mut verify = Command::new("systemd-analyze");
+    verify.args(["verify", "--man=no", "--recursive-errors=one"]).args(list(&instances));
+    assert_silent("systemd-analyze verify", &verify.output().unwrap());
+}
+
+#[test]
+fn packages_are_built_below_another_root() {
+    let world = World::empty();
+    let root = world.path("root");
+    install(&["PREFIX=/usr".into(), format!("DESTDIR={}", root.display())]);
+    assert_eq!(fs::read_link(root.join("sbin/mount.vellum")).unwrap(), Path::new("/usr/bin/vellum"));
+    let unit = fs::read_to_string(root.join("usr/lib/systemd/system/vellum-mount@.service")).unwrap();
+    assert!(unit.contains("ExecStart=/usr/bin/vellum mount --foreground"), "{unit}");
+    let installed = String::from_utf8(Command::new("find").arg(&root).output().unwrap().stdout).unwrap();
+    assert!(!installed.contains("local"), "{installed}");
+}
