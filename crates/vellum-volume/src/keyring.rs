@@ -207,6 +207,8 @@ pub fn remove_key_slot(volume: &Volume, prefix: &str) -> Result<String> {
 /// Removes a slot, whether it is there or lost.
 pub(crate) fn remove_slot_object(volume: &Volume, key: &ObjectKey) -> Result<()> {
     let note = removal_note_key(key)?;
+    // After a rotation elsewhere, a note under the old key could be written by devices that were revoked.
+    volume.epochs.refresh_keys()?;
     let mut sealed = Vec::new();
     volume.keys.seal_record(RecordDomain::Config, note.as_str().as_bytes(), &[], &mut sealed);
     // The note before the deletion: killed in between, the slot counts as removed, and its object does no harm.
