@@ -35,13 +35,13 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 # What is installed: built by default, or a binary that is there.
 BINARY     ?= $(TARGET_DIR)/release/vellum
 
-# Debian packages that tests use: ACLs and xattrs, filesystems to mount, FUSE's helper, faults to inject, what is built
-# and run in mounts, the rival whose rules and results are ours, a browser for pages, ssh to reach this host from itself, and
+# Debian packages that tests use: ACLs and xattrs, filesystems to mount, FUSE's helper, faults to inject, wrong clocks, what is
+# built and run in mounts, the rival whose rules and results are ours, a browser for pages, ssh to reach this host from itself, and
 # certificates for servers.
-PACKAGES := acl attr btrfs-progs chromium dosfstools e2fsprogs exfat-fuse exfatprogs fuse3 fusefat \
+PACKAGES := acl attr btrfs-progs chromium dosfstools e2fsprogs exfat-fuse exfatprogs faketime fuse3 fusefat \
 	golang-go man-db ntfs-3g openssh-client openssh-server openssl python3 rclone rsync strace systemd xfsprogs
 # A program of each package, by which to see that it is there.
-PROGRAMS := getfacl getfattr mkfs.btrfs chromium mkfs.vfat mkfs.ext4 mount.exfat-fuse mkfs.exfat fusermount3 fusefat \
+PROGRAMS := getfacl getfattr mkfs.btrfs chromium mkfs.vfat mkfs.ext4 mount.exfat-fuse mkfs.exfat faketime fusermount3 fusefat \
 	go man ntfs-3g ssh sshd openssl python3 rclone rsync strace systemd-analyze mkfs.xfs
 
 .PHONY: install release test tools services emulators fmt clippy deny report report-check unit slow-tests coverage posix fuzz-check fuzz demo bench measure against bench-build bench-baseline bench-compare soak clean

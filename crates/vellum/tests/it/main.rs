@@ -61,6 +61,7 @@ mod push_pull;
 mod quota;
 mod readme;
 mod remote;
+mod remote_devices;
 mod remote_faults;
 mod remote_killed;
 mod remote_lines;
