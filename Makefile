@@ -35,9 +35,9 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 # What is installed: built by default, or a binary that is there.
 BINARY     ?= $(TARGET_DIR)/release/vellum
 
-# Debian packages that tests use: ACLs and xattrs, filesystems to mount, FUSE's helper, faults to inject, wrong clocks, what is
-# built and run in mounts, the rival whose rules and results are ours, a browser for pages, ssh to reach this host from itself, and
-# certificates for servers.
+# Debian packages that tests use: ACLs and xattrs, filesystems to mount, FUSE's helper, faults to inject, wrong clocks,
+# what is built and run in mounts, the rival whose rules and results are ours, a browser for pages, ssh to reach this
+# host from itself, certificates for servers, and readers of manual pages and units.
 PACKAGES := acl attr btrfs-progs chromium dosfstools e2fsprogs exfat-fuse exfatprogs faketime fuse3 fusefat \
 	golang-go man-db ntfs-3g openssh-client openssh-server openssl python3 rclone rsync strace systemd xfsprogs
 # A program of each package, by which to see that it is there.
