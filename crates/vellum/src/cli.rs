@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Parser, Subcommand};
+use clap::error::{ContextKind, ContextValue};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
     bandwidth, bench, cache, cat, clone, completion, conflicts, device, diff, evict, export, find, flush,
@@ -13,8 +14,8 @@ use crate::commands::{
 };
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, EXIT_USAGE, Result};
-use crate::mount_helper;
 use crate::ui::{OutputOptions, UserInterface, format};
+use crate::{foreign_words, mount_helper};
 
 /// A filesystem that remembers: snapshot a directory, compare it, roll it back, prove it intact.
 #[derive(Debug, Parser)]
@@ -134,7 +135,12 @@ pub fn run_command_line() -> u8 {
     }
     let mut cli = match CommandLine::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return crate::ui::report_usage_error(error, EXIT_USAGE),
+        Err(error) => {
+            return match find_foreign_word(&error) {
+                Some((word, way)) => crate::ui::report_foreign_word(word, way),
+                None => crate::ui::report_usage_error(error, EXIT_USAGE),
+            };
+        }
     };
     // The options of a profile are put into the command line, and all of it is parsed once more: clap then checks the
     // options of the profile and those that were typed together.
@@ -169,6 +175,19 @@ pub fn run_command_line() -> u8 {
             finish_command(&context.ui, result)
         }
     }
+}
+
+/// The word that was typed in the place of a command and belongs to another tool, and how Vellum does it.
+fn find_foreign_word(error: &clap::Error) -> Option<(&str, &'static str)> {
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else { return None };
+    // In 'vellum key list', the word is one of a group of commands, which has words of its own.
+    let commands = CommandLine::command();
+    let mut typed = std::env::args_os().skip(1);
+    let first = typed.find(|typed| typed == word.as_str() || commands.find_subcommand(typed).is_some())?;
+    if first != word.as_str() {
+        return None;
+    }
+    Some((word, foreign_words::find_own_way(word)?))
 }
 
 fn dispatch_command(command: Command, context: &CommandContext) -> Result<CommandOutcome> {

@@ -7,6 +7,7 @@ mod commands;
 mod compare;
 mod context;
 mod error;
+mod foreign_words;
 mod heap;
 mod interrupt;
 mod mount_helper;

@@ -23,7 +23,7 @@ use clap::error::{ContextKind, ErrorKind};
 use serde::Serialize;
 
 use crate::compare::ComparedSnapshots;
-use crate::error::{CliError, Result, kind_name};
+use crate::error::{CliError, EXIT_FAILED, Result, kind_name};
 use changes::list::{ChangeDetail, ChangeList, CollapsedDirs};
 use style::TextStyle;
 
@@ -179,6 +179,15 @@ impl UserInterface {
     pub fn flush_output(&self) -> Result<()> {
         self.out.borrow_mut().flush().map_err(CliError::Output)
     }
+}
+
+/// Prints, in one line, how Vellum does what another tool has this word for. Returns the exit code.
+pub fn report_foreign_word(word: &str, way: &str) -> u8 {
+    let style = TextStyle::for_terminal(io::stderr().is_terminal());
+    let text = format!("{} Vellum has no '{word}': {way}\n", style.paint_red("error:"));
+    // A closed stderr leaves the exit code.
+    let _ = io::stderr().lock().write_all(text.as_bytes());
+    EXIT_FAILED
 }
 
 /// Prints the message of the parser: help and version are results, all else is bad usage.

@@ -23,6 +23,21 @@ fn bad_usage_ends_with_3() {
 }
 
 #[test]
+fn words_of_other_tools_are_answered_by_what_vellum_has_for_them() {
+    let world = World::empty();
+    let tree = world.tree();
+    for args in [&["log"][..], &["log", "--oneline", "main"], &["-C", tree.to_str().unwrap(), "log"]] {
+        let ran = world.run(args).code(2);
+        assert_eq!(ran.err, "error: Vellum has no 'log': 'vellum history' lists snapshots\n");
+        assert_eq!(ran.out, "");
+    }
+    world.run(&["stash", "pop"]).code(2).remarks("'vellum restore HEAD~1'");
+    // A typing error is none, nor is a word in the place of a part of a command.
+    world.run(&["snapshto"]).code(3).remarks("snapshot");
+    world.run(&["tag", "log"]).code(3).remarks("unrecognized subcommand 'log'");
+}
+
+#[test]
 fn a_directory_can_be_named() {
     let world = World::with_snapshot();
     let tree = world.tree();
