@@ -18,7 +18,9 @@ use vellum_store::{ObjectKey, ObjectStore, StoreError, map_requests};
 use vellum_types::limits::REF_NAME_MAX;
 use vellum_types::{DecodeError, FieldReader, FieldWriter};
 
-pub use self::head::{READING_MAX, UnsnapshottedTree, WorktreeHead, WorktreeMark, WorktreeQuota, WorktreeTrash};
+pub use self::head::{
+    READING_MAX, UnsnapshottedTree, WorktreeHead, WorktreeMark, WorktreeQuota, WorktreeTrash,
+};
 use crate::error::{Result, VolumeError, is_data_loss};
 use crate::key_epochs::KeyEpochs;
 use crate::state::StateDir;

@@ -241,7 +241,7 @@ enum ControlLine {
         bytes: u64,
         total: u64,
     },
-    Done(ControlReply),
+    Done(Box<ControlReply>),
     Failed {
         kind: String,
         message: String,
@@ -309,14 +309,14 @@ impl ControlService {
             }
             Some(ControlRequest::AwaitEnd) => {
                 // Whoever asked may be gone.
-                let begun = || drop(send_json_line(stream, &ControlLine::Done(ControlReply::default())));
+                let begun = || drop(send_json_line(stream, &ControlLine::Done(Box::default())));
                 return self.end.wait_for_report(begun, |report| send_unmount_reply(stream, report));
             }
             Some(ControlRequest::PrepareEnd { skips_publishing }) => {
                 return self.prepare_end(skips_publishing, stream);
             }
             Some(request) => match self.handle_with_progress(&request, stream) {
-                Ok(answer) => ControlLine::Done(answer),
+                Ok(answer) => ControlLine::Done(Box::new(answer)),
                 Err(error) => {
                     self.log.write_line(&format!("a command failed: {error}"));
                     let kind = kind_name(error.kind()).into();
@@ -549,7 +549,7 @@ fn send_unmount_reply(stream: &UnixStream, report: &UnmountReport) {
     let answer =
         ControlReply { failure, fenced: is_fenced, waiting: snapshots, log_bytes, ..ControlReply::default() };
     // Whoever asked may be gone.
-    let _ = send_json_line(stream, &ControlLine::Done(answer));
+    let _ = send_json_line(stream, &ControlLine::Done(Box::new(answer)));
 }
 
 fn parse_snapshot_id(text: &str) -> std::result::Result<SnapshotId, FsError> {
@@ -614,7 +614,7 @@ impl PendingReply {
         }
         let line = std::mem::take(&mut self.line);
         match serde_json::from_slice(&line) {
-            Ok(ControlLine::Done(answer)) => Ok(Some(answer)),
+            Ok(ControlLine::Done(answer)) => Ok(Some(*answer)),
             Ok(ControlLine::Working { bytes, total }) => {
                 let before = meter.read_progress();
                 // A request has several phases, each with a total of its own.
