@@ -362,12 +362,12 @@ fn files_that_are_open_without_a_name_retain_few_trees() {
     let lasting = make(b"lasting", 1);
     fs.epochs().hold_inode(Epoch::default(), lasting).unwrap();
     fs.publisher().publish_all().unwrap();
-    fs.names().unlink(Ino::ROOT, b"lasting").unwrap();
+    fs.names().unlink(Ino::ROOT, b"lasting", 0).unwrap();
     for round in 0..20 {
         let ino = make(b"passing", round);
         fs.epochs().hold_inode(Epoch::default(), ino).unwrap();
         fs.publisher().publish_all().unwrap();
-        fs.names().unlink(Ino::ROOT, b"passing").unwrap();
+        fs.names().unlink(Ino::ROOT, b"passing", 0).unwrap();
         fs.publisher().publish_all().unwrap();
         world.check_retained(&step);
         fs.epochs().release_inode(Epoch::default(), ino, 1).unwrap();

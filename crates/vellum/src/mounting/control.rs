@@ -338,7 +338,7 @@ impl ControlService {
         // not be ended.
         log.set_limit(u64::MAX);
         // Whoever asked may be gone.
-        let _ = send_json_line(stream, &ControlLine::Done(ControlReply::default()));
+        let _ = send_json_line(stream, &ControlLine::Done(Box::default()));
         // Nothing more is sent: this is the end of the connection.
         let _ = stream.read(&mut [0]);
         // Without a limit already: another attempt is under way, which restores it, or the worktree was taken over.
