@@ -172,19 +172,14 @@ fn a_stopped_run_prints_one_json_object() {
         world.write(&format!("a/f{n}"), noise(400_000));
     }
     fs::create_dir(world.tree().join("b")).unwrap();
-    let child = Command::new(env!("CARGO_BIN_EXE_vellum"))
-        .args(["sync", "--json", "-a", "--two-way", "--bwlimit=1M", "-j1", "a", "b"])
-        .current_dir(world.tree())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    let words = ["sync", "--json", "-a", "--two-way", "--bwlimit=1M", "-j1", "a", "b"];
+    let child = world.command_at_home(&words).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     wait_until("a file is there", || world.tree().join("b/f0").exists());
     assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
     let output = child.wait_with_output().unwrap();
     assert_ne!(output.status.code(), Some(0));
     let printed: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(printed["error"].is_object() || printed["error"].is_string(), "{printed}");
-    world.run(&["sync", "-a", "--two-way", "a", "b"]).ok();
+    world.run_at_home(&["sync", "-a", "--two-way", "a", "b"]).ok();
     assert_eq!(describe_tree(&world.tree().join("a")), describe_tree(&world.tree().join("b")));
 }
