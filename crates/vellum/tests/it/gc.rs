@@ -110,16 +110,28 @@ fn a_lost_record_of_a_tagged_snapshot_costs_nothing_but_itself() {
     world.run(&hint.split(' ').skip(1).collect::<Vec<_>>()).ok().says("Freed");
 }
 
-#[test]
-fn a_file_open_in_a_mount_outlives_a_restore_and_a_collection() {
-    let world = World::with_snapshot();
-    let mount = Mount::new(&world, "work");
+/// A file that is open in a mount, and that no snapshot has.
+struct OpenFile<'w> {
+    mount: Mount<'w>,
+    open: fs::File,
+    noise: Vec<u8>,
+}
+
+fn open_unsnapshotted_file(world: &World) -> OpenFile<'_> {
+    let mount = Mount::new(world, "work");
     let noise = noise(3_000_000);
     fs::write(mount.at("open"), &noise).unwrap();
     mount.umount().ok();
-    // Mounted again, nothing of it is in anybody's memory, and no snapshot has it: the worktree alone stands on it.
+    // Mounted again, nothing of it is in anybody's memory: the tree on which the worktree stands alone has it.
     mount.again(&["--allow-other"]).ok();
     let open = fs::File::open(mount.at("open")).unwrap();
+    OpenFile { mount, open, noise }
+}
+
+#[test]
+fn a_file_open_in_a_mount_outlives_a_restore_and_a_collection() {
+    let world = World::with_snapshot();
+    let OpenFile { mount, open, noise } = open_unsnapshotted_file(&world);
     run(&mount.path, &["restore", "--discard", "first"], Stdio::null()).ok();
     assert!(!mount.at("open").exists());
     mount.sh("echo more > more");
@@ -136,13 +148,7 @@ fn a_file_open_in_a_mount_outlives_a_restore_and_a_collection() {
 #[test]
 fn a_file_open_in_a_mount_outlives_its_removal_and_a_collection() {
     let world = World::with_snapshot();
-    let mount = Mount::new(&world, "work");
-    let noise = noise(3_000_000);
-    fs::write(mount.at("open"), &noise).unwrap();
-    mount.umount().ok();
-    // Mounted again, nothing of it is in anybody's memory, and only the tree that goes next has it.
-    mount.again(&["--allow-other"]).ok();
-    let open = fs::File::open(mount.at("open")).unwrap();
+    let OpenFile { mount, open, noise } = open_unsnapshotted_file(&world);
     fs::remove_file(mount.at("open")).unwrap();
     for _ in 0..3 {
         mount.sh("echo more >> more");
