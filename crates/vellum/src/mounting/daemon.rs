@@ -196,6 +196,9 @@ struct DaemonFailure {
     hint: Option<String>,
 }
 
+/// How long a process that was not ready in time is waited for after it was told to end.
+const ENDING_WAIT: Duration = Duration::from_secs(2);
+
 /// Starts this program again in the background with these arguments. Returns what it reports when it is ready. If that is
 /// not before the deadline, the process is ended.
 pub fn start_daemon(arguments: &[std::ffi::OsString], deadline: Option<Duration>) -> Result<Value> {
@@ -220,8 +223,9 @@ pub fn start_daemon(arguments: &[std::ffi::OsString], deadline: Option<Duration>
         Err(_) => {
             // The child was not waited for as long as its thread has not sent: its number is no other process's.
             pid.map(|pid| rustix::process::kill_process(pid, rustix::process::Signal::TERM));
-            // Before it is ready the signal kills it, and afterwards it unmounts: nothing is mounted late.
-            let _ = is_ready.recv();
+            // Before it is ready the signal kills it, and afterwards it unmounts: nothing is mounted late. The system may
+            // hold a process that waits for a disk that hangs, and ends it when the disk answers.
+            let _ = is_ready.recv_timeout(ENDING_WAIT);
             Err(MountingError::NotInTime(deadline).into())
         }
     }
