@@ -143,7 +143,8 @@ impl PackCache {
         if self.disk.is_bypassed() {
             return;
         }
-        let (key, bytes) = (key.clone(), bytes.to_vec());
+        let key = key.clone();
+        let bytes = bytes.to_vec();
         let _ = self.run(move |files| {
             files.store_pieces(&key, first, &bytes);
             Ok(())

@@ -3,52 +3,34 @@
 //! A Unix socket in the live state's folder, which only its owner can reach. One request and one answer, a line of JSON
 //! each, for a connection.
 
+mod service;
+
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::RecvTimeoutError;
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use vellum_fs::StateReader;
 use vellum_fs::content::residence::EvictedContent;
-use vellum_fs::history::partial::ReplacedName;
-use vellum_fs::history::pending::PendingSnapshot;
-use vellum_fs::history::snapshot::LiveSnapshotRequest;
-use vellum_fs::publish::publisher::BackgroundPublisher;
-use vellum_fs::{FsError, LiveFilesystem};
-use vellum_fuse::{CacheInvalidator, NodePlace};
 use vellum_host::ProgressMeter;
 use vellum_host::escape::format_path;
-use vellum_library::LiveStateClaim;
-use vellum_library::live::{self, HolderStage, OpenError};
-use vellum_types::{Ino, SnapshotId};
-use vellum_volume::SnapshotOrigin;
-use vellum_volume::refs::WorktreeQuota;
-use vellum_volume::residence::{ContentScope, HydratedContent, NewPin, RefusedContent};
+use vellum_volume::residence::{HydratedContent, RefusedContent};
 
 use super::MountingError;
-use super::end::{ShutdownSignal, UnmountReport};
-use super::follow::FollowState;
-use super::log::MountLog;
 use super::trash::{TrashFigures, TrashReply, TrashRequest};
-use crate::error::{CliError, Result, kind_name, parse_kind_name};
+use crate::error::{Result, parse_kind_name};
+
+pub use self::service::{ControlService, listen_for_control};
 
 /// Name of the socket.
 pub const SOCKET: &str = "control";
 /// Longest request or answer, bytes: a note has 64 KiB at most, and the paths of a merge with 10,000 conflicts some MiB (JSON
 /// has each byte of a path as a number).
 const LINE_MAX: u64 = 64 << 20;
-/// Most snapshots that wait to be published of which an answer says what they are called: some 200 bytes each.
-const UNPUBLISHED_MAX: usize = 1000;
 
 /// Between two lines that tell how far a request is.
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
-
-/// The pause after a connection that could not be accepted.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// What a command asks for.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -249,311 +231,10 @@ enum ControlLine {
     },
 }
 
-/// What the daemon answers with.
-pub struct ControlService {
-    /// The worktree.
-    pub fs: Arc<LiveFilesystem>,
-    /// What publishes it.
-    pub publisher: Arc<BackgroundPublisher>,
-    /// Where failures are told.
-    pub log: Arc<MountLog>,
-    /// Lets the kernel forget; there once the mount is.
-    pub forgetter: OnceLock<Arc<CacheInvalidator>>,
-    /// The right to the worktree.
-    pub claim: Arc<LiveStateClaim>,
-    /// Where the end is announced.
-    pub end: Arc<ShutdownSignal>,
-    /// How the following of other machines goes, if the mount does that.
-    pub follow: Option<FollowState>,
-}
-
-/// Listens until the process ends; gives the socket's path.
-pub fn listen_for_control(dir: &Path, service: Arc<ControlService>) -> Result<PathBuf> {
-    let path = dir.join(SOCKET);
-    let failed = || CliError::io_error("listen on", path.display().to_string());
-    // A second `bind` fails with EADDRINUSE as long as the name exists, even if nobody listens.
-    match std::fs::remove_file(&path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed()(error)),
-        // A daemon that was killed leaves its socket; the claim says that there is none now.
-        Ok(()) | Err(_) => {}
-    }
-    let listener = UnixListener::bind(&path).map_err(failed())?;
-    let serve = move || {
-        for stream in listener.incoming() {
-            let Ok(stream) = stream else {
-                // Descriptors may be scarce; nobody is served by trying at once.
-                std::thread::sleep(ACCEPT_PAUSE);
-                continue;
-            };
-            let service = service.clone();
-            // Without a thread for it the caller sees the connection closed, and says so.
-            let _ = std::thread::Builder::new()
-                .name("control".into())
-                .spawn(move || service.handle_connection(&stream));
-        }
-    };
-    std::thread::Builder::new().name("control".into()).spawn(serve).map_err(failed())?;
-    Ok(path)
-}
-
-impl ControlService {
-    fn handle_connection(&self, stream: &UnixStream) {
-        let mut line = String::new();
-        // A longer line is cut, and is no JSON then: the sender gets an error.
-        let read = BufReader::new(stream.take(LINE_MAX)).read_line(&mut line);
-        let request = read.ok().and_then(|_| serde_json::from_str::<ControlRequest>(&line).ok());
-        let answer = match request {
-            None => {
-                let message = "the request is not understood".into();
-                ControlLine::Failed { kind: "usage".into(), message, hint: None }
-            }
-            Some(ControlRequest::AwaitEnd) => {
-                // Whoever asked may be gone.
-                let begun = || drop(send_json_line(stream, &ControlLine::Done(Box::default())));
-                return self.end.wait_for_report(begun, |report| send_unmount_reply(stream, report));
-            }
-            Some(ControlRequest::PrepareEnd { skips_publishing }) => {
-                return self.prepare_end(skips_publishing, stream);
-            }
-            Some(request) => match self.handle_with_progress(&request, stream) {
-                Ok(answer) => ControlLine::Done(Box::new(answer)),
-                Err(error) => {
-                    self.log.write_line(&format!("a command failed: {error}"));
-                    let kind = kind_name(error.kind()).into();
-                    let message = error.to_string();
-                    ControlLine::Failed { kind, message, hint: MountingError::from(error).hint() }
-                }
-            },
-        };
-        // Whoever asked may be gone.
-        let _ = send_json_line(stream, &answer);
-    }
-
-    /// Holds for as long as the other side keeps the connection: a command that is killed leaves the mount as it was.
-    fn prepare_end(&self, skips_publishing: bool, mut stream: &UnixStream) {
-        let log = self.fs.write_log();
-        let limit = log.usage().limit;
-        self.end.set_skips_publishing(skips_publishing);
-        // A store that does not answer frees nothing: the last writes would wait for it for ever, and the mount could
-        // not be ended.
-        log.set_limit(u64::MAX);
-        // Whoever asked may be gone.
-        let _ = send_json_line(stream, &ControlLine::Done(Box::default()));
-        // Nothing more is sent: this is the end of the connection.
-        let _ = stream.read(&mut [0]);
-        // Without a limit already: another attempt is under way, which restores it, or the worktree was taken over.
-        if limit != u64::MAX {
-            log.set_limit(limit);
-        }
-        self.end.set_skips_publishing(false);
-    }
-
-    /// Carries out a request, and tells from time to time how far it is. If whoever asked goes away, it ends.
-    fn handle_with_progress(
-        &self,
-        request: &ControlRequest,
-        stream: &UnixStream,
-    ) -> std::result::Result<ControlReply, OpenError> {
-        let meter = Arc::new(ProgressMeter::default());
-        // Only these report progress, and end when nobody waits for them any more; all others are carried out whole.
-        if !matches!(request, ControlRequest::Hydrate { .. } | ControlRequest::Evict { .. }) {
-            return self.handle_request(request, &meter);
-        }
-        // Nothing is ever sent through it: the thread ends when the sender is dropped.
-        let (end, ended) = std::sync::mpsc::sync_channel::<()>(0);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(PROGRESS_EVERY) {
-                    let done = meter.read_progress();
-                    let line = ControlLine::Working { bytes: done.bytes, total: done.total_bytes };
-                    if send_json_line(stream, &line).is_err() {
-                        // The connection is closed, so that nobody waits for the answer any more.
-                        meter.request_stop();
-                    }
-                }
-                // The receiver moves into this thread, and with it the scope's end: the thread has ended before the
-                // answer is sent, so that no progress line follows it.
-                drop(ended);
-            });
-            let answer = self.handle_request(request, &meter);
-            drop(end);
-            answer
-        })
-    }
-
-    fn handle_request(
-        &self,
-        request: &ControlRequest,
-        meter: &Arc<ProgressMeter>,
-    ) -> std::result::Result<ControlReply, OpenError> {
-        let mut answer = ControlReply::default();
-        match request {
-            ControlRequest::Status | ControlRequest::AwaitEnd | ControlRequest::PrepareEnd { .. } => {}
-            ControlRequest::Unpublished => answer.unpublished = self.unpublished_snapshots()?,
-            ControlRequest::NoteDetached => self.claim.record_stage(HolderStage::Detached)?,
-            ControlRequest::Snapshot { note, tags, paths } => {
-                let request = LiveSnapshotRequest {
-                    note: note.clone(),
-                    tags: tags.clone(),
-                    origin: SnapshotOrigin::User,
-                };
-                let made = match paths.is_empty() {
-                    true => self.fs.create_snapshot(&request),
-                    false => self.fs.snapshot_paths(&request, paths),
-                };
-                answer.snapshot = Some(made?.to_string());
-                self.publisher.request_publish();
-            }
-            ControlRequest::MergeSnapshot { note, parents } => {
-                let parents: Vec<_> =
-                    parents.iter().map(|id| parse_snapshot_id(id)).collect::<std::result::Result<_, _>>()?;
-                let origin = if parents.is_empty() { SnapshotOrigin::Safety } else { SnapshotOrigin::User };
-                let request = LiveSnapshotRequest { note: note.clone(), tags: Vec::new(), origin };
-                let made = self.fs.create_snapshot_with_parents(&request, &parents)?;
-                answer.snapshot = Some(made.to_string());
-                self.publisher.request_publish();
-            }
-            ControlRequest::Fork { name } => live::fork_live_worktree(&self.fs, name)?,
-            ControlRequest::Flush => self.fs.publisher().publish_all()?,
-            ControlRequest::Quota { bytes, inodes } => {
-                self.fs.attributes().set_worktree_quota(WorktreeQuota { bytes: *bytes, inodes: *inodes })?;
-            }
-            ControlRequest::Settle => {
-                self.fs.publisher().publish_pending()?;
-            }
-            ControlRequest::Trash { request } => {
-                let mut created = Vec::new();
-                answer.trashed = Some(request.carry_out(&self.fs, &mut created)?);
-                self.invalidate_names(created);
-                self.publisher.request_publish();
-            }
-            ControlRequest::Hydrate { paths, names_only, pin } => {
-                let scope = if *names_only { ContentScope::Names } else { ContentScope::Readable };
-                let pin = pin.as_ref().map(|name| NewPin { name: name.clone(), content: join_shown(paths) });
-                let hydrated = self.fs.hydrate_paths(paths, scope, pin.as_ref(), meter)?;
-                answer.content = Some(ContentReply::for_hydration(hydrated));
-            }
-            ControlRequest::Evict { paths, open } => {
-                let inode = |node: &u64| match NodePlace::from_node(*node) {
-                    NodePlace::Main(epoch, ino) if epoch == self.fs.epochs().current_epoch() => Some(ino),
-                    NodePlace::Main(..) | NodePlace::Snapshot(..) | NodePlace::Virtual(_) => None,
-                };
-                let open = open.iter().filter_map(inode).collect();
-                answer.content = Some(ContentReply::for_eviction(self.fs.evict_paths(paths, open, meter)?));
-            }
-            ControlRequest::RestorePaths { target, paths, discard } => {
-                let restored = self.fs.restore_paths(parse_snapshot_id(target)?, paths, *discard)?;
-                self.invalidate_names(restored.replaced);
-                answer.snapshot = restored.saved.map(|id| id.to_string());
-                self.publisher.request_publish();
-            }
-            ControlRequest::Restore { target, discard } => {
-                answer.snapshot =
-                    self.restore_snapshot(parse_snapshot_id(target)?, *discard)?.map(|id| id.to_string());
-                self.publisher.request_publish();
-            }
-        }
-        Ok(self.add_worktree_status(answer)?)
-    }
-
-    /// Lets the kernel forget what it knows of names that stand for something else now.
-    fn invalidate_names(&self, names: Vec<ReplacedName>) {
-        let Some(forgetter) = self.forgetter.get() else { return };
-        for ReplacedName { dir, name } in names {
-            forgetter.invalidate_name(self.fs.epochs().current_epoch(), dir, &name);
-        }
-    }
-
-    fn restore_snapshot(
-        &self,
-        target: SnapshotId,
-        discard: bool,
-    ) -> std::result::Result<Option<SnapshotId>, FsError> {
-        self.replace_worktree(|| self.fs.restore_snapshot(target, discard))
-    }
-
-    /// Moves the worktree from a snapshot to one that descends from it, if nothing was changed since.
-    pub fn advance_snapshot(&self, target: SnapshotId, from: SnapshotId) -> std::result::Result<(), FsError> {
-        self.replace_worktree(|| self.fs.advance_snapshot(target, from))
-    }
-
-    /// Lets the kernel forget what it knows of the worktree, which `replace` replaces.
-    fn replace_worktree<T>(
-        &self,
-        replace: impl FnOnce() -> std::result::Result<T, FsError>,
-    ) -> std::result::Result<T, FsError> {
-        let wanted = self.forgetter.get().is_some_and(|forgetter| forgetter.needs_root_names());
-        let names = || match wanted {
-            true => self
-                .fs
-                .list_entries(Ino::ROOT)
-                .map(|entries| entries.into_iter().map(|entry| entry.name).collect()),
-            false => Ok(Vec::new()),
-        };
-        // Names that are gone after the restore are cached as present, and names that come with it may be cached as
-        // absent: the kernel has to drop both.
-        let before = names()?;
-        let replaced = replace()?;
-        if let Some(forgetter) = self.forgetter.get() {
-            forgetter.invalidate_worktree(before.into_iter().chain(names()?));
-        }
-        Ok(replaced)
-    }
-
-    fn unpublished_snapshots(&self) -> std::result::Result<Option<Vec<UnpublishedSnapshot>>, FsError> {
-        let waiting = self.fs.live_map().pending_snapshots()?;
-        let named =
-            waiting.into_iter().map(|(_, PendingSnapshot { id, record, tags, .. })| UnpublishedSnapshot {
-                id: id.to_string(),
-                parent: record.parents.first().map(ToString::to_string),
-                tags,
-            });
-        // Without a list the command publishes everything before it looks for the name: slower, and with the same
-        // result.
-        Ok((named.len() <= UNPUBLISHED_MAX).then(|| named.collect()))
-    }
-
-    fn add_worktree_status(&self, answer: ControlReply) -> std::result::Result<ControlReply, FsError> {
-        let unpublished = self.fs.unpublished_changes()?;
-        // A copy, because the lock must not be held while the rest is collected.
-        let head = self.fs.live_map().lock_head().clone();
-        let used = self.fs.live_map().worktree_usage().used_amount();
-        Ok(ControlReply {
-            root: Some(head.state.base.0.to_string()),
-            head: head.snapshot.map(|last| last.id.to_string()),
-            changed: self.fs.is_changed()?,
-            waiting: unpublished.snapshots,
-            unpublished_since: self.fs.publisher().unpublished_since()?.map(|since| since.secs),
-            log_bytes: unpublished.log_bytes,
-            log_limit: self.fs.write_log().usage().limit,
-            metadata_bytes: unpublished.metadata_bytes,
-            used_bytes: u64::try_from(used.bytes).unwrap_or(0),
-            used_inodes: u64::try_from(used.inodes).unwrap_or(0),
-            failure: self.publisher.last_failure(),
-            trash: TrashFigures::read_from_trash(&self.fs)?,
-            follows: self.follow.is_some(),
-            follow_problem: self.follow.as_ref().and_then(FollowState::problem),
-            ..answer
-        })
-    }
-}
-
 /// Paths from the root, for whoever reads a list.
 pub fn join_shown(paths: &[Vec<u8>]) -> String {
     let shown = |path: &Vec<u8>| if path.is_empty() { ".".into() } else { format_path(path) };
     paths.iter().map(shown).collect::<Vec<_>>().join(", ")
-}
-
-fn send_unmount_reply(stream: &UnixStream, report: &UnmountReport) {
-    let UnmountReport { failure, is_fenced, snapshots, log_bytes } = report.clone();
-    let answer =
-        ControlReply { failure, fenced: is_fenced, waiting: snapshots, log_bytes, ..ControlReply::default() };
-    // Whoever asked may be gone.
-    let _ = send_json_line(stream, &ControlLine::Done(Box::new(answer)));
-}
-
-fn parse_snapshot_id(text: &str) -> std::result::Result<SnapshotId, FsError> {
-    text.parse().map_err(|_| FsError::Posix(rustix::io::Errno::INVAL))
 }
 
 /// Asks the daemon behind a socket.

@@ -102,7 +102,8 @@ impl CacheDisk {
     ) -> io::Result<T> {
         let is_retry = self.admit_work()?;
         let job = Arc::new(DiskWork::new());
-        let (disk, running) = (Arc::clone(self), Arc::clone(&job));
+        let disk = Arc::clone(self);
+        let running = Arc::clone(&job);
         // A thread for each: starting one costs little beside reading a piece, and a disk that hangs keeps none from
         // the next work.
         std::thread::Builder::new().name("vellum-cache".into()).spawn(move || {

@@ -55,7 +55,8 @@ impl RequestPool {
 
     /// Requests so far, and those under way.
     pub fn read_traffic(&self) -> ServiceTraffic {
-        let (reads, writes) = (self.reads.active_requests(), self.writes.active_requests());
+        let reads = self.reads.active_requests();
+        let writes = self.writes.active_requests();
         let mut under_way = PerPurpose::default();
         for purpose in RequestPurpose::ALL {
             *under_way.get_mut(purpose) = reads.get(purpose) + writes.get(purpose);
