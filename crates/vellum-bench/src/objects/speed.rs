@@ -13,6 +13,9 @@ use crate::thread_group::{ThreadGroupResult, run_in_threads};
 
 const MIB: f64 = (1 << 20) as f64;
 
+/// Listings that are asked for at once.
+const LISTINGS: usize = 100;
+
 /// What is measured.
 pub(super) struct SpeedTrial<'a> {
     pub store: &'a dyn ObjectStore,
@@ -73,10 +76,23 @@ impl SpeedTrial<'_> {
         let start = Instant::now();
         let listed = self.store.list_objects(&self.keys.folder)?;
         let seconds = start.elapsed().as_secs_f64();
+        let listings = self.measure_listings()?;
         tell("delete", &self.for_each_object("small", count, |key| Ok(self.store.delete_object(key)?))?);
         // Measured before the deletions, and added only here, since `tell` has borrowed the report until now.
         report.add_rate("list", "objects/s", listed.len() as f64, seconds);
+        report.add_rate("list, 100 at once", "listings/s", LISTINGS as f64, listings);
         Ok(())
+    }
+
+    /// Lists the folder many times at once. Returns how many seconds all of it took.
+    fn measure_listings(&self) -> Result<f64> {
+        let listed = run_in_threads(LISTINGS, |_| {
+            check_interrupted(self.meter)?;
+            self.store.list_objects(&self.keys.folder)?;
+            self.meter.add_progress(1, 0);
+            Ok(())
+        })?;
+        Ok(listed.elapsed_seconds())
     }
 
     fn measure_big_object(&self, report: &mut BenchReport) -> Result<()> {

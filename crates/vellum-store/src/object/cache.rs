@@ -216,6 +216,12 @@ impl PackCache {
         self.run(CacheFiles::verify)
     }
 
+    /// Whether its disk does not answer, so that everything is fetched.
+    #[must_use]
+    pub fn is_bypassed(&self) -> bool {
+        self.disk.is_bypassed()
+    }
+
     /// Whether requests to the store are switched off.
     pub fn is_offline(&self) -> io::Result<bool> {
         self.run(|files| service::is_offline(files.folder()))

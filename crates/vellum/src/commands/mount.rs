@@ -32,6 +32,7 @@ use crate::mounting::end::ShutdownSignal;
 use crate::mounting::follow::{FollowIntervals, FollowState, WorktreeFollower};
 use crate::mounting::live::MountedLiveWorktree;
 use crate::mounting::log::MountLog;
+use crate::mounting::metrics::{MetricsPages, MountProblems};
 use crate::mounting::{MountingError, daemon, metrics, mountpoint, service_manager, table};
 use crate::ui::format;
 use options::MountOption;
@@ -280,6 +281,8 @@ struct MountTarget<'a> {
     snapshot: Option<SnapshotId>,
     dir: PathBuf,
     control: Option<PathBuf>,
+    /// What is wrong with it, for those who watch it.
+    problems: MountProblems,
 }
 
 fn mount_snapshot(
@@ -297,6 +300,8 @@ fn mount_snapshot(
         snapshot: Some(id),
         dir,
         control: None,
+        // Nothing of it can stay unpublished, and a store that does not answer shows in its requests.
+        problems: Box::new(Vec::new),
     };
     let shown = mount_target(args, volume, mountpoint, shown);
     let (mounted, log, report) = shown.inspect_err(|_| live::remove_snapshot_log_dir(volume, &id))?;
@@ -396,8 +401,15 @@ fn mount_live_worktree(
     });
     // It listens before the mount exists, because a file in the mount names the socket.
     let control = Some(control::listen_for_control(&dir, service.clone())?);
-    let target =
-        MountTarget { source: MountSource::Live(fs), worktree: Some(name), snapshot: None, dir, control };
+    let health = service.clone();
+    let target = MountTarget {
+        source: MountSource::Live(fs),
+        worktree: Some(name),
+        snapshot: None,
+        dir,
+        control,
+        problems: Box::new(move || health.list_problems()),
+    };
     let (mounted, _, report) = mount_target(args, volume, mountpoint, target)?;
     if args.fetch_names {
         start_fetching_names(live.fs.clone(), log.clone())?;
@@ -501,8 +513,10 @@ fn mount_target(
         metrics: new_mount_metrics(&shown.source, volume),
     };
     // The address is bound before the mount is made, so that a port that is taken fails the command.
-    let metrics =
-        args.metrics.map(|address| serve_mount_metrics(address, options.metrics.clone())).transpose()?;
+    let requests = options.metrics.clone();
+    let pages =
+        MetricsPages { figures: Box::new(move || requests.format_metrics()), problems: shown.problems };
+    let metrics = args.metrics.map(|address| metrics::serve_metrics(address, pages)).transpose()?;
     let mounted = vellum_fuse::mount_filesystem(shown.source, volume, mountpoint, options)
         .map_err(MountingError::from)?;
     let report = MountJson {
@@ -542,11 +556,6 @@ fn new_mount_metrics(source: &MountSource, volume: &Arc<Volume>) -> Arc<RequestM
             cache.expose_metrics(out);
         }
     }))
-}
-
-/// Answers with the figures; gives the address.
-fn serve_mount_metrics(address: SocketAddr, requests: Arc<RequestMetrics>) -> Result<SocketAddr> {
-    metrics::serve_metrics(address, Box::new(move || requests.format_metrics()))
 }
 
 fn report_mount(context: &CommandContext, report: &MountJson) -> Result<()> {

@@ -9,7 +9,7 @@ use vellum_volume::tree::file_kind_name;
 use vellum_volume::{FsTree, Volume, VolumeError};
 
 use super::CommandContext;
-use crate::error::Result;
+use crate::error::{CliError, Result};
 
 /// What `SNAP PATH` names.
 pub struct SnapshotPath {
@@ -34,7 +34,9 @@ impl SnapshotPath {
         path: Option<&OsStr>,
     ) -> Result<Self> {
         let paths = context.paths_for_volume(volume)?;
-        let entry = volume.resolve_snapshot(snapshot)?;
+        let entry = volume
+            .resolve_snapshot(snapshot)
+            .map_err(|error| explain_forgotten_snapshot(error, snapshot, path))?;
         let tree = volume.open_tree(entry.record.root);
         let place = format!("snapshot {}", volume.short_id(&entry.id)?);
         let path = match path {
@@ -54,4 +56,14 @@ impl SnapshotPath {
         let wanted = file_kind_name(kind);
         Err(VolumeError::WrongKind { path: format_path(&self.path), found, wanted }.into())
     }
+}
+
+/// Explains a path that was typed where a snapshot is expected, as other tools list the present state without one.
+fn explain_forgotten_snapshot(error: VolumeError, typed: &str, path: Option<&OsStr>) -> CliError {
+    let is_path = path.is_none() && std::path::Path::new(typed).symlink_metadata().is_ok();
+    if !is_path {
+        return error.into();
+    }
+    let hint = format!("name the snapshot first: 'HEAD {typed}' is that path in the last one");
+    CliError::usage_error(error.to_string(), hint)
 }

@@ -1,4 +1,5 @@
-//! Figures of a mount over HTTP, for Prometheus: one page, `/metrics`, which nothing but `GET` and `HEAD` reaches.
+//! Figures of a mount over HTTP, for Prometheus, on the page `/metrics`, and its condition, for whatever watches it, on
+//! `/health`. Nothing but `GET` and `HEAD` reaches them.
 //!
 //! Invariant: a request changes nothing and costs little: one at a time, requests of [`REQUEST_MAX`] bytes within
 //! [`PATIENCE`]. The address is of this machine alone unless it was typed otherwise. Deliberately absent: encryption and
@@ -19,8 +20,16 @@ const REQUEST_MAX: usize = 8 << 10;
 /// How long one request may take in all.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Makes the text.
-pub type MetricsText = Box<dyn Fn() -> String + Send>;
+/// What the pages show, made anew for each request.
+pub struct MetricsPages {
+    /// The text of `/metrics`.
+    pub figures: Box<dyn Fn() -> String + Send>,
+    /// What is wrong, a line each. `/health` answers with 200 if there is nothing, and with 503 and the lines otherwise.
+    pub problems: MountProblems,
+}
+
+/// Lists what is wrong with a mount.
+pub type MountProblems = Box<dyn Fn() -> Vec<String> + Send>;
 
 /// Where figures are to be had, as typed: `PORT`, `:PORT` or `ADDRESS:PORT`. Without an address it is the loopback.
 pub fn parse_listen_address(typed: &str) -> std::result::Result<SocketAddr, String> {
@@ -43,7 +52,7 @@ pub fn expose_process_metrics(out: &mut MetricsExposition) {
 
 /// Answers at an address, in a thread of its own, as long as the process lives. Returns the address, with the port
 /// that the system chose for port 0.
-pub fn serve_metrics(address: SocketAddr, text: MetricsText) -> Result<SocketAddr> {
+pub fn serve_metrics(address: SocketAddr, pages: MetricsPages) -> Result<SocketAddr> {
     let failed = |error: io::Error| CliError::io_error("answer at", address.to_string())(error);
     let listener = TcpListener::bind(address).map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;
@@ -51,7 +60,7 @@ pub fn serve_metrics(address: SocketAddr, text: MetricsText) -> Result<SocketAdd
         for stream in listener.incoming() {
             match stream {
                 // The client may be gone.
-                Ok(stream) => drop(serve_connection(stream, &text)),
+                Ok(stream) => drop(serve_connection(stream, &pages)),
                 // Descriptors may be scarce, and trying again at once would only fail again.
                 Err(_) => std::thread::sleep(PATIENCE),
             }
@@ -61,7 +70,7 @@ pub fn serve_metrics(address: SocketAddr, text: MetricsText) -> Result<SocketAdd
     Ok(bound)
 }
 
-fn serve_connection(mut stream: TcpStream, text: &MetricsText) -> io::Result<()> {
+fn serve_connection(mut stream: TcpStream, pages: &MetricsPages) -> io::Result<()> {
     // A scraper that does not read must not keep the only thread.
     stream.set_write_timeout(Some(PATIENCE))?;
     let request = read_request_head(&mut stream)?;
@@ -72,9 +81,10 @@ fn serve_connection(mut stream: TcpStream, text: &MetricsText) -> io::Result<()>
             // A query is ignored: Prometheus sends one if its configuration has parameters.
             let path = path.split(|byte| *byte == b'?').next().unwrap_or_default();
             let (status, body) = match path {
-                b"/metrics" => ("200 OK", text()),
-                b"/" => ("200 OK", "figures of a vellum mount: /metrics\n".into()),
-                _ => ("404 Not Found", "there is only /metrics\n".into()),
+                b"/metrics" => ("200 OK", (pages.figures)()),
+                b"/health" => format_health(&(pages.problems)()),
+                b"/" => ("200 OK", "figures of a vellum mount: /metrics; its condition: /health\n".into()),
+                _ => ("404 Not Found", "there are only /metrics and /health\n".into()),
             };
             // HTTP requires that HEAD is answered with the length of the body, and without the body.
             (status, body, *method == b"GET")
@@ -95,6 +105,14 @@ fn serve_connection(mut stream: TcpStream, text: &MetricsText) -> io::Result<()>
         stream.write_all(body.as_bytes())?;
     }
     stream.flush()
+}
+
+/// The answer of `/health`.
+fn format_health(problems: &[String]) -> (&'static str, String) {
+    match problems {
+        [] => ("200 OK", "ok\n".into()),
+        some => ("503 Service Unavailable", some.iter().map(|problem| format!("{problem}\n")).collect()),
+    }
 }
 
 /// The head of a request.
@@ -123,8 +141,11 @@ mod tests {
     use super::*;
 
     fn ask(request: &[u8]) -> String {
-        let address =
-            serve_metrics(parse_listen_address("0").unwrap(), Box::new(|| "figure 1\n".into())).unwrap();
+        let pages = MetricsPages {
+            figures: Box::new(|| "figure 1\n".into()),
+            problems: Box::new(|| vec!["the disk is full".into(), "the store is away".into()]),
+        };
+        let address = serve_metrics(parse_listen_address("0").unwrap(), pages).unwrap();
         let mut stream = TcpStream::connect(address).unwrap();
         stream.write_all(request).unwrap();
         let mut answer = String::new();

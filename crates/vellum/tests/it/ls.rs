@@ -34,6 +34,7 @@ fn what_is_not_there_is_an_error() {
     let world = World::with_snapshot();
     world.run(&["ls", "HEAD", "nothing"]).code(2).remarks("'nothing' is not in snapshot");
     world.run(&["ls", "nothing"]).code(2).remarks("no snapshot, tag or worktree is called 'nothing'");
+    world.run(&["ls", "dir"]).code(3).remarks("no snapshot").remarks("'HEAD dir' is that path");
     world.run(&["ls", "HEAD~7"]).code(2).remarks("not that long");
 }
 

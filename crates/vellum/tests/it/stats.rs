@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::Command;
 
-use crate::mounting::Mount;
+use crate::mounting::{Mount, wait_until};
 use crate::world::{World, noise};
 
 #[test]
@@ -118,6 +118,14 @@ fn the_text_is_what_prometheus_reads() {
     }
 }
 
+fn get_page(address: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
 #[test]
 fn a_mount_answers_at_an_address_of_this_machine() {
     let world = World::with_snapshot();
@@ -126,15 +134,21 @@ fn a_mount_answers_at_an_address_of_this_machine() {
     let report: serde_json::Value = serde_json::from_str(&report.out).unwrap();
     let address = report["metrics"].as_str().unwrap();
     assert!(address.starts_with("127.0.0.1:"), "{address}");
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
+    let answer = get_page(address, "/metrics");
     assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
     assert!(answer.contains("vellum_live_memory_bytes ") && answer.contains("process_cpu_seconds_total "));
-    drop(stream);
+    let answer = get_page(address, "/health");
+    assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with("\r\n\r\nok\n"), "{answer}");
     // The address is taken: a second mount does not begin.
     let second = Mount::place(&world, "second");
     second.again(&["--metrics", address]).code(2).remarks(address);
     mount.again(&["--metrics", "somewhere"]).code(3);
+    // Nothing can be published: the store has lost the folder that its packs go into.
+    let packs = world.tree().join(".vellum/store/packs");
+    fs::remove_dir_all(&packs).unwrap();
+    fs::write(&packs, "in the way").unwrap();
+    fs::write(mount.at("new"), "content").unwrap();
+    wait_until("publishing fails", || get_page(address, "/health").starts_with("HTTP/1.1 503 "));
+    let answer = get_page(address, "/health");
+    assert!(answer.contains("\r\n\r\npublishing fails: "), "{answer}");
 }

@@ -7,15 +7,18 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use vellum_fs::history::partial::ReplacedName;
 use vellum_fs::history::pending::PendingSnapshot;
 use vellum_fs::history::snapshot::LiveSnapshotRequest;
+use vellum_fs::log::NEARLY_FULL;
 use vellum_fs::publish::publisher::BackgroundPublisher;
 use vellum_fs::{FsError, LiveFilesystem, StateReader};
 use vellum_fuse::{CacheInvalidator, NodePlace};
 use vellum_host::ProgressMeter;
 use vellum_library::LiveStateClaim;
 use vellum_library::live::{self, HolderStage, OpenError};
+use vellum_store::PackCache;
 use vellum_types::{Ino, SnapshotId};
 use vellum_volume::SnapshotOrigin;
 use vellum_volume::refs::WorktreeQuota;
@@ -31,6 +34,10 @@ use crate::mounting::end::{ShutdownSignal, UnmountReport};
 use crate::mounting::follow::FollowState;
 use crate::mounting::log::MountLog;
 use crate::mounting::trash::TrashFigures;
+
+/// A change that is not in the store after so many seconds is a problem: three times as long as a mount on a service
+/// waits before it publishes.
+const UNPUBLISHED_SECONDS_MAX: i64 = 15 * 60;
 
 /// Most snapshots that wait to be published of which an answer says what they are called: some 200 bytes each.
 const UNPUBLISHED_MAX: usize = 1000;
@@ -299,6 +306,28 @@ impl ControlService {
         // Without a list the command publishes everything before it looks for the name: slower, and with the same
         // result.
         Ok((named.len() <= UNPUBLISHED_MAX).then(|| named.collect()))
+    }
+
+    /// What is wrong with the mount, a sentence each; nothing if all is well.
+    pub fn list_problems(&self) -> Vec<String> {
+        let usage = self.fs.write_log().usage();
+        let fill =
+            (usage.percent() >= NEARLY_FULL).then(|| format!("the write log is {} % full", usage.percent()));
+        let publishing = self.publisher.last_failure().map(|failure| format!("publishing fails: {failure}"));
+        // Also tells of a store that does not answer: an upload is repeated for long before it fails.
+        let oldest = match self.fs.publisher().unpublished_since() {
+            Ok(since) => since.map(|since| Timestamp::now().as_second().saturating_sub(since.secs)),
+            Err(error) => return vec![error.to_string()],
+        };
+        let unpublished = oldest
+            .filter(|seconds| *seconds > UNPUBLISHED_SECONDS_MAX)
+            .map(|seconds| format!("a change of {} minutes ago is not in the store", seconds / 60));
+        let following = self.follow.as_ref().and_then(FollowState::problem);
+        let cache = self.fs.volume().blobs.local_copies().and_then(|copies| copies.pack_cache());
+        let disk = cache
+            .is_some_and(PackCache::is_bypassed)
+            .then(|| "the disk of the cache does not answer: everything is fetched from the store".into());
+        [publishing, unpublished, fill, following, disk].into_iter().flatten().collect()
     }
 
     fn add_worktree_status(&self, answer: ControlReply) -> std::result::Result<ControlReply, FsError> {
