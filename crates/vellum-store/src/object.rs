@@ -33,7 +33,10 @@ pub use self::address::StoreAddress;
 pub use self::bandwidth::BandwidthLimits;
 pub use self::blocks::BlockStore;
 pub(crate) use self::cache::fuzz_decoders as fuzz_cache_decoders;
-pub use self::cache::{CacheCheck, CachePin, CacheRoom, CacheSummary, EvictedBytes, PackCache, PinListing};
+pub use self::cache::{
+    CacheCheck, CachePart, CachePartSummary, CachePin, CacheRoom, CacheSummary, EvictedBytes, PackCache,
+    PerPart, PinListing,
+};
 pub use self::guarantees::{StoreGuarantees, StoreMode};
 pub use self::key::ObjectKey;
 pub use self::local::LocalStore;

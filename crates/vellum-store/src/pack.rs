@@ -84,6 +84,11 @@ fn encode_header(kind: BlobKind) -> [u8; HEADER_LEN] {
     [m0, m1, m2, m3, m4, m5, m6, m7, v0, v1, v2, v3, kind.as_byte(), 0, 0, 0]
 }
 
+/// What a pack holds according to its first bytes; none if they are not those of a pack.
+pub(crate) fn read_pack_kind(bytes: &[u8]) -> Option<BlobKind> {
+    decode_header(bytes.get(..HEADER_LEN)?).ok()
+}
+
 fn decode_header(bytes: &[u8]) -> Result<BlobKind, DecodeError> {
     let mut reader = FieldReader::new(bytes);
     if reader.read_array::<8>()? != MAGIC {

@@ -66,12 +66,15 @@ pub enum VolumeError {
     NoCache,
     /// The cache may not hold as much as it would have to.
     #[error(
-        "the cache in {} may hold {allowed} bytes; it would have to hold {wanted}, of which {pinned} are pinned already",
-        .folder.display()
+        "the cache in {} may hold {allowed} bytes of {}; it would have to hold {wanted}, of which {pinned} are pinned already",
+        .folder.display(),
+        name_cache_part(*part)
     )]
     CacheTooSmall {
         /// Where the cache is.
         folder: PathBuf,
+        /// What has too little room in it.
+        part: vellum_store::CachePart,
         /// Bytes that it would have to hold, at most.
         wanted: u64,
         /// Of these, what was pinned before.
@@ -538,5 +541,12 @@ fn format_lost_records(lost: &[LostRecord]) -> String {
 impl From<OperationStopped> for VolumeError {
     fn from(_: OperationStopped) -> Self {
         Self::Interrupted
+    }
+}
+
+fn name_cache_part(part: vellum_store::CachePart) -> &'static str {
+    match part {
+        vellum_store::CachePart::Content => "content",
+        vellum_store::CachePart::Nodes => "names",
     }
 }

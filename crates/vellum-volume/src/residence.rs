@@ -469,6 +469,6 @@ fn check_room(cache: &PackCache, room: CacheRoom) -> Result<()> {
     if room.is_enough() {
         return Ok(());
     }
-    let CacheRoom { wanted, pinned, allowed } = room;
-    Err(VolumeError::CacheTooSmall { folder: cache.folder().to_path_buf(), wanted, pinned, allowed })
+    let CacheRoom { part, wanted, pinned, allowed } = room;
+    Err(VolumeError::CacheTooSmall { folder: cache.folder().to_path_buf(), part, wanted, pinned, allowed })
 }

@@ -9,7 +9,7 @@ use vellum_bench::BenchError;
 use vellum_checkout::CheckoutError;
 use vellum_host::OperationStopped;
 use vellum_library::OpenError;
-use vellum_store::StoreError;
+use vellum_store::{CachePart, StoreError};
 use vellum_sync::SyncError;
 use vellum_sync::plan::PlanRefusal;
 use vellum_types::ErrorKind;
@@ -267,8 +267,11 @@ fn checkout_hint(error: &CheckoutError) -> Option<String> {
 pub fn volume_hint(error: &VolumeError) -> Option<String> {
     let hint = match error {
         VolumeError::NoCache => "set HOME, or XDG_CACHE_HOME",
-        VolumeError::CacheTooSmall { .. } => {
+        VolumeError::CacheTooSmall { part: CachePart::Content, .. } => {
             "'vellum cache --set-size SIZE' lets it take more; 'vellum pins' shows what is pinned"
+        }
+        VolumeError::CacheTooSmall { part: CachePart::Nodes, .. } => {
+            "'vellum cache --set-node-size SIZE' lets it take more; 'vellum pins' shows what is pinned"
         }
         VolumeError::NoVolume(_) => "'vellum init' makes one here; '-C DIR' looks elsewhere",
         VolumeError::Nested { .. } => {

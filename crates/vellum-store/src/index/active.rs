@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use vellum_crypto::VolumeKeys;
-use vellum_types::{BlobId, DecodeError, PackId};
+use vellum_types::{BlobId, BlobKind, DecodeError, PackId};
 
 use super::record::{IndexRecord, OBJECT_MAX};
 use super::{BlobLocation, INDEX_FOLDER, IndexRun, IndexRunId, layout, run};
@@ -167,7 +167,21 @@ impl BlobIndex {
     }
 
     pub(super) fn publish_view(&self, active: IndexView) {
+        self.tell_node_packs(&active);
         *self.active.write() = Arc::new(active);
+    }
+
+    /// Tells the local copies of a remote store which packs hold nodes, if that may have changed.
+    fn tell_node_packs(&self, active: &IndexView) {
+        let Some(copies) = self.objects.as_block_store() else { return };
+        let before = self.current_view();
+        if before.runs.iter().map(|run| run.id()).eq(active.runs.iter().map(|run| run.id())) {
+            return;
+        }
+        let packs = active.runs.iter().flat_map(|run| run.packs());
+        copies.set_node_packs(
+            packs.filter(|(_, kind)| *kind == BlobKind::Node).map(|(pack, _)| pack).collect(),
+        );
     }
 
     /// Index objects that cannot be used, and why.

@@ -5,7 +5,7 @@
 //! answer, it is bypassed, as if nothing were in it, and nobody waits for long. Opening it looks at no folder. Deliberately
 //! absent: anything that is not in the store.
 //!
-//! What is removed when room is needed is decided by whole packs; see `evict`. Of single pieces each process would have to
+//! Content and nodes have limits of their own. What is removed when room is needed is decided by whole packs; see `evict`. Of single pieces each process would have to
 //! know the whole queue.
 
 mod disk;
@@ -13,6 +13,7 @@ mod evict;
 mod files;
 mod keeping;
 mod pack_file;
+mod parts;
 mod pins;
 mod reservation;
 mod usage;
@@ -32,6 +33,7 @@ use vellum_types::PackId;
 pub(super) use self::disk::CacheDisk;
 use self::files::CacheFiles;
 pub use self::keeping::{CacheRoom, EvictedBytes};
+pub use self::parts::{CachePart, PerPart};
 pub use self::pins::{CachePin, PinListing};
 use super::{BandwidthLimits, ObjectKey, PieceSet, service};
 
@@ -41,8 +43,6 @@ pub(super) const PIECE: u64 = 256 << 10;
 pub(super) const PIECES_MAX: u64 = 1024;
 /// Permissions of folders: the content of the cache is sealed, but its names reveal which packs are read.
 const FOLDER_MODE: u32 = 0o700;
-/// The folder of packs within the cache.
-const PACKS_FOLDER: &str = "packs";
 
 /// The pieces of one store's packs on the local disk. Shared by all processes of a user.
 pub struct PackCache {
@@ -55,22 +55,31 @@ pub struct PackCache {
 /// What the metrics show of a cache.
 #[derive(Debug, Clone, Copy, Default)]
 struct CacheFigures {
-    used: Option<u64>,
-    limit: Option<u64>,
+    used: PerPart<Option<u64>>,
+    limits: Option<PerPart<u64>>,
     pinned: u64,
+}
+
+/// What a part of a cache holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CachePartSummary {
+    /// Bytes on the disk.
+    pub bytes: u64,
+    /// Bytes that it may take.
+    pub limit: u64,
+    /// Packs of which it has pieces.
+    pub packs: u64,
 }
 
 /// What a cache holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheSummary {
-    /// Bytes on the disk.
-    pub bytes: u64,
-    /// Bytes that it may take.
-    pub limit: u64,
+    /// Of content.
+    pub content: CachePartSummary,
+    /// Of nodes.
+    pub nodes: CachePartSummary,
     /// Bytes that are pinned, at most.
     pub pinned: u64,
-    /// Packs of which it has pieces.
-    pub packs: u64,
     /// When something was fetched last into the pack that was not touched for the longest time; none if there is no pack.
     pub oldest: Option<SystemTime>,
 }
@@ -190,23 +199,32 @@ impl PackCache {
             }
             Err(_) => *self.figures.lock(),
         };
-        if let Some(used) = figures.used {
+        if let Some(used) = figures.used.content {
             out.write_gauge("vellum_disk_cache_bytes", "", used);
         }
-        if let Some(limit) = figures.limit {
-            out.write_gauge("vellum_disk_cache_limit_bytes", "", limit);
+        if let Some(used) = figures.used.nodes {
+            out.write_gauge("vellum_disk_cache_node_bytes", "", used);
+        }
+        if let Some(PerPart { content, nodes }) = figures.limits {
+            out.write_gauge("vellum_disk_cache_limit_bytes", "", content);
+            out.write_gauge("vellum_disk_cache_node_limit_bytes", "", nodes);
         }
         out.write_gauge("vellum_disk_cache_pinned_bytes", "", figures.pinned);
         out.write_gauge("vellum_disk_cache_bypassed", "", u64::from(self.disk.is_bypassed()));
     }
 
-    /// Sets how many bytes it may take, for all processes; 0 switches it off. What is too much is removed at once, but for
+    /// Sets how many bytes a part may take, for all processes; 0 switches it off. What is too much is removed at once, but for
     /// what is pinned: a limit below that is for the caller to refuse.
-    pub fn set_limit(&self, limit: u64) -> io::Result<()> {
-        self.run(move |files| files.set_limit(limit))
+    pub fn set_limit(&self, part: CachePart, limit: u64) -> io::Result<()> {
+        self.run(move |files| files.set_limit(part, limit))
     }
 
-    /// Removes everything but what is pinned, and keeps the limit.
+    /// Remembers which packs hold nodes, instead of those that were known before: what comes of them counts as nodes.
+    pub(super) fn set_node_packs(&self, packs: HashSet<PackId>) {
+        self.files.set_node_packs(packs);
+    }
+
+    /// Removes everything but what is pinned, and keeps the limits.
     pub fn clear(&self) -> io::Result<()> {
         self.run(CacheFiles::clear)
     }
@@ -267,7 +285,7 @@ impl PackCache {
         self.run(|files| Ok(files.list_pins()))
     }
 
-    /// Pins pieces, in the place of a pin with the same name, if they fit within the limit beside all other pins. They need
+    /// Pins pieces, in the place of a pin with the same name, if they fit within the limits beside all other pins. They need
     /// not be here yet.
     pub fn add_pin(&self, pin: &CachePin) -> io::Result<CacheRoom> {
         let pin = pin.clone();
@@ -281,8 +299,8 @@ impl PackCache {
     }
 
     /// Bytes that all pins take, at most.
-    pub fn pinned_bytes(&self) -> io::Result<u64> {
-        self.run(CacheFiles::pinned_bytes)
+    pub fn pinned_bytes(&self) -> io::Result<PerPart<u64>> {
+        self.run(|files| Ok(files.pinned_bytes()))
     }
 
     /// Removes pieces, but for those that are pinned.

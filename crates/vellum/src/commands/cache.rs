@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use vellum_host::escape::format_path;
-use vellum_store::{CacheCheck, CacheSummary};
+use vellum_store::{CacheCheck, CachePart, CachePartSummary, CacheSummary, PackCache};
 use vellum_types::UnixTime;
 
 use crate::context::CommandContext;
@@ -13,18 +13,22 @@ use crate::ui::{format, json};
 ///
 /// What is read from a store in a service, and what is written to it, is kept on this machine, encrypted as it is in
 /// the store. All worktrees and mounts of this user share the cache of a store. It can be deleted at any time; what
-/// is needed is then fetched again.
+/// is needed is then fetched again. Names and attributes have a limit of their own, so that reading much content does
+/// not push them out.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// How much disk space the cache may take, in bytes or with K, M, G; 0 switches it off. By default a tenth of the disk,
-    /// at most 10 GiB
+    /// How much disk space content may take, in bytes or with K, M, G; 0 keeps none. By default a tenth of the disk, at
+    /// most 10 GiB
     #[arg(long, value_name = "SIZE", value_parser = format::parse_size)]
     set_size: Option<u64>,
+    /// How much disk space names and attributes may take; 0 keeps none. By default a tenth of the disk, at most 2 GiB
+    #[arg(long, value_name = "SIZE", value_parser = format::parse_size)]
+    set_node_size: Option<u64>,
     /// Remove everything from the cache that is not pinned
-    #[arg(long, conflicts_with = "set_size")]
+    #[arg(long, conflicts_with_all = ["set_size", "set_node_size"])]
     clear: bool,
     /// Check everything in the cache, and remove what is damaged
-    #[arg(long, conflicts_with_all = ["set_size", "clear"])]
+    #[arg(long, conflicts_with_all = ["set_size", "set_node_size", "clear"])]
     verify: bool,
 }
 
@@ -37,9 +41,17 @@ struct CacheJson {
     limit: u64,
     pinned: u64,
     packs: u64,
+    nodes: CachePartJson,
     oldest: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     checked: Option<CacheCheckJson>,
+}
+
+#[derive(Default, Serialize)]
+struct CachePartJson {
+    bytes: u64,
+    limit: u64,
+    packs: u64,
 }
 
 #[derive(Serialize)]
@@ -54,19 +66,14 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let Some(cache) = cache else { return report_no_cache(context, store) };
     let folder = cache.folder().display().to_string();
     let mut checked = None;
-    if let Some(limit) = args.set_size {
-        let pinned = cache.pinned_bytes().map_err(CliError::io_error("read", folder.clone()))?;
-        // What is pinned is never evicted, so that such a limit could not be kept.
-        if limit < pinned {
-            let message = format!(
-                "{} are pinned, which is more than {}",
-                format::format_size(pinned),
-                format::format_size(limit)
-            );
-            return Err(CliError::usage_error(message, "'vellum unpin --all' removes all pins"));
-        }
-        cache.set_limit(limit).map_err(CliError::io_error("set the limit of", folder.clone()))?;
-    } else if args.clear {
+    let limits = [(CachePart::Nodes, args.set_node_size), (CachePart::Content, args.set_size)];
+    let limits = limits.into_iter().filter_map(|(part, limit)| Some((part, limit?)));
+    // All are checked before the first is set.
+    limits.clone().try_for_each(|(part, limit)| check_limit(&cache, part, limit))?;
+    for (part, limit) in limits {
+        cache.set_limit(part, limit).map_err(CliError::io_error("set the limit of", folder.clone()))?;
+    }
+    if args.clear {
         cache.clear().map_err(CliError::io_error("clear", folder.clone()))?;
     } else if args.verify {
         checked = Some(cache.verify().map_err(CliError::io_error("check", folder.clone()))?);
@@ -78,6 +85,21 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     Ok(CommandOutcome::from_findings(checked.is_some_and(|checked| checked.removed > 0)))
 }
 
+fn check_limit(cache: &PackCache, part: CachePart, limit: u64) -> Result<()> {
+    let folder = cache.folder().display().to_string();
+    let pinned = *cache.pinned_bytes().map_err(CliError::io_error("read", folder))?.get(part);
+    // What is pinned is never evicted, so that such a limit could not be kept.
+    if limit >= pinned {
+        return Ok(());
+    }
+    let message = format!(
+        "{} are pinned, which is more than {}",
+        format::format_size(pinned),
+        format::format_size(limit)
+    );
+    Err(CliError::usage_error(message, "'vellum unpin --all' removes all pins"))
+}
+
 fn report_no_cache(context: &CommandContext, store: String) -> Result<CommandOutcome> {
     if context.ui.is_json() {
         context.ui.print_json(&CacheJson {
@@ -87,6 +109,7 @@ fn report_no_cache(context: &CommandContext, store: String) -> Result<CommandOut
             limit: 0,
             pinned: 0,
             packs: 0,
+            nodes: CachePartJson::default(),
             oldest: None,
             checked: None,
         })?;
@@ -108,25 +131,26 @@ fn report_cache(
         let secs = time.duration_since(std::time::UNIX_EPOCH).ok()?.as_secs();
         Some(UnixTime { secs: i64::try_from(secs).ok()?, nanos: 0 })
     });
+    let CacheSummary { content, nodes, pinned, .. } = *summary;
     if ui.is_json() {
         return ui.print_json(&CacheJson {
             store: store.to_owned(),
             directory: Some(folder.to_owned()),
-            bytes: summary.bytes,
-            limit: summary.limit,
-            pinned: summary.pinned,
-            packs: summary.packs,
+            bytes: content.bytes,
+            limit: content.limit,
+            pinned,
+            packs: content.packs,
+            nodes: CachePartJson { bytes: nodes.bytes, limit: nodes.limit, packs: nodes.packs },
             oldest: oldest.map(json::format_json_time),
             checked: checked.map(|CacheCheck { sound, removed }| CacheCheckJson { sound, removed }),
         });
     }
-    let size = |bytes| format::format_size(bytes);
-    let packs = format::format_count(summary.packs, "pack");
-    ui.print_line(format!("{} of {} in {packs}", size(summary.bytes), size(summary.limit)))?;
+    ui.print_line(format!("Content: {}", format_part(&content)))?;
+    ui.print_line(format!("Names: {}", format_part(&nodes)))?;
     ui.print_line(format!("In {}", format_path(folder.as_bytes())))?;
-    if summary.pinned > 0 {
+    if pinned > 0 {
         // The pieces of a pin that were not fetched yet count as well.
-        ui.print_line(format!("Up to {} are pinned", size(summary.pinned)))?;
+        ui.print_line(format!("Up to {} are pinned", format::format_size(pinned)))?;
     }
     if let Some(oldest) = oldest {
         ui.print_line(format!("The oldest was fetched {}", format::format_age(oldest)))?;
@@ -142,4 +166,9 @@ fn report_cache(
             format::format_number(sound)
         )),
     }
+}
+
+fn format_part(part: &CachePartSummary) -> String {
+    let packs = format::format_count(part.packs, "pack");
+    format!("{} of {} in {packs}", format::format_size(part.bytes), format::format_size(part.limit))
 }

@@ -206,8 +206,15 @@ struct CacheStatusJson {
     bytes: u64,
     limit: u64,
     pinned: u64,
+    nodes: CacheNodesJson,
     /// Whether requests to the store are switched off.
     offline: bool,
+}
+
+#[derive(Serialize)]
+struct CacheNodesJson {
+    bytes: u64,
+    limit: u64,
 }
 
 /// Shows it.
@@ -325,9 +332,10 @@ fn mount_status_from_reply(context: &CommandContext, answer: &ControlReply) -> M
     let cache = cache.and_then(|cache| Some((cache.summarize().ok()?, cache.is_offline().ok()?)));
     MountStatusJson {
         cache: cache.map(|(found, offline)| CacheStatusJson {
-            bytes: found.bytes,
-            limit: found.limit,
+            bytes: found.content.bytes,
+            limit: found.content.limit,
             pinned: found.pinned,
+            nodes: CacheNodesJson { bytes: found.nodes.bytes, limit: found.nodes.limit },
             offline,
         }),
         log_bytes: answer.log_bytes,
@@ -479,11 +487,13 @@ fn print_write_log(context: &CommandContext, mount: &MountStatusJson) -> Result<
             format::format_count((*days).into(), "day")
         ))?;
     }
-    if let Some(CacheStatusJson { bytes, limit, pinned, offline }) = cache {
+    if let Some(CacheStatusJson { bytes, limit, pinned, nodes, offline }) = cache {
         ui.print_note(format!(
-            "On this machine: {} of at most {}; up to {} are pinned",
+            "On this machine: {} of at most {}, and names of {} of at most {}; up to {} are pinned",
             format::format_size(*bytes),
             format::format_size(*limit),
+            format::format_size(nodes.bytes),
+            format::format_size(nodes.limit),
             format::format_size(*pinned)
         ))?;
         // Shown with each status, because a user who forgot about it would wait for uploads that never begin.

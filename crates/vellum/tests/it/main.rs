@@ -12,6 +12,7 @@ mod world;
 
 mod bench;
 mod cache_disk;
+mod cache_parts;
 mod cache_trouble;
 mod cat;
 mod clouds;

@@ -3,6 +3,8 @@
 //! Invariant: what is reported as fetched is in the cache on the disk. A fetch that ends early is continued by the next
 //! one, which looks again at what is missing.
 
+use std::collections::HashSet;
+
 use parking_lot::Mutex;
 use vellum_host::ProgressMeter;
 use vellum_types::PackId;
@@ -27,6 +29,13 @@ impl BlockStore {
     /// announced before counts no more.
     pub fn announce_reads(&self, pieces: &PieceSet) {
         self.windows.lock().announce_pieces(pieces);
+    }
+
+    /// Tells which packs hold nodes, instead of those that were told before: the cache keeps them apart from content.
+    pub(crate) fn set_node_packs(&self, packs: HashSet<PackId>) {
+        if let Some(cache) = &self.cache {
+            cache.set_node_packs(packs);
+        }
     }
 
     /// A range of a pack, if all of it is on the local disk.

@@ -2,7 +2,7 @@
 //!
 //! What comes goes into the small queue. If it was read from the cache when its turn comes, it moves to the main queue, in
 //! which a pack stays for another round for each use; otherwise it goes. The small queue gives first as long as it has
-//! more than a tenth. A file has the hashes (8 bytes each, the last at the end) of the names of packs that went from the small
+//! more than a tenth. Each part of the cache has queues of its own, and a file that has the hashes (8 bytes each, the last at the end) of the names of packs that went from the small
 //! queue: one that comes back soon enters the main queue.
 //!
 //! Invariant: what is pinned stays. Called with the lock of the cache. If a pack is removed while another process
@@ -25,8 +25,8 @@ use crate::object::PieceSet;
 const KEPT_PERCENT: u64 = 90;
 /// Part of what stays that the small queue may keep, a divisor.
 const SMALL_PART: u64 = 10;
-/// The file with the names of packs that went, beside the folder of packs.
-const EVICTED_FILE: &str = "evicted";
+/// How the name of the file with the names of packs that went ends, beside the folder of packs.
+const EVICTED_SUFFIX: &str = "evicted";
 /// Names in it, at most. Otherwise it has as many as there are packs.
 const EVICTED_MAX: usize = 4096;
 const NAME_LEN: usize = 8;
@@ -195,7 +195,7 @@ fn hash_name(path: &Path) -> [u8; NAME_LEN] {
 fn read_evicted(folder: &Path) -> Vec<u8> {
     let mut names = Vec::new();
     // Without the file, packs that come back are new ones.
-    let file = File::open(folder.with_file_name(EVICTED_FILE));
+    let file = File::open(folder.with_extension(EVICTED_SUFFIX));
     let _ = file.and_then(|file| file.take((EVICTED_MAX * NAME_LEN) as u64).read_to_end(&mut names));
     names
 }
@@ -212,7 +212,7 @@ fn note_evicted(folder: &Path, evicted: &[u8], most: usize) {
         .create(true)
         .truncate(true)
         .mode(0o600)
-        .open(folder.with_file_name(EVICTED_FILE))
+        .open(folder.with_extension(EVICTED_SUFFIX))
         .and_then(|mut file| file.write_all(names.get(names.len() - kept..).unwrap_or_default()));
     if let Err(error) = written {
         tracing::debug!(%error, "which packs went is not noted");

@@ -1,25 +1,29 @@
 //! What the user decides about the cache: which pieces are here, which stay, which go.
 //!
-//! Invariant: what is pinned fits within the limit when it is pinned, and nothing here removes it.
+//! Invariant: what is pinned fits within the limits when it is pinned, and nothing here removes it.
 
 use std::io;
 use std::time::SystemTime;
 
 use vellum_types::PackId;
 
-use super::pack_file::{self, CachedPack};
+use super::files::sum_bytes;
+use super::pack_file;
+use super::parts::{CachePart, PerPart};
 use super::reservation::count_reserved;
 use super::usage::CacheUsage;
-use super::{CacheFiles, CachePin, FOLDER_MODE, PieceSet, PinListing, evict, pins};
+use super::{CacheFiles, CachePin, FOLDER_MODE, PIECE, PieceSet, PinListing, evict, pins};
 use crate::pack::pack_key;
 
 /// Part of the limit that content may take that is fetched at once, percent: when room is needed, the cache is emptied
 /// down to that.
 const FETCHED_PERCENT: u64 = 90;
 
-/// Whether pieces would fit into the cache.
+/// Whether pieces would fit into the cache: the numbers of the part that has too little room, or else of content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheRoom {
+    /// The part.
+    pub part: CachePart,
     /// Bytes that they and what is pinned already would take, at most.
     pub wanted: u64,
     /// Of these, what is pinned already.
@@ -61,7 +65,7 @@ impl CacheFiles {
         let mut selected = PieceSet::default();
         for (pack, pieces) in wanted.iter_packs() {
             // Opened once for all pieces of the pack: its map is one small file.
-            let cached = self.pack_path(&pack_key(pack)).and_then(|path| CachedPack::open(&path).ok());
+            let cached = self.open_pack(&pack_key(pack));
             for (number, bytes) in pieces {
                 let number = u64::from(*number);
                 let is_here = cached.as_ref().is_some_and(|cached| cached.contains_piece(number));
@@ -75,12 +79,12 @@ impl CacheFiles {
 
     /// Keeps pieces that the user requested by name, as [`Self::store_pieces`] does. False if there is no room.
     pub fn store_wanted_pieces(&self, pack: &PackId, first: u64, bytes: &[u8]) -> io::Result<bool> {
-        let Some(path) = self.pack_path(&pack_key(pack)) else { return Ok(false) };
-        let is_stored = self.try_store_pieces(&path, first, bytes)?;
+        let key = pack_key(pack);
+        let is_stored = self.try_store_pieces(&key, first, bytes)?;
         // Nothing has read these pieces yet, so they would otherwise stay for one round only.
-        if is_stored {
+        if is_stored && let Some(pack) = self.open_pack(&key) {
             // Where it was removed meanwhile, it is missing, which is noticed.
-            let _ = CachedPack::open(&path).and_then(|pack| pack.note_wanted());
+            let _ = pack.note_wanted();
         }
         Ok(is_stored)
     }
@@ -88,21 +92,43 @@ impl CacheFiles {
     /// Whether pieces can be fetched into the cache and stay there for now, beside what is pinned.
     pub fn find_room(&self, pieces: &PieceSet) -> io::Result<CacheRoom> {
         let usage = self.lock_usage()?;
-        let room = self.compute_room(&usage, pieces, &self.pinned_pieces())?;
-        Ok(CacheRoom { allowed: room.allowed / 100 * FETCHED_PERCENT, ..room })
+        self.compute_room(&usage, pieces, &self.pinned_pieces(), FETCHED_PERCENT)
     }
 
-    fn compute_room(&self, usage: &CacheUsage, new: &PieceSet, pinned: &PieceSet) -> io::Result<CacheRoom> {
-        let size = |pieces: &PieceSet| {
-            pieces.piece_bytes() + pieces.iter_packs().count() as u64 * pack_file::MAP_SIZE
-        };
+    /// Whether pieces fit beside those that are pinned, within a percentage of what is allowed.
+    fn compute_room(
+        &self,
+        usage: &CacheUsage,
+        new: &PieceSet,
+        pinned: &PieceSet,
+        percent: u64,
+    ) -> io::Result<CacheRoom> {
         let mut all = new.clone();
         all.add_all(pinned);
-        Ok(CacheRoom {
-            wanted: size(&all),
-            pinned: size(pinned),
-            allowed: usage.allowed_bytes(self.folder())?,
-        })
+        let wanted = self.measure_pieces(&all);
+        let pinned = self.measure_pieces(pinned);
+        let room = |part| -> io::Result<CacheRoom> {
+            let allowed = usage.allowed_bytes(self.folder(), part)?;
+            Ok(CacheRoom {
+                part,
+                wanted: *wanted.get(part),
+                pinned: *pinned.get(part),
+                // Divided first, so that the product cannot overflow.
+                allowed: if percent == 100 { allowed } else { allowed / 100 * percent },
+            })
+        };
+        let content = room(CachePart::Content)?;
+        let nodes = room(CachePart::Nodes)?;
+        Ok(if content.is_enough() && !nodes.is_enough() { nodes } else { content })
+    }
+
+    /// Bytes that pieces take on the disk, at most, with the maps of their packs.
+    fn measure_pieces(&self, pieces: &PieceSet) -> PerPart<u64> {
+        let mut bytes = PerPart::default();
+        for (pack, pieces) in pieces.iter_packs() {
+            *bytes.get_mut(self.find_part(pack)) += pieces.len() as u64 * PIECE + pack_file::MAP_SIZE;
+        }
+        bytes
     }
 
     /// The pins.
@@ -121,7 +147,7 @@ impl CacheFiles {
         for other in listing.pins.iter().filter(|other| other.name != pin.name) {
             others.add_all(&other.pieces);
         }
-        let room = self.compute_room(&usage, &pin.pieces, &others)?;
+        let room = self.compute_room(&usage, &pin.pieces, &others, 100)?;
         if room.is_enough() {
             pins::write_pin(self.folder(), pin)?;
         }
@@ -139,9 +165,8 @@ impl CacheFiles {
     }
 
     /// Bytes that all pins take, at most.
-    pub fn pinned_bytes(&self) -> io::Result<u64> {
-        let usage = self.lock_usage()?;
-        Ok(self.compute_room(&usage, &PieceSet::default(), &self.pinned_pieces())?.pinned)
+    pub fn pinned_bytes(&self) -> PerPart<u64> {
+        self.measure_pieces(&self.pinned_pieces())
     }
 
     /// Removes pieces, but for those that are pinned.
@@ -150,8 +175,7 @@ impl CacheFiles {
             // Read under the lock: a pin that was set while this waited counts.
             let pinned = self.pinned_pieces();
             for (pack, numbers) in pieces.iter_packs() {
-                let path = self.pack_path(&pack_key(pack));
-                let Some(cached) = path.and_then(|path| CachedPack::open(&path).ok()) else { continue };
+                let Some(cached) = self.open_pack(&pack_key(pack)) else { continue };
                 for number in numbers.keys().map(|number| u64::from(*number)) {
                     if !pinned.contains_piece(pack, number) {
                         cached.remove_piece(number)?;
@@ -162,31 +186,46 @@ impl CacheFiles {
         })
     }
 
-    /// Removes packs until no more than `target` bytes are left, or only what is pinned.
+    /// Removes packs until no more than `target` bytes are left in both parts, or only what is pinned. Content goes first.
     pub fn evict_down_to(&self, target: u64) -> io::Result<EvictedBytes> {
-        self.evict_with(|| Ok(evict::evict_down_to(&self.packs_folder(), &self.pinned_pieces(), target)))
+        self.evict_with(|| {
+            let pinned = self.pinned_pieces();
+            let evict = |part, target| evict::evict_down_to(&self.packs_folder(part), &pinned, target);
+            let nodes = sum_bytes(&self.list_packs().nodes);
+            let content = evict(CachePart::Content, target.saturating_sub(nodes));
+            if content.saturating_add(nodes) <= target {
+                return Ok(PerPart { content, nodes });
+            }
+            let nodes = evict(CachePart::Nodes, target.saturating_sub(content));
+            Ok(PerPart { content, nodes })
+        })
     }
 
     /// Removes packs into which nothing was fetched since a time, but for what is pinned.
     pub fn evict_older(&self, since: SystemTime) -> io::Result<EvictedBytes> {
-        self.evict_with(|| Ok(evict::evict_older(&self.packs_folder(), &self.pinned_pieces(), since)))
+        self.evict_with(|| {
+            let pinned = self.pinned_pieces();
+            Ok(PerPart::both(()).map(|part, ()| evict::evict_older(&self.packs_folder(part), &pinned, since)))
+        })
     }
 
-    fn evict_with(&self, evict: impl FnOnce() -> io::Result<u64>) -> io::Result<EvictedBytes> {
+    fn evict_with(&self, evict: impl FnOnce() -> io::Result<PerPart<u64>>) -> io::Result<EvictedBytes> {
         if !self.folder().exists() {
             return Ok(EvictedBytes::default());
         }
         let mut usage = CacheUsage::lock(self.folder())?;
         let reserved = count_reserved(self.folder());
-        let before = self.count_bytes();
+        let before = self.count_bytes().total();
         let left = evict()?;
-        // Counted anew under the lock: the number in use is never too low, but may have been too high.
-        usage.set_used(left + reserved)?;
-        Ok(EvictedBytes { before, left })
+        // Counted anew under the lock: the numbers in use are never too low, but may have been too high.
+        for part in CachePart::ALL {
+            usage.set_used(part, left.get(part) + reserved.get(part))?;
+        }
+        Ok(EvictedBytes { before, left: left.total() })
     }
 
-    fn count_bytes(&self) -> u64 {
-        evict::list_packs(&self.packs_folder()).iter().map(|pack| pack.bytes).sum()
+    fn count_bytes(&self) -> PerPart<u64> {
+        self.list_packs().map(|_, packs| sum_bytes(&packs))
     }
 
     fn lock_usage(&self) -> io::Result<CacheUsage> {

@@ -9,6 +9,8 @@ use tempfile::TempDir;
 
 use super::*;
 
+mod parts;
+
 const KIB: u64 = 1 << 10;
 
 fn pack_key(number: u64) -> ObjectKey {
@@ -75,7 +77,7 @@ fn damage_is_a_piece_that_is_not_there() {
         let (_dir, cache) = cache();
         let key = pack_key(1);
         cache.store_pieces(&key, 0, &content(1, 0, 3000));
-        let data = cache.files.pack_path(&key).unwrap();
+        let data = cache.files.pack_path(CachePart::Content, &key);
         let map = PathBuf::from(format!("{}.map", data.display()));
         damage(&data, &map);
         assert_eq!(cache.read_piece(&key, 0), None);
@@ -91,7 +93,7 @@ fn another_pack_in_the_place_of_one_is_not_believed() {
     for pack in [1, 2] {
         cache.store_pieces(&pack_key(pack), 0, &content(pack, 0, 3000));
     }
-    let path = |pack| cache.files.pack_path(&pack_key(pack)).unwrap();
+    let path = |pack| cache.files.pack_path(CachePart::Content, &pack_key(pack));
     for suffix in ["", ".map"] {
         let named = |pack| format!("{}{suffix}", path(pack).display());
         fs::rename(named(1), named(2)).unwrap();
@@ -102,31 +104,31 @@ fn another_pack_in_the_place_of_one_is_not_believed() {
 #[test]
 fn the_limit_is_kept_and_what_is_used_stays_longest() {
     let (_dir, cache) = cache();
-    cache.set_limit(4 << 20).unwrap();
+    cache.set_limit(CachePart::Content, 4 << 20).unwrap();
     let hot = pack_key(0);
     cache.store_pieces(&hot, 0, &content(0, 0, PIECE));
     for pack in 1..60 {
         cache.store_pieces(&pack_key(pack), 0, &content(pack, 0, PIECE));
-        assert!(blocks_below(&cache.folder().join(PACKS_FOLDER)) <= 4 << 20);
+        assert!(blocks_below(&cache.folder().join("packs")) <= 4 << 20);
         assert!(cache.read_piece(&hot, 0).is_some(), "it was read {pack} times and is gone");
     }
     assert!(cache.read_piece(&pack_key(59), 0).is_some(), "the last one is there");
     assert_eq!(cache.read_piece(&pack_key(1), 0), None);
-    let summary = cache.summarize().unwrap();
+    let summary = cache.summarize().unwrap().content;
     assert_eq!(summary.limit, 4 << 20);
     assert!(summary.packs > 8 && summary.bytes <= 4 << 20, "{summary:?}");
 
     // Another process sets it, and it counts at once.
-    PackCache::new(cache.folder()).set_limit(1 << 20).unwrap();
-    assert!(blocks_below(&cache.folder().join(PACKS_FOLDER)) <= 1 << 20);
+    PackCache::new(cache.folder()).set_limit(CachePart::Content, 1 << 20).unwrap();
+    assert!(blocks_below(&cache.folder().join("packs")) <= 1 << 20);
     cache.store_pieces(&pack_key(61), 0, &content(61, 0, PIECE));
-    assert!(blocks_below(&cache.folder().join(PACKS_FOLDER)) <= 1 << 20);
+    assert!(blocks_below(&cache.folder().join("packs")) <= 1 << 20);
     // More than the limit is never kept.
     cache.store_pieces(&pack_key(62), 0, &vec![1; 2 << 20]);
     assert_eq!(cache.read_piece(&pack_key(62), 0), None);
-    cache.set_limit(0).unwrap();
+    cache.set_limit(CachePart::Content, 0).unwrap();
     cache.store_pieces(&pack_key(63), 0, &content(63, 0, KIB));
-    assert_eq!(cache.summarize().unwrap().packs, 0);
+    assert_eq!(cache.summarize().unwrap().content.packs, 0);
 }
 
 /// Reads a pack as a store does: what is not here is fetched, and kept. True if it was here.
@@ -155,7 +157,7 @@ fn a_scan_larger_than_the_cache_leaves_what_is_read_often() {
     const LIMIT: u64 = 8 << 20;
     const OFTEN: u64 = 12;
     let (_dir, cache) = cache();
-    cache.set_limit(LIMIT).unwrap();
+    cache.set_limit(CachePart::Content, LIMIT).unwrap();
     let mut plain = VecDeque::new();
     let most = usize::try_from(LIMIT / PIECE).unwrap();
     // Twelve packs four times, then ten times as many as there is room for once each, then the twelve again.
@@ -168,7 +170,7 @@ fn a_scan_larger_than_the_cache_leaves_what_is_read_often() {
     let hits = (0..OFTEN).filter(|pack| access_pack(&cache, *pack)).count();
     let plain_hits = (0..OFTEN).filter(|pack| access_plain_queue(&mut plain, most, *pack)).count();
     assert_eq!((hits, plain_hits), (12, 0), "of {OFTEN}");
-    assert!(cache.summarize().unwrap().bytes <= LIMIT);
+    assert!(cache.summarize().unwrap().content.bytes <= LIMIT);
     // What was read often once does not stay for ever: others are read now, all of them, again and again.
     for _ in 0..6 {
         (2000..2024).for_each(|pack| _ = access_pack(&cache, pack));
@@ -180,17 +182,17 @@ fn a_scan_larger_than_the_cache_leaves_what_is_read_often() {
 #[test]
 fn what_nobody_counted_is_counted() {
     let (_dir, cache) = cache();
-    cache.set_limit(2 << 20).unwrap();
+    cache.set_limit(CachePart::Content, 2 << 20).unwrap();
     for pack in 0..5 {
         cache.store_pieces(&pack_key(pack), 0, &content(pack, 0, PIECE));
     }
     for damaged in [&b""[..], &b"nonsense, and more of it than there is"[..]] {
         fs::write(cache.folder().join("usage"), damaged).unwrap();
         // The limit that was set is lost with the file.
-        PackCache::new(cache.folder()).set_limit(2 << 20).unwrap();
+        PackCache::new(cache.folder()).set_limit(CachePart::Content, 2 << 20).unwrap();
         for pack in 5..20 {
             cache.store_pieces(&pack_key(pack), 0, &content(pack, 0, PIECE));
-            assert!(blocks_below(&cache.folder().join(PACKS_FOLDER)) <= 2 << 20);
+            assert!(blocks_below(&cache.folder().join("packs")) <= 2 << 20);
         }
     }
 }
@@ -198,11 +200,11 @@ fn what_nobody_counted_is_counted() {
 #[test]
 fn data_without_a_map_counts_and_goes() {
     let (_dir, cache) = cache();
-    cache.set_limit(2 << 20).unwrap();
+    cache.set_limit(CachePart::Content, 2 << 20).unwrap();
     cache.store_pieces(&pack_key(1), 0, &content(1, 0, 2 * PIECE));
-    let data = cache.files.pack_path(&pack_key(1)).unwrap();
+    let data = cache.files.pack_path(CachePart::Content, &pack_key(1));
     fs::remove_file(format!("{}.map", data.display())).unwrap();
-    assert_eq!(cache.summarize().unwrap().bytes, 2 * PIECE);
+    assert_eq!(cache.summarize().unwrap().content.bytes, 2 * PIECE);
     for pack in 2..12 {
         cache.store_pieces(&pack_key(pack), 0, &content(pack, 0, PIECE));
     }
@@ -212,32 +214,35 @@ fn data_without_a_map_counts_and_goes() {
 #[test]
 fn a_recount_keeps_the_room_that_others_have_reserved() {
     let (_dir, cache) = cache();
-    cache.set_limit(2 << 20).unwrap();
+    cache.set_limit(CachePart::Content, 2 << 20).unwrap();
     let other = PackCache::new(cache.folder());
-    let reserved = other.files.reserve_room(1 << 20).unwrap().unwrap();
+    let reserved = other.files.reserve_room(CachePart::Content, 1 << 20).unwrap().unwrap();
     // Nothing of it is on the disk yet when this one counts.
-    cache.set_limit(2 << 20).unwrap();
-    assert!(cache.files.reserve_room((1 << 20) + 4096).unwrap().is_none(), "more than is left");
+    cache.set_limit(CachePart::Content, 2 << 20).unwrap();
+    assert!(
+        cache.files.reserve_room(CachePart::Content, (1 << 20) + 4096).unwrap().is_none(),
+        "more than is left"
+    );
     drop(reserved);
-    cache.set_limit(2 << 20).unwrap();
-    assert!(cache.files.reserve_room((1 << 20) + 4096).unwrap().is_some());
+    cache.set_limit(CachePart::Content, 2 << 20).unwrap();
+    assert!(cache.files.reserve_room(CachePart::Content, (1 << 20) + 4096).unwrap().is_some());
 }
 
 #[test]
 fn room_that_a_killed_process_reserved_is_free_again() {
     let (_dir, cache) = cache();
-    cache.set_limit(2 << 20).unwrap();
+    cache.set_limit(CachePart::Content, 2 << 20).unwrap();
     let other = PackCache::new(cache.folder());
     // As a kill leaves it: what the file says stays, and nobody holds its lock.
-    let reserved = other.files.reserve_room(1 << 20).unwrap();
+    let reserved = other.files.reserve_room(CachePart::Content, 1 << 20).unwrap();
     let file = fs::read_dir(cache.folder().join("reserved")).unwrap().next().unwrap().unwrap().path();
     let left = fs::read(&file).unwrap();
     drop(reserved);
     drop(other);
     assert!(!file.exists());
     fs::write(&file, left).unwrap();
-    cache.set_limit(2 << 20).unwrap();
-    assert!(cache.files.reserve_room((1 << 20) + 4096).unwrap().is_some());
+    cache.set_limit(CachePart::Content, 2 << 20).unwrap();
+    assert!(cache.files.reserve_room(CachePart::Content, (1 << 20) + 4096).unwrap().is_some());
     assert!(!file.exists());
 }
 
@@ -274,16 +279,17 @@ fn a_cache_is_checked_and_cleared() {
     for pack in 0..3 {
         cache.store_pieces(&pack_key(pack), 0, &content(pack, 0, 2 * PIECE));
     }
-    let data = cache.files.pack_path(&pack_key(1)).unwrap();
+    let data = cache.files.pack_path(CachePart::Content, &pack_key(1));
     let mut bytes = fs::read(&data).unwrap();
     bytes[usize::try_from(PIECE).unwrap() + 5] ^= 1;
     fs::write(&data, bytes).unwrap();
     assert_eq!(cache.verify().unwrap(), CacheCheck { sound: 5, removed: 1 });
     assert_eq!(cache.verify().unwrap(), CacheCheck { sound: 5, removed: 0 });
-    cache.set_limit(1 << 30).unwrap();
+    cache.set_limit(CachePart::Content, 1 << 30).unwrap();
     cache.clear().unwrap();
-    let CacheSummary { bytes, limit, packs, oldest, .. } = cache.summarize().unwrap();
-    assert_eq!((bytes, limit, packs, oldest), (0, 1 << 30, 0, None));
+    let CacheSummary { content, oldest, .. } = cache.summarize().unwrap();
+    assert_eq!(content, CachePartSummary { bytes: 0, limit: 1 << 30, packs: 0 });
+    assert_eq!(oldest, None);
 }
 
 fn real_pack(number: u8) -> (vellum_types::PackId, ObjectKey) {
@@ -310,7 +316,7 @@ fn pin(name: &str, pieces: PieceSet) -> CachePin {
 #[test]
 fn what_is_pinned_stays_whatever_comes() {
     let (_dir, cache) = cache();
-    cache.set_limit(8 << 20).unwrap();
+    cache.set_limit(CachePart::Content, 8 << 20).unwrap();
     for pack in 1..=3 {
         let pieces: Vec<u8> = (0..4).flat_map(|number| content(pack.into(), number, PIECE)).collect();
         cache.store_pieces(&real_pack(pack).1, 0, &pieces);
@@ -334,16 +340,16 @@ fn what_is_pinned_stays_whatever_comes() {
     cache.evict_pieces(&pieces_of(&[(2, 1)])).unwrap();
     cache.clear().unwrap();
     assert!(cache.missing_pieces(&pieces_of(&[(2, 1), (2, 3)])).is_empty());
-    assert!(cache.summarize().unwrap().bytes <= 3 * PIECE);
+    assert!(cache.summarize().unwrap().content.bytes <= 3 * PIECE);
     assert!(cache.remove_pin("mine").unwrap() && !cache.remove_pin("mine").unwrap());
     cache.clear().unwrap();
-    assert_eq!(cache.summarize().unwrap().bytes, 0);
+    assert_eq!(cache.summarize().unwrap().content.bytes, 0);
 }
 
 #[test]
 fn a_pin_that_does_not_fit_is_refused_with_the_numbers() {
     let (_dir, cache) = cache();
-    cache.set_limit(1 << 20).unwrap();
+    cache.set_limit(CachePart::Content, 1 << 20).unwrap();
     let large = pieces_of(&[(1, 0), (1, 1), (1, 2), (1, 3)]);
     let refused = cache.add_pin(&pin("large", large)).unwrap();
     assert!(!refused.is_enough(), "{refused:?}");
@@ -357,14 +363,14 @@ fn a_pin_that_does_not_fit_is_refused_with_the_numbers() {
     assert!(cache.add_pin(&pin("one", pieces_of(&[(1, 1)]))).unwrap().is_enough());
     assert_eq!(cache.summarize().unwrap().pinned, 2 * PIECE);
     assert_eq!(cache.unpinned_pieces(&pieces_of(&[(1, 0), (1, 2)])), pieces_of(&[(1, 2)]));
-    cache.set_limit(0).unwrap();
+    cache.set_limit(CachePart::Content, 0).unwrap();
     assert!(!cache.add_pin(&pin("none", pieces_of(&[(3, 0)]))).unwrap().is_enough());
 }
 
 #[test]
 fn a_damaged_pin_is_listed_and_pins_nothing() {
     let (_dir, cache) = cache();
-    cache.set_limit(8 << 20).unwrap();
+    cache.set_limit(CachePart::Content, 8 << 20).unwrap();
     let whole = pin("mine", pieces_of(&[(1, 0), (2, 7)]));
     cache.add_pin(&whole).unwrap();
     assert_eq!(cache.list_pins().unwrap().pins, [whole]);
@@ -380,7 +386,7 @@ fn a_damaged_pin_is_listed_and_pins_nothing() {
 #[test]
 fn evicted_pieces_give_their_room_back() {
     let (_dir, cache) = cache();
-    cache.set_limit(64 << 20).unwrap();
+    cache.set_limit(CachePart::Content, 64 << 20).unwrap();
     let (_, key) = real_pack(1);
     let pieces: Vec<u8> = (0..8).flat_map(|number| content(1, number, PIECE)).collect();
     cache.store_pieces(&key, 0, &pieces);

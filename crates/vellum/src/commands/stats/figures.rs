@@ -52,8 +52,19 @@ pub struct DiskCacheFigures {
     pub limit: u64,
     /// That are pinned.
     pub pinned: u64,
+    /// Names and attributes, which are kept apart from content.
+    pub nodes: NodeCacheFigures,
     /// Whether its disk does not answer.
     pub bypassed: bool,
+}
+
+/// The nodes in the cache on the local disk, bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct NodeCacheFigures {
+    /// That it holds.
+    pub bytes: u64,
+    /// That it may hold.
+    pub limit: u64,
 }
 
 /// All hydrations under way, bytes.
@@ -176,6 +187,10 @@ impl IntervalFigures {
                 bytes: gauge("vellum_disk_cache_bytes"),
                 limit: gauge("vellum_disk_cache_limit_bytes"),
                 pinned: gauge("vellum_disk_cache_pinned_bytes"),
+                nodes: NodeCacheFigures {
+                    bytes: gauge("vellum_disk_cache_node_bytes"),
+                    limit: gauge("vellum_disk_cache_node_limit_bytes"),
+                },
                 bypassed: gauge("vellum_disk_cache_bypassed") > 0,
             }),
             hydration: Some(HydrationFigures {

@@ -135,9 +135,11 @@ fn format_screen(style: TextStyle, mountpoint: &Path, figures: &IntervalFigures)
     ];
     if let Some(cache) = &figures.disk_cache {
         lines.push(format!(
-            "disk     {} of {}   pinned {}{}",
+            "disk     {} of {}   names {} of {}   pinned {}{}",
             format_short_bytes(cache.bytes as f64),
             format_short_bytes(cache.limit as f64),
+            format_short_bytes(cache.nodes.bytes as f64),
+            format_short_bytes(cache.nodes.limit as f64),
             format_short_bytes(cache.pinned as f64),
             if cache.bypassed { "   does not answer" } else { "" }
         ));
@@ -191,7 +193,7 @@ fn format_screen(style: TextStyle, mountpoint: &Path, figures: &IntervalFigures)
 
 #[cfg(test)]
 mod tests {
-    use super::super::figures::{DiskCacheFigures, HydrationFigures, ServiceFigures};
+    use super::super::figures::{DiskCacheFigures, HydrationFigures, NodeCacheFigures, ServiceFigures};
     use super::*;
 
     #[test]
@@ -228,13 +230,14 @@ mod tests {
                 bytes: 3 << 30,
                 limit: 10 << 30,
                 pinned: 1 << 20,
+                nodes: NodeCacheFigures { bytes: 5 << 20, limit: 2 << 30 },
                 bypassed: false,
             }),
             hydration: Some(HydrationFigures { fetched: 999 << 20, wanted: 1000 << 20 }),
             ..figures
         };
         let lines = format_screen(TextStyle::default(), Path::new("/mnt"), &remote);
-        assert_eq!(lines[6], "disk     3.0G of 10G   pinned 1.0M");
+        assert_eq!(lines[6], "disk     3.0G of 10G   names 5.0M of 2.0G   pinned 1.0M");
         assert_eq!(lines[7], "hydrate  999M of 1.0G   99 %");
         assert_eq!(lines[8], "upload   not in the store for 7 s");
         assert_eq!(lines[9], "service  foreground 12/s   read-ahead 0/s   upload 0/s   upkeep 0/s");
