@@ -1,8 +1,11 @@
 //! Work on the disk of a cache, for which nobody waits long.
 //!
-//! The system may hold a thread for ever that uses a disk which hangs, so that this work has threads of its own. Invariant:
+//! The system may hold a thread for ever that uses a disk which hangs, so that this work has threads of its own, which are
+//! used again (`workers`). Invariant:
 //! no caller waits for longer than [`ANSWER_MAX`] after the last progress. A disk that did not answer is left alone for a
 //! while, then one caller tries it again; how many threads it can hold is bounded.
+
+mod workers;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -14,6 +17,8 @@ use std::sync::{Arc, LazyLock, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+
+use self::workers::DiskWorkers;
 
 /// How long work may make no progress.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
@@ -36,6 +41,7 @@ pub(in crate::object) struct CacheDisk {
     answer_max: Duration,
     bypassed_for: Duration,
     state: Mutex<DiskState>,
+    workers: DiskWorkers,
 }
 
 #[derive(Default)]
@@ -82,7 +88,13 @@ impl CacheDisk {
 
     /// A disk with other times than those of [`Self::for_folder`].
     pub(super) fn new(folder: &Path, answer_max: Duration, bypassed_for: Duration) -> Self {
-        Self { folder: folder.to_owned(), answer_max, bypassed_for, state: Mutex::default() }
+        Self {
+            folder: folder.to_owned(),
+            answer_max,
+            bypassed_for,
+            state: Mutex::default(),
+            workers: DiskWorkers::new(),
+        }
     }
 
     /// The folder of the cache.
@@ -104,13 +116,15 @@ impl CacheDisk {
         let job = Arc::new(DiskWork::new());
         let disk = Arc::clone(self);
         let running = Arc::clone(&job);
-        // A thread for each: starting one costs little beside reading a piece, and a disk that hangs keeps none from
-        // the next work.
-        std::thread::Builder::new().name("vellum-cache".into()).spawn(move || {
+        self.workers.start(move |place| {
             STEPS.set(Some(Arc::clone(&running.steps)));
             let output = work(&disk.folder);
-            if running.finish(output) {
+            // Offered before the caller is woken: its next work then finds this thread.
+            if running.finish(output, || place.become_idle()) {
+                // Whatever the output takes with it belongs to the work.
+                drop(running);
                 disk.state.lock().held_threads -= 1;
+                place.become_idle();
             }
         })?;
         let output = job.wait(self);
@@ -166,9 +180,12 @@ impl<T> DiskWork<T> {
         Self { state: Mutex::new(state), ended: Condvar::new(), steps: Arc::default() }
     }
 
-    /// Keeps the output for whoever waits. True if nobody does any more.
-    fn finish(&self, output: io::Result<T>) -> bool {
+    /// Keeps the output for whoever waits, after `prepare`. True if nobody waits any more; then nothing was prepared.
+    fn finish(&self, output: io::Result<T>, prepare: impl FnOnce()) -> bool {
         let mut state = self.state.lock();
+        if !state.is_abandoned {
+            prepare();
+        }
         state.output = Some(output);
         self.ended.notify_one();
         state.is_abandoned
@@ -245,6 +262,34 @@ mod tests {
         }
         assert_eq!(disk.run(|_| Ok(7))?, 7);
         assert!(!disk.is_bypassed() && disk.state.lock().next_try.is_none());
+        Ok(())
+    }
+
+    #[test]
+    fn threads_are_used_again_unless_the_disk_holds_them() -> io::Result<()> {
+        let dir = tempfile::tempdir()?;
+        let fifo = make_blocking_file(dir.path())?;
+        let disk = Arc::new(CacheDisk::new(dir.path(), Duration::from_millis(50), Duration::ZERO));
+        let thread = |disk: &Arc<CacheDisk>| disk.run(|_| Ok(std::thread::current().id()));
+        let first = thread(&disk)?;
+        for _ in 0..100 {
+            assert_eq!(thread(&disk)?, first);
+        }
+        // The thread is held now, and others work as soon as they are tried.
+        let held = disk.run(|folder| File::open(folder.join("fifo")).map(drop));
+        assert!(held.is_err());
+        assert_ne!(thread(&disk)?, first);
+        std::thread::scope(|scope| {
+            let run = || (0..200).all(|number| disk.run(move |_| Ok(number)).is_ok_and(|got| got == number));
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(run)).collect();
+            assert!(threads.into_iter().all(|thread| thread.join().is_ok_and(|is_right| is_right)));
+        });
+        unblock(&fifo)?;
+        let begun = Instant::now();
+        while disk.state.lock().held_threads > 0 && begun.elapsed() < Duration::from_secs(60) {
+            std::thread::yield_now();
+        }
+        assert!((1..=16).contains(&disk.workers.count_idle()), "{}", disk.workers.count_idle());
         Ok(())
     }
 
