@@ -1,7 +1,9 @@
 //! What can go wrong with a file operation, and the error number that a program sees.
 
 use rustix::io::Errno;
+use vellum_store::{BlobError, StoreError};
 use vellum_types::{DecodeError, ErrorKind};
+use vellum_volume::VolumeError;
 
 /// Result of a file operation.
 pub type Result<T> = std::result::Result<T, FsError>;
@@ -17,7 +19,7 @@ pub enum FsError {
     Live(#[from] vellum_live::LiveError),
     /// The volume or its store failed.
     #[error(transparent)]
-    Volume(#[from] vellum_volume::VolumeError),
+    Volume(#[from] VolumeError),
     /// A tree could not be read.
     #[error(transparent)]
     Map(#[from] vellum_map::MapError),
@@ -78,12 +80,25 @@ impl FsError {
         }
     }
 
+    /// Returns whether content is not on this machine, and was not fetched on purpose.
+    #[must_use]
+    pub fn is_fetch_refused(&self) -> bool {
+        matches!(
+            self,
+            Self::Volume(VolumeError::Content {
+                source: BlobError::Store(StoreError::FetchRefused { .. }),
+                ..
+            })
+        )
+    }
+
     /// The error number for the program that asked.
     #[must_use]
     pub fn errno(&self) -> Errno {
         match self {
             Self::Posix(errno) => *errno,
-            Self::Volume(vellum_volume::VolumeError::Fenced { .. }) => Errno::ROFS,
+            Self::Volume(VolumeError::Fenced { .. }) => Errno::ROFS,
+            refused if refused.is_fetch_refused() => Errno::ACCESS,
             other => map_kind_to_errno(other.kind()),
         }
     }

@@ -10,6 +10,7 @@
 mod attributes;
 mod cached_nodes;
 mod content;
+mod content_readers;
 pub(crate) mod convert;
 mod dispatch;
 mod entry;
@@ -31,6 +32,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use vellum_fs::{Epoch, EpochGuard, FsError, LiveFilesystem, LiveView, RequestCaller, Result, StateReader};
 use vellum_host::error_chain::format_error_chain;
+use vellum_host::escape::format_path;
 use vellum_types::{FileKind, Ino, InodeAttr};
 use vellum_volume::FsTree;
 
@@ -41,6 +43,7 @@ use crate::transport::DeferredReply;
 use crate::virt::VirtualDir;
 use crate::wire::{FuseAnswer, FuseOperation, RequestHeader, SmallAnswer};
 use cached_nodes::KernelCachedNodes;
+pub(crate) use content_readers::ContentReaders;
 use invalidation::KernelCacheTracker;
 use listing_cache::DirListings;
 use orphans::OrphanRemover;
@@ -76,6 +79,8 @@ pub struct FuseAdapter {
     report: Arc<FailureObserver>,
     /// None if a snapshot is mounted.
     orphans: Option<OrphanRemover>,
+    /// None if the store is on this machine.
+    readers: Option<ContentReaders>,
 }
 
 /// What an inode belongs to.
@@ -116,7 +121,13 @@ impl FuseAdapter {
             seek_worker: SeekWorker::start(kernel)?,
             report,
             orphans,
+            readers: None,
         })
+    }
+
+    /// Looks at who reads, since what is read may have to be fetched.
+    pub(crate) fn with_content_readers(self, readers: ContentReaders) -> Self {
+        Self { readers: Some(readers), ..self }
     }
 
     /// What the kernel may have cached, for the [`invalidation::CacheInvalidator`] of the mount.
@@ -180,7 +191,16 @@ impl FuseAdapter {
 
     fn report_error(&self, request: ServedRequest<'_>, error: &FsError) -> Errno {
         // The loss of the lease is reported once, by the thread that discovers it.
-        if !matches!(error, FsError::Posix(_)) && !error.is_fenced_error() {
+        if error.is_fetch_refused() {
+            let readers = self.readers.as_ref();
+            // Once for each program, since it may ask for every file there is.
+            if let Some(name) = readers.and_then(|readers| readers.note_refusal(request.head.pid)) {
+                (self.report)(&format!(
+                    "{} reads only content that is on this machine, because of --deny-hydrate",
+                    format_path(name.as_bytes())
+                ));
+            }
+        } else if !matches!(error, FsError::Posix(_)) && !error.is_fenced_error() {
             (self.report)(&format!(
                 "{}: {}",
                 self.describe_node(request.head.node),

@@ -12,7 +12,7 @@ use vellum_types::SnapshotId;
 use vellum_volume::Volume;
 
 use crate::adapter::invalidation::CacheInvalidator;
-use crate::adapter::{FailureObserver, FuseAdapter, KernelChannel, MountedState};
+use crate::adapter::{ContentReaders, FailureObserver, FuseAdapter, KernelChannel, MountedState};
 use crate::error::{MountError, Result};
 use crate::metrics::RequestMetrics;
 use crate::metrics::access_log::AccessLogPipe;
@@ -51,6 +51,8 @@ pub struct MountOptions {
     pub no_exec: bool,
     /// Whether requests come through the device even if the kernel offers io_uring.
     pub no_rings: bool,
+    /// Names of programs for which no content is fetched.
+    pub deny_hydrate: Vec<String>,
     /// The name in `/proc/self/mountinfo` and `df`.
     pub name: String,
     /// The content of `.vellum/mount.json`.
@@ -162,7 +164,13 @@ fn build_adapter(
             MountedState::Frozen(Arc::new(volume.open_tree(record.root)))
         }
     };
-    FuseAdapter::start(main, virt, metrics, options.report.clone(), kernel).map_err(MountError::Session)
+    let adapter = FuseAdapter::start(main, virt, metrics, options.report.clone(), kernel)
+        .map_err(MountError::Session)?;
+    Ok(match volume.blobs.local_copies() {
+        Some(_) => adapter.with_content_readers(ContentReaders::new(&options.deny_hydrate)),
+        // Nothing is fetched, whoever reads.
+        None => adapter,
+    })
 }
 
 /// Raises the kernel's limits for readahead and dirty pages, which are lower for FUSE than for other filesystems.

@@ -4,6 +4,26 @@
 
 use std::io;
 
+/// Returns the names of the program that a thread executes, as far as the kernel keeps them (15 bytes): that of the thread,
+/// and that of its process. Empty if there is no such thread, or none that this process may see.
+#[must_use]
+pub fn read_program_names(thread: u32) -> Vec<Vec<u8>> {
+    let read_name = |number: u32| {
+        let mut name = std::fs::read(format!("/proc/{number}/comm")).ok()?;
+        // The kernel ends it with a line feed.
+        name.pop();
+        Some(name)
+    };
+    let Some(own) = read_name(thread) else { return Vec::new() };
+    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
+    let process = status.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok());
+    let mut names = vec![own];
+    if let Some(process) = process.filter(|process| *process != thread) {
+        names.extend(read_name(process));
+    }
+    names
+}
+
 /// Returns this machine's name.
 #[must_use]
 pub fn host_name() -> String {

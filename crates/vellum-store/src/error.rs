@@ -97,6 +97,14 @@ pub enum StoreError {
         /// Where the cache is.
         folder: String,
     },
+    /// Content that is not on this machine, and may not be fetched for who asks; see [`crate::FetchPolicy::Refuse`].
+    #[error("{key} of {place} is not on this machine, and is not fetched for this program")]
+    FetchRefused {
+        /// The store, as it describes itself.
+        place: String,
+        /// The object's key.
+        key: String,
+    },
     /// A text that is no object key.
     #[error("not the key of an object: {0:?}")]
     Key(String),
@@ -133,6 +141,7 @@ impl StoreError {
             Self::Io { source, .. } => ErrorKind::from_io_error(source),
             Self::Service { kind, .. } | Self::Address { kind, .. } | Self::Credentials { kind, .. } => *kind,
             Self::CacheFull { .. } => ErrorKind::NoSpace,
+            Self::FetchRefused { .. } => ErrorKind::Denied,
             Self::Key(_) => ErrorKind::Usage,
         }
     }

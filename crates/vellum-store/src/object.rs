@@ -7,6 +7,7 @@ pub mod address;
 mod bandwidth;
 mod blocks;
 mod cache;
+mod fetch_policy;
 mod guarantees;
 mod key;
 mod local;
@@ -37,6 +38,7 @@ pub use self::cache::{
     CacheCheck, CachePart, CachePartSummary, CachePin, CacheRoom, CacheSummary, EvictedBytes, PackCache,
     PerPart, PinListing,
 };
+pub use self::fetch_policy::{FetchPolicy, FetchPolicyScope};
 pub use self::guarantees::{StoreGuarantees, StoreMode};
 pub use self::key::ObjectKey;
 pub use self::local::LocalStore;

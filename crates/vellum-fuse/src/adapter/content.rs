@@ -53,9 +53,16 @@ impl FuseAdapter {
             // fills.
             self.cached_files.record_node(node);
         }
-        let done = self.serve_request(call, || self.read_node(node, offset, len));
+        let thread = call.head.pid;
+        let done = self.serve_request(call, || {
+            let _policy = self.readers.as_ref().map(|readers| readers.choose_policy(thread).enter());
+            self.read_node(node, offset, len)
+        });
         if let Ok(bytes) = &done {
             self.metrics.count_read_bytes(bytes.len());
+            if let Some(readers) = &self.readers {
+                readers.note_read(thread, node, bytes.len() as u64);
+            }
         }
         FuseAnswer::from_bytes_result(done)
     }

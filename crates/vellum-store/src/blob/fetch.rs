@@ -8,7 +8,7 @@ use std::ops::Range;
 use vellum_types::{BlobId, BlobKind, PackId};
 
 use super::body::{BasePlace, BlobBodyFault};
-use super::{BlobError, BlobStore, body};
+use super::{BlobError, BlobStore, body, exempt_nodes};
 use crate::index::BlobLocation;
 use crate::object::map_requests;
 use crate::pack::pack_key;
@@ -42,6 +42,8 @@ impl BlobStore {
     /// Fetches the sealed bytes of many blobs. The caller bounds their number; gaps add at most as much again
     /// as the blobs have. Blobs that are not known or cannot be fetched fail when they are opened.
     pub fn fetch_blobs(&self, wanted: &[(BlobKind, BlobId)]) -> Result<FetchedBlobs, BlobError> {
+        // Callers fetch blobs of one kind.
+        let _policy = wanted.first().and_then(|(kind, _)| exempt_nodes(*kind));
         let view = self.inner.index.current_view();
         let mut located: Vec<_> = wanted
             .iter()

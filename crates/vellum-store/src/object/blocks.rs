@@ -19,7 +19,7 @@ use quick_cache::sync::Cache;
 
 use self::windows::FetchWindows;
 use super::cache::PIECE;
-use super::{ObjectInfo, ObjectKey, ObjectStore, PackCache, check_read_length};
+use super::{FetchPolicy, ObjectInfo, ObjectKey, ObjectStore, PackCache, check_read_length};
 use crate::error::StoreError;
 
 /// Pieces that are kept, bytes. Decoded nodes and chunks are kept above.
@@ -108,6 +108,7 @@ impl BlockStore {
                 self.pieces.insert(id, Arc::clone(&piece));
                 return Ok(Some(piece));
             }
+            self.check_fetch(key)?;
             match self.claim_pieces(key, number, last) {
                 Some(claim) => return self.fetch_pieces(&claim, number),
                 // Another thread fetches it: wait, and look again.
@@ -117,6 +118,16 @@ impl BlockStore {
                         self.fetched.wait(&mut fetching);
                     }
                 }
+            }
+        }
+    }
+
+    /// Whether this thread may fetch something.
+    fn check_fetch(&self, key: &ObjectKey) -> Result<(), StoreError> {
+        match FetchPolicy::current() {
+            FetchPolicy::Ordinary | FetchPolicy::Scan => Ok(()),
+            FetchPolicy::Refuse => {
+                Err(StoreError::FetchRefused { place: self.describe_location(), key: key.to_string() })
             }
         }
     }
@@ -196,6 +207,7 @@ impl BlockStore {
         {
             return Ok(bytes);
         }
+        self.check_fetch(key)?;
         let bytes = self.inner.get_range(key, offset, len)?;
         // Whole pieces only: where the pack ends is not known here.
         let first = offset.div_ceil(PIECE);

@@ -35,7 +35,7 @@ use self::files::CacheFiles;
 pub use self::keeping::{CacheRoom, EvictedBytes};
 pub use self::parts::{CachePart, PerPart};
 pub use self::pins::{CachePin, PinListing};
-use super::{BandwidthLimits, ObjectKey, PieceSet, service};
+use super::{BandwidthLimits, FetchPolicy, ObjectKey, PieceSet, service};
 
 /// Bytes of a piece.
 pub(super) const PIECE: u64 = 256 << 10;
@@ -130,13 +130,15 @@ impl PackCache {
     /// A piece of a pack, if it is here and whole.
     pub(super) fn read_piece(&self, key: &ObjectKey, number: u64) -> Option<Vec<u8>> {
         let key = key.clone();
-        self.run(move |files| Ok(files.read_piece(&key, number))).ok()?
+        let use_counts = does_use_count();
+        self.run(move |files| Ok(files.read_piece(&key, number, use_counts))).ok()?
     }
 
     /// A range of a pack, which must not be empty, if all of it is here and whole.
     pub(super) fn read_range(&self, key: &ObjectKey, range: Range<u64>) -> Option<Vec<u8>> {
         let key = key.clone();
-        self.run(move |files| Ok(files.read_range(&key, range))).ok()?
+        let use_counts = does_use_count();
+        self.run(move |files| Ok(files.read_range(&key, range, use_counts))).ok()?
     }
 
     /// Those of some pieces that seem to be here.
@@ -154,8 +156,9 @@ impl PackCache {
         }
         let key = key.clone();
         let bytes = bytes.to_vec();
+        let use_counts = does_use_count();
         let _ = self.run(move |files| {
-            files.store_pieces(&key, first, &bytes);
+            files.store_pieces(&key, first, &bytes, use_counts);
             Ok(())
         });
     }
@@ -318,6 +321,11 @@ impl PackCache {
     pub fn evict_older(&self, since: SystemTime) -> io::Result<EvictedBytes> {
         self.run(move |files| files.evict_older(since))
     }
+}
+
+/// Whether what this thread reads stays longer for it.
+fn does_use_count() -> bool {
+    FetchPolicy::current() != FetchPolicy::Scan
 }
 
 impl Drop for PackCache {

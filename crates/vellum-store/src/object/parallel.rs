@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 
-use super::{ObjectKey, ObjectStore, RequestPurpose};
+use super::{FetchPolicy, ObjectKey, ObjectStore, RequestPurpose};
 use crate::error::StoreError;
 
 /// Makes two requests, at once if the store is worth it, and returns both answers.
@@ -20,9 +20,11 @@ pub fn join_requests<A: Send, B: Send>(
         return (one(), other());
     }
     let purpose = RequestPurpose::current();
+    let policy = FetchPolicy::current();
     std::thread::scope(|scope| {
         let begun = scope.spawn(move || {
             purpose.set_for_thread();
+            let _policy = policy.enter();
             one()
         });
         let second = other();
@@ -51,10 +53,12 @@ pub fn map_requests<T: Sync, R: Send>(
     // Answers arrive in any order. Sorted by number they are in the order of the items.
     let done = Mutex::new(BTreeMap::new());
     let purpose = RequestPurpose::current();
+    let policy = FetchPolicy::current();
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
                 purpose.set_for_thread();
+                let _policy = policy.enter();
                 while let Some((number, item)) = next() {
                     let answer = request(item);
                     done.lock().insert(number, answer);

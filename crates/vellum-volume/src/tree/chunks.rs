@@ -12,7 +12,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use quick_cache::Weighter;
 use quick_cache::sync::{Cache, GuardResult, PlaceholderGuard};
-use vellum_store::{BlobError, BlobStore, RequestPurpose};
+use vellum_store::{BlobError, BlobStore, FetchPolicy, RequestPurpose};
 use vellum_types::{BlobId, BlobKind};
 
 use super::read_streams::PrefetchLimits;
@@ -61,9 +61,16 @@ pub struct ChunkStatistics {
     pub capacity: u64,
 }
 
+/// What is to be fetched ahead.
+struct PrefetchJob {
+    ids: Vec<BlobId>,
+    /// That of who will read it.
+    policy: FetchPolicy,
+}
+
 /// The threads that fetch ahead.
 struct PrefetchWorkers {
-    queue: Option<SyncSender<Vec<BlobId>>>,
+    queue: Option<SyncSender<PrefetchJob>>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -141,6 +148,11 @@ impl ChunkCache {
 
     /// Asks the threads for those that are missing, so many at a time. Says how many that are.
     fn enqueue_missing(&self, ids: &[BlobId], batch: usize) -> usize {
+        let policy = FetchPolicy::current();
+        // The reader decodes what is here by itself.
+        if policy == FetchPolicy::Refuse {
+            return 0;
+        }
         let is_missing = |id: &&BlobId| !self.shared.cache.contains_key(*id);
         let missing: Vec<BlobId> = ids.iter().filter(is_missing).copied().collect();
         if missing.is_empty() {
@@ -150,7 +162,7 @@ impl ChunkCache {
         let Some(queue) = &workers.queue else { return 0 };
         // Never waits: who reads must not stand behind what might be wanted later.
         for batch in missing.chunks(batch.max(1)) {
-            if queue.try_send(batch.to_vec()).is_err() {
+            if queue.try_send(PrefetchJob { ids: batch.to_vec(), policy }).is_err() {
                 break;
             }
         }
@@ -190,11 +202,12 @@ impl Drop for PrefetchWorkers {
 }
 
 impl ChunkCacheState {
-    fn run_prefetch_worker(&self, jobs: &Mutex<Receiver<Vec<BlobId>>>) {
+    fn run_prefetch_worker(&self, jobs: &Mutex<Receiver<PrefetchJob>>) {
         loop {
             // The other threads wait for the lock meanwhile. It is free again before the chunks are fetched.
             let job = jobs.lock().recv();
-            let Ok(ids) = job else { return };
+            let Ok(PrefetchJob { ids, policy }) = job else { return };
+            let _policy = policy.enter();
             // Whoever really needs the chunk learns what is the matter with it.
             let _ = self.fetch_missing_chunks(&ids);
         }

@@ -2,6 +2,7 @@
 
 mod background;
 pub mod options;
+mod report;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -36,6 +37,7 @@ use crate::mounting::metrics::{MetricsPages, MountProblems};
 use crate::mounting::{MountingError, daemon, metrics, mountpoint, service_manager, table};
 use crate::ui::format;
 use options::MountOption;
+use report::report_mount;
 
 /// Mount a worktree as a filesystem
 ///
@@ -76,6 +78,10 @@ pub struct Args {
     /// Use /dev/fuse even if the kernel offers FUSE over io_uring
     #[arg(long)]
     no_io_uring: bool,
+    /// Fetch no content for programs of these names, separated by commas: reading what is not on this machine fails with
+    /// 'Permission denied'. For indexers and virus scanners
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    deny_hydrate: Vec<String>,
     /// Memory for recently read content, in bytes or with K, M, G; by default 1/16 of the machine's memory, between
     /// 64M and 1G
     #[arg(long, value_name = "SIZE", value_parser = format::parse_size)]
@@ -135,6 +141,7 @@ impl Args {
             foreground: false,
             allow_other: false,
             no_io_uring: false,
+            deny_hydrate: Vec::new(),
             cache_size: None,
             log_limit: None,
             trash_days: None,
@@ -505,6 +512,7 @@ fn mount_target(
         allow_other: args.allow_other,
         no_exec: args.is_no_exec(),
         no_rings: args.no_io_uring,
+        deny_hydrate: args.deny_hydrate.clone(),
         name: args.table_name.clone().unwrap_or_else(|| format!("vellum:{name}")),
         file,
         report: Arc::new(move |text: &str| report_log.write_line(text)),
@@ -556,39 +564,6 @@ fn new_mount_metrics(source: &MountSource, volume: &Arc<Volume>) -> Arc<RequestM
             cache.expose_metrics(out);
         }
     }))
-}
-
-fn report_mount(context: &CommandContext, report: &MountJson) -> Result<()> {
-    let ui = &context.ui;
-    if ui.is_json() {
-        return ui.print_json(report);
-    }
-    if ui.voice.quiet {
-        return Ok(());
-    }
-    let what = match (&report.worktree, &report.snapshot) {
-        (Some(name), _) => format!("worktree {}", ui.style.paint_cyan(name)),
-        (None, id) => {
-            let id = id.as_deref().unwrap_or_default();
-            format!("snapshot {}", ui.style.paint_yellow(format::shorten_id(id)))
-        }
-    };
-    let what = match (report.made, report.temporary) {
-        (true, true) => format!("the temporary {what}"),
-        (true, false) => format!("the new {what}"),
-        (false, _) => format!("the {what}"),
-    };
-    let how = if report.read_only { ", read-only" } else { "" };
-    ui.print_line(format!("Mounted {what} on {}{how}", format_path(report.mountpoint.as_bytes())))?;
-    if let Some(address) = &report.metrics {
-        ui.print_line(format!("Figures at http://{address}/metrics"))?;
-    }
-    let Some(FencedHolder { host, process, directory }) = &report.put_out else { return Ok(()) };
-    ui.print_warning(format!(
-        "taken over from process {process} on {}: what it had not put into the store is in {} there",
-        format_path(host.as_bytes()),
-        format_path(directory.as_bytes())
-    ))
 }
 
 /// Removes the access logs of mounts whose processes are gone.

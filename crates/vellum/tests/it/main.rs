@@ -19,6 +19,7 @@ mod clouds;
 mod completion;
 mod crashes;
 mod damage;
+mod deny_hydrate;
 mod device;
 mod diff;
 mod ending;

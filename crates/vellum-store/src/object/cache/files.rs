@@ -63,10 +63,10 @@ impl CacheFiles {
     }
 
     /// A range from pieces that are here; none if one of them is not right.
-    pub fn read_range(&self, key: &ObjectKey, range: Range<u64>) -> Option<Vec<u8>> {
+    pub fn read_range(&self, key: &ObjectKey, range: Range<u64>, use_counts: bool) -> Option<Vec<u8>> {
         let mut bytes = Vec::with_capacity(usize::try_from(range.end - range.start).ok()?);
         for number in range.start / PIECE..=(range.end - 1) / PIECE {
-            let piece = self.read_piece(key, number)?;
+            let piece = self.read_piece(key, number, use_counts)?;
             let start = usize::try_from(range.start.saturating_sub(number * PIECE)).ok()?;
             let stop = usize::try_from(range.end - number * PIECE).ok()?.min(piece.len());
             bytes.extend_from_slice(piece.get(start..stop)?);
@@ -75,11 +75,11 @@ impl CacheFiles {
     }
 
     /// A piece of a pack, if it is here and whole.
-    pub fn read_piece(&self, key: &ObjectKey, number: u64) -> Option<Vec<u8>> {
+    pub fn read_piece(&self, key: &ObjectKey, number: u64, use_counts: bool) -> Option<Vec<u8>> {
         let pack = self.open_pack(key)?;
         let read = pack.read_piece(number).and_then(|piece| {
             // Only a read that found the piece keeps the pack in the cache for longer.
-            if piece.is_some() {
+            if piece.is_some() && use_counts {
                 pack.count_use()?;
             }
             Ok(piece)
@@ -99,14 +99,20 @@ impl CacheFiles {
 
     /// Keeps pieces of a pack, from the piece `first` on, as far as there is room. All but the last of a pack have
     /// [`PIECE`] bytes.
-    pub fn store_pieces(&self, key: &ObjectKey, first: u64, bytes: &[u8]) {
-        if let Err(error) = self.try_store_pieces(key, first, bytes) {
+    pub fn store_pieces(&self, key: &ObjectKey, first: u64, bytes: &[u8], may_promote: bool) {
+        if let Err(error) = self.try_store_pieces(key, first, bytes, may_promote) {
             self.warn_once(&error);
         }
     }
 
     /// Keeps pieces as [`Self::store_pieces`] does. False if there is no room.
-    pub(super) fn try_store_pieces(&self, key: &ObjectKey, first: u64, bytes: &[u8]) -> io::Result<bool> {
+    pub(super) fn try_store_pieces(
+        &self,
+        key: &ObjectKey,
+        first: u64,
+        bytes: &[u8],
+        may_promote: bool,
+    ) -> io::Result<bool> {
         let kind = if first == 0 { read_pack_kind(bytes) } else { None };
         let Some(part) = self.choose_part(key, kind) else { return Ok(false) };
         let path = self.pack_path(part, key);
@@ -124,7 +130,7 @@ impl CacheFiles {
         // names, or a new map lies beside no data. Readers find no piece in either case.
         let is_new = pack_file::new_map_size(&path) > 0;
         let pack = CachedPack::create(&path)?;
-        if is_new && evict::was_evicted(&self.packs_folder(part), &path) {
+        if may_promote && is_new && evict::was_evicted(&self.packs_folder(part), &path) {
             pack.promote()?;
         }
         pieces.into_iter().try_for_each(|(number, piece)| pack.write_piece(number, piece))?;

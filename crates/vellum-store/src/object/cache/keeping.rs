@@ -80,7 +80,7 @@ impl CacheFiles {
     /// Keeps pieces that the user requested by name, as [`Self::store_pieces`] does. False if there is no room.
     pub fn store_wanted_pieces(&self, pack: &PackId, first: u64, bytes: &[u8]) -> io::Result<bool> {
         let key = pack_key(pack);
-        let is_stored = self.try_store_pieces(&key, first, bytes)?;
+        let is_stored = self.try_store_pieces(&key, first, bytes, true)?;
         // Nothing has read these pieces yet, so they would otherwise stay for one round only.
         if is_stored && let Some(pack) = self.open_pack(&key) {
             // Where it was removed meanwhile, it is missing, which is noticed.

@@ -180,6 +180,28 @@ fn a_scan_larger_than_the_cache_leaves_what_is_read_often() {
 }
 
 #[test]
+fn what_a_scan_reads_again_and_again_goes_before_the_rest() {
+    let (_dir, cache) = cache();
+    cache.set_limit(CachePart::Content, 8 << 20).unwrap();
+    let scan = || FetchPolicy::Scan.enter();
+    for _ in 0..4 {
+        (0..8).for_each(|pack| _ = access_pack(&cache, pack));
+        let _scan = scan();
+        (10..18).for_each(|pack| _ = access_pack(&cache, pack));
+    }
+    (100..300).for_each(|pack| _ = access_pack(&cache, pack));
+    assert!((0..8).all(|pack| cache.read_piece(&pack_key(pack), 0).is_some()));
+    assert!((10..18).all(|pack| cache.read_piece(&pack_key(pack), 0).is_none()));
+    // What went a moment ago and comes back for a scan is one of many again.
+    {
+        let _scan = scan();
+        access_pack(&cache, 250);
+    }
+    let path = cache.files.pack_path(CachePart::Content, &pack_key(250));
+    assert!(!pack_file::CachedPack::open(&path).unwrap().is_in_main());
+}
+
+#[test]
 fn what_nobody_counted_is_counted() {
     let (_dir, cache) = cache();
     cache.set_limit(CachePart::Content, 2 << 20).unwrap();

@@ -9,7 +9,8 @@ use vellum_store::RequestLimits;
 use vellum_types::ErrorKind;
 use vellum_volume::Volume;
 
-use super::{Args, MountJson, open_state_dir, report_mount};
+use super::report::report_mount;
+use super::{Args, MountJson, open_state_dir};
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
 use crate::mounting::{MountingError, daemon};
@@ -67,6 +68,9 @@ fn daemon_arguments(args: &Args, context: &CommandContext) -> Vec<OsString> {
     option("lease-term", args.lease_term.map(|secs| secs.to_string().into()));
     option("follow-interval", args.follow_interval.map(|secs| secs.to_string().into()));
     option("table-name", args.table_name.clone().map(OsString::from));
+    for name in &args.deny_hydrate {
+        option("deny-hydrate", Some(name.into()));
+    }
     let flags = [
         (args.follow, "--follow"),
         (args.read_only, "--read-only"),

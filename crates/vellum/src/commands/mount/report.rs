@@ -1,0 +1,42 @@
+//! What the user learns of a mount that is ready.
+
+use vellum_host::escape::format_path;
+
+use super::{FencedHolder, MountJson};
+use crate::context::CommandContext;
+use crate::error::Result;
+use crate::ui::format;
+
+/// Prints it.
+pub(super) fn report_mount(context: &CommandContext, report: &MountJson) -> Result<()> {
+    let ui = &context.ui;
+    if ui.is_json() {
+        return ui.print_json(report);
+    }
+    if ui.voice.quiet {
+        return Ok(());
+    }
+    let what = match (&report.worktree, &report.snapshot) {
+        (Some(name), _) => format!("worktree {}", ui.style.paint_cyan(name)),
+        (None, id) => {
+            let id = id.as_deref().unwrap_or_default();
+            format!("snapshot {}", ui.style.paint_yellow(format::shorten_id(id)))
+        }
+    };
+    let what = match (report.made, report.temporary) {
+        (true, true) => format!("the temporary {what}"),
+        (true, false) => format!("the new {what}"),
+        (false, _) => format!("the {what}"),
+    };
+    let how = if report.read_only { ", read-only" } else { "" };
+    ui.print_line(format!("Mounted {what} on {}{how}", format_path(report.mountpoint.as_bytes())))?;
+    if let Some(address) = &report.metrics {
+        ui.print_line(format!("Figures at http://{address}/metrics"))?;
+    }
+    let Some(FencedHolder { host, process, directory }) = &report.put_out else { return Ok(()) };
+    ui.print_warning(format!(
+        "taken over from process {process} on {}: what it had not put into the store is in {} there",
+        format_path(host.as_bytes()),
+        format_path(directory.as_bytes())
+    ))
+}
