@@ -12,7 +12,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use vellum_host::escape::format_path;
 use vellum_types::{Dentry, FileKind, Ino};
-use vellum_volume::diff::{StateComparison, compare_inodes, is_path_within};
+use vellum_volume::diff::{PathScopes, StateComparison, compare_inodes, is_path_within};
 use vellum_volume::tree::InodeRecord;
 use vellum_volume::{FsTree, VolumeError};
 
@@ -184,6 +184,7 @@ impl PlanInput<'_> {
         let skip = self.find_dirs_to_visit()?;
         let mut work = PlanBuilder {
             planner: self,
+            scopes: PathScopes::new(self.paths.iter().map(Vec::as_slice)),
             skip,
             steps: PlanSteps::default(),
             leaders: HashMap::new(),
@@ -265,6 +266,8 @@ fn push_path_name(path: &mut Vec<u8>, name: &[u8]) {
 
 struct PlanBuilder<'a> {
     planner: &'a PlanInput<'a>,
+    /// The selected paths.
+    scopes: PathScopes<'a>,
     /// The directories that must be gone into; None: all.
     skip: Option<HashSet<Ino>>,
     steps: PlanSteps,
@@ -387,14 +390,14 @@ impl<'a> PlanBuilder<'a> {
     }
 
     fn is_selected(&self, path: &[u8]) -> bool {
-        self.planner.paths.is_empty() || self.planner.paths.iter().any(|scope| is_path_within(path, scope))
+        self.planner.paths.is_empty() || self.scopes.contains(path)
     }
 
     fn selected_part(&self, path: &[u8]) -> Option<PlannedPart> {
         if self.is_selected(path) {
             return Some(PlannedPart::Whole);
         }
-        self.planner.paths.iter().any(|scope| is_path_within(scope, path)).then_some(PlannedPart::OnTheWay)
+        self.scopes.reaches_into(path).then_some(PlannedPart::OnTheWay)
     }
 
     /// What is here and not in the target goes.

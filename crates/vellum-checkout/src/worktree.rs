@@ -14,7 +14,7 @@ use vellum_host::process::host_name;
 use vellum_host::process::user_name;
 use vellum_map::{MapRoot, apply_changes};
 use vellum_types::{Ino, SnapshotId, UnixTime};
-use vellum_volume::diff::{FileChange, StateComparison, is_path_within};
+use vellum_volume::diff::{FileChange, PathScopes, StateComparison};
 use vellum_volume::history::{AncestorWalk, HistoryEntry};
 use vellum_volume::lost::LostContent;
 use vellum_volume::session::current_time;
@@ -392,9 +392,9 @@ impl CheckoutWorktree {
         if !paths.is_empty() {
             // The layer contains only the selected paths, but the snapshot compared with may be another one
             // than the head and differ elsewhere.
+            let scopes = PathScopes::new(paths.iter().map(Vec::as_slice));
             changes.retain(|change| {
-                let sides = [&change.old, &change.new].into_iter().flatten();
-                sides.into_iter().any(|side| paths.iter().any(|path| is_path_within(&side.path, path)))
+                [&change.old, &change.new].into_iter().flatten().any(|side| scopes.contains(&side.path))
             });
         }
         Ok(DirectoryDiff { from, to: looked.state, changes, problems: looked.captured.problems, absent })

@@ -5,6 +5,7 @@
 
 mod entries;
 mod inode;
+mod scopes;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -15,6 +16,7 @@ use vellum_types::{DecodeError, Dentry, FileKind, Ino, InodeAttr, MapKeyRef};
 pub(crate) use self::entries::DirectoryLink;
 use self::entries::UnpairedEntries;
 pub use self::inode::compare_inodes;
+pub use self::scopes::PathScopes;
 use self::inode::content_signature;
 use crate::error::{Result, VolumeError};
 use crate::tree::{FsTree, InodeRecord, PathBudget};

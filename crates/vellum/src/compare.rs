@@ -9,7 +9,7 @@ use vellum_checkout::{AbsentSummary, CheckoutWorktree};
 use vellum_host::ProgressMeter;
 use vellum_map::MapRoot;
 use vellum_types::{FileKind, SnapshotId};
-use vellum_volume::diff::{ChangeSide, FileChange, StateComparison, is_path_within};
+use vellum_volume::diff::{ChangeSide, FileChange, PathScopes, StateComparison};
 use vellum_volume::history::HistoryEntry;
 use vellum_volume::{FsTree, Volume};
 
@@ -71,8 +71,9 @@ impl<'a> ComparedSnapshots<'a> {
         let shared = lines.map_or(Ok(None), |(from, to)| volume.find_shared_bound(from, to))?;
         let mut changes = StateComparison { from: &from, to: &to }.find_changes_sharing(shared)?;
         if !paths.is_empty() {
+            let scopes = PathScopes::new(paths.iter().map(Vec::as_slice));
             // A rename is meant if either of its two paths is.
-            let touched = |side: &ChangeSide| paths.iter().any(|path| is_path_within(&side.path, path));
+            let touched = |side: &ChangeSide| scopes.contains(&side.path);
             changes.retain(|change| [&change.old, &change.new].into_iter().flatten().any(touched));
         }
         Ok(Self { volume, from, to, directory: None, changes, problems: Vec::new(), absent: None })
