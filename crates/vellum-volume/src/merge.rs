@@ -21,6 +21,8 @@ mod snapshot;
 pub mod text;
 mod work;
 
+use std::collections::HashMap;
+
 use vellum_chunker::Chunker;
 use vellum_map::MapRoot;
 use vellum_types::SnapshotId;
@@ -95,6 +97,8 @@ impl Volume {
             table: FileTable::build(self.open_tree(input.base.root), input.base.shared, sides)?,
             conflicts: Vec::new(),
             copies: Vec::new(),
+            base_links: None,
+            taken_numbers: HashMap::new(),
         };
         // Files before names: which names there are depends on which files stay.
         work.decide_files()?;

@@ -2,7 +2,7 @@
 //!
 //! Invariant: a file that stays has a name, and all directories above it stay. Whoever loses a name gets one beside it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use vellum_types::limits::NAME_MAX;
 use vellum_types::{FileKind, Ino};
@@ -350,13 +350,19 @@ impl MergeWork<'_> {
     fn find_free_name(&mut self, link: &FileLink, side: SideName, claims: &NameClaims) -> Result<FileLink> {
         let id = self.short_id(side);
         let (dir, name) = link;
-        let mut suffix = format!(".~{id}");
-        for number in 2_u64.. {
-            let new = (*dir, append_suffix(name, suffix.as_bytes()));
+        let plain = (*dir, append_suffix(name, format!(".~{id}").as_bytes()));
+        if !claims.contains_key(&plain) && self.find_base_holder(&plain)?.is_none() {
+            return Ok(plain);
+        }
+        // Long names that begin alike become one name when they are shortened: very many of them must not try all
+        // numbers again.
+        let first = self.taken_numbers.get(&plain).map_or(2, |last| last + 1);
+        for number in first.. {
+            let new = (*dir, append_suffix(name, format!(".~{id}.{number}").as_bytes()));
             if !claims.contains_key(&new) && self.find_base_holder(&new)?.is_none() {
+                self.taken_numbers.insert(plain, number);
                 return Ok(new);
             }
-            suffix = format!(".~{id}.{number}");
         }
         Err(VolumeError::BadTree("a directory has all names".into()))
     }
@@ -404,7 +410,7 @@ impl MergeWork<'_> {
         }
         if links.is_empty() {
             // The name that the attributes tell is gone, and the others are recorded only in their directories.
-            links.extend(self.search_links(id)?);
+            links.extend(self.find_other_links(id)?);
         }
         let mut best: Option<(Vec<u8>, FileLink)> = None;
         for link in links {
@@ -417,27 +423,42 @@ impl MergeWork<'_> {
         best.map(|(_, link)| link).ok_or_else(missing)
     }
 
-    /// The names that a file has in the base and keeps. Looks at every name: only files with several links need it.
-    fn search_links(&mut self, id: FileId) -> Result<Vec<FileLink>> {
-        let file = self.table.get(id).clone();
-        let Some(ino) = file.base else { return Ok(Vec::new()) };
-        let mut names = Vec::new();
-        let view = self.table.base.map_view().clone();
+    /// The names that a file has in the base and keeps.
+    fn find_other_links(&mut self, id: FileId) -> Result<Vec<FileLink>> {
+        let Some(ino) = self.table.get(id).base else { return Ok(Vec::new()) };
+        let names = match &self.base_links {
+            Some(links) => links,
+            None => self.base_links.insert(self.search_links()?),
+        };
+        let names = names.get(&ino).cloned().unwrap_or_default();
+        let links: Vec<_> = names
+            .into_iter()
+            .map(|(dir, name)| (self.table.find_base_file(dir, FileKind::Dir), name))
+            .collect();
+        let file = self.table.get(id);
+        Ok(links.into_iter().filter(|link| !file.outcome.removed.contains(link)).collect())
+    }
+
+    /// All names in the base of the files that lose one. Looks at every name of the tree, once for all files.
+    fn search_links(&self) -> Result<HashMap<Ino, Vec<(Ino, Vec<u8>)>>> {
+        let loses_name = |id: &FileId| !self.table.get(*id).outcome.removed.is_empty();
+        let losers: HashSet<Ino> =
+            self.table.ids().filter(loses_name).filter_map(|id| self.table.get(id).base).collect();
+        let mut names: HashMap<Ino, Vec<(Ino, Vec<u8>)>> = HashMap::new();
+        let view = self.table.base.map_view();
         for entry in view.read_range(self.table.base.nodes(), vellum_map::KeySpan::all_keys())? {
             let entry = entry?;
             let decode_error = || VolumeError::wrap_decode_error("an entry of the tree");
             if let vellum_types::MapKeyRef::Dentry(dir, name) =
                 vellum_types::MapKeyRef::parse(&entry.key).map_err(decode_error())?
-                && vellum_types::Dentry::decode(&entry.value).map_err(decode_error())?.ino == ino
             {
-                names.push((dir, name.to_vec()));
+                let ino = vellum_types::Dentry::decode(&entry.value).map_err(decode_error())?.ino;
+                if losers.contains(&ino) {
+                    names.entry(ino).or_default().push((dir, name.to_vec()));
+                }
             }
         }
-        let links: Vec<_> = names
-            .into_iter()
-            .map(|(dir, name)| (self.table.find_base_file(dir, FileKind::Dir), name))
-            .collect();
-        Ok(links.into_iter().filter(|link| !file.outcome.removed.contains(link)).collect())
+        Ok(names)
     }
 
     /// The path of a name in the result.

@@ -22,6 +22,9 @@ const NAME_DIGITS: usize = 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MergeStage {
+    /// What no snapshot holds is being recorded: the worktree may stand on that snapshot or on the one before. There is no
+    /// result yet.
+    Saving,
     /// The snapshot of the result is being stored: it may be there or not. The worktree is as before.
     Storing,
     /// The worktree is being brought to the result.
@@ -62,13 +65,14 @@ pub struct MergeProgress {
     pub name: String,
     /// The snapshot that the worktree was on.
     pub before: SnapshotId,
-    /// The snapshot of what the worktree held, which may be the same.
+    /// The snapshot of what the worktree held, which may be the same. While that is being recorded: the one before.
     pub ours: SnapshotId,
     /// The other snapshot.
     pub theirs: SnapshotId,
     /// The base that the user chose.
     pub base: Option<SnapshotId>,
-    /// The snapshot of the result, with conflicts where there are any.
+    /// The snapshot of the result, with conflicts where there are any. While there is none: the one that the worktree was
+    /// on.
     pub merged: SnapshotId,
     /// The snapshot of the result with what was decided about conflicts, once something was.
     pub resolved: Option<SnapshotId>,
@@ -112,6 +116,21 @@ struct ConflictEntry {
 }
 
 impl MergeProgress {
+    /// The snapshots that nothing needs once the merge has ended.
+    pub fn list_results(&self) -> impl Iterator<Item = &SnapshotId> {
+        // Before there is a result, its place is taken by a snapshot of the user's.
+        let merged = Some(&self.merged).filter(|_| self.stage != MergeStage::Saving);
+        merged.into_iter().chain(&self.resolved).chain(&self.leftovers)
+    }
+
+    /// Whether nothing was done yet in the files of the worktree.
+    pub fn is_unapplied(&self) -> bool {
+        match self.stage {
+            MergeStage::Saving | MergeStage::Storing => true,
+            MergeStage::Applying | MergeStage::Resolving | MergeStage::Aborting => false,
+        }
+    }
+
     /// Conflicts on which nobody has decided.
     pub fn open_conflicts(&self) -> impl Iterator<Item = &MergeConflict> {
         self.conflicts.iter().filter(|tracked| tracked.resolution.is_none()).map(|tracked| &tracked.conflict)

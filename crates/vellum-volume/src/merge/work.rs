@@ -1,9 +1,12 @@
 //! The state of a merge while it is made, and what all its steps ask for.
 
+use std::collections::HashMap;
+
 use vellum_chunker::Chunker;
+use vellum_types::Ino;
 
 use super::conflict::{ConflictKind, ConflictPolicies, ConflictPolicy, MergedFileKey};
-use super::files::{FileId, FileTable};
+use super::files::{FileId, FileLink, FileTable};
 use super::side::SideName;
 use crate::session::WriteSession;
 use crate::volume::Volume;
@@ -46,6 +49,10 @@ pub(super) struct MergeWork<'a> {
     pub table: FileTable,
     pub conflicts: Vec<FoundConflict>,
     pub copies: Vec<VersionCopy>,
+    /// The names in the base of the files that lose one, once they were searched for.
+    pub base_links: Option<HashMap<Ino, Vec<(Ino, Vec<u8>)>>>,
+    /// The highest number that was given to a name beside another, by the name without a number.
+    pub taken_numbers: HashMap<FileLink, u64>,
 }
 
 impl MergeWork<'_> {

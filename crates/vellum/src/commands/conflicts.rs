@@ -11,9 +11,16 @@ use crate::ui::json::NameJson;
 
 /// List the conflicts of the merge in progress
 ///
-/// Exits with 1 if any of them is unresolved.
+/// Those that are not resolved yet come first; --json lists all. Exits with 1 if any of them is unresolved.
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// Show at most N; 0 shows all
+    #[arg(short, long, value_name = "N", default_value_t = CONFLICTS_SHOWN)]
+    number: usize,
+}
+
+/// Conflicts that are listed unless somebody asks for more.
+pub const CONFLICTS_SHOWN: usize = 100;
 
 #[derive(Serialize)]
 struct ConflictsJson {
@@ -62,7 +69,7 @@ pub fn format_conflict(conflict: &MergeConflict, show: impl Fn(&[u8]) -> String)
 }
 
 /// Lists them.
-pub fn run(_args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
+pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let place = MergePlace::open(context)?;
     let progress = place.volume().read_merge_progress()?;
     let ui = &context.ui;
@@ -86,12 +93,22 @@ pub fn run(_args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         return Ok(outcome);
     }
     let paths = place.paths(context);
-    for TrackedConflict { conflict, resolution } in tracked {
+    // Of very many, those that need a decision must not be hidden behind those that have one.
+    let is_open = |tracked: &&TrackedConflict| tracked.resolution.is_none();
+    let listed = tracked.iter().filter(is_open).chain(tracked.iter().filter(|tracked| !is_open(tracked)));
+    let limit = if args.number == 0 { usize::MAX } else { args.number };
+    for TrackedConflict { conflict, resolution } in listed.take(limit) {
         let line = format_conflict(conflict, |path| paths.format_path(path));
         ui.print_line(match resolution {
             Some(_) => format!("{line}  resolved"),
             None => line,
         })?;
+    }
+    if tracked.len() > limit {
+        ui.print_note(format!(
+            "{} more: 'vellum conflicts -n 0' lists all",
+            format::format_number((tracked.len() - limit) as u64)
+        ))?;
     }
     ui.print_note(match &progress {
         None => "no merge is under way".into(),

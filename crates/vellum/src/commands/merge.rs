@@ -2,7 +2,7 @@
 
 mod report;
 
-use vellum_types::SnapshotId;
+use vellum_types::{ErrorKind, SnapshotId};
 use vellum_volume::VolumeError;
 use vellum_volume::history::HistoryEntry;
 use vellum_volume::merge::text::{TEXT_MAX, has_conflict_markers};
@@ -78,7 +78,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         (None, Some(progress)) if args.is_aborted => return command.print(command.abort(progress)?),
         (None, Some(progress)) => return command.print(command.proceed(progress)?),
         // Nothing of it is in the worktree yet, and the options may be others now: it begins anew.
-        (Some(name), Some(progress)) if progress.stage == MergeStage::Storing => {
+        (Some(name), Some(progress)) if progress.is_unapplied() => {
             command.discard(&progress)?;
             name
         }
@@ -90,6 +90,16 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         (Some(name), None) => name,
     };
     command.print(command.start(name)?)
+}
+
+/// What a worktree is merged with.
+#[derive(Clone, Copy)]
+struct MergeSides<'a> {
+    /// What the user calls the other snapshot.
+    name: &'a str,
+    theirs: &'a HistoryEntry,
+    /// The base that the user chose.
+    base: Option<&'a HistoryEntry>,
 }
 
 /// What a merge is done with.
@@ -106,7 +116,7 @@ impl MergeCommand<'_> {
         let mut reports = MergeReports::default();
         match interrupted {
             // A run like this one was interrupted in the middle of a merge.
-            Some(progress) if progress.stage == MergeStage::Storing => self.discard(&progress)?,
+            Some(progress) if progress.is_unapplied() => self.discard(&progress)?,
             Some(progress) if progress.stage == MergeStage::Applying => {
                 reports.add(self.apply(progress, None)?, self.context, self.place)?;
             }
@@ -160,13 +170,39 @@ impl MergeCommand<'_> {
             return Ok(report.with_files(done));
         }
         let before = head.as_ref().map(|head| head.id);
-        let ours = match head {
-            Some(head) if !is_changed => head,
-            _ => place.save_changes(self.context, format!("before the merge of {name}"))?,
+        let sides = MergeSides { name, theirs: &theirs, base: base.as_ref() };
+        let merged = match head {
+            Some(head) if !is_changed => self.merge(&sides, head.id, &head),
+            head => self.save_changes(&sides, head.as_ref()).and_then(|ours| {
+                // Without a snapshot before it, there is none to which the worktree could go back.
+                self.merge(&sides, before.unwrap_or(ours.id), &ours)
+            }),
         };
-        let policies = self.policies(ours.id, theirs.id);
-        let merge = SnapshotMerge { ours: &ours, theirs: &theirs, base: base.as_ref(), policies: &policies };
-        self.merge(name, before.unwrap_or(ours.id), &merge)
+        merged.inspect_err(|error| self.discard_failed(error))
+    }
+
+    /// What could not be begun leaves no trace.
+    fn discard_failed(&self, error: &CliError) {
+        // A store that does not answer would not answer now either. The note stays, with which the next command does this.
+        if matches!(error.kind(), ErrorKind::Io | ErrorKind::Interrupted) {
+            return;
+        }
+        if let Ok(Some(progress)) = self.place.volume().read_merge_progress()
+            && progress.is_unapplied()
+        {
+            // If this fails, the note stays, too.
+            let _ = self.discard(&progress);
+        }
+    }
+
+    /// Records what no snapshot holds. Written down before: the worktree then stands on another snapshot, and a command that
+    /// dies before it has merged must be able to take that back.
+    fn save_changes(&self, sides: &MergeSides<'_>, head: Option<&HistoryEntry>) -> Result<HistoryEntry> {
+        if let Some(head) = head {
+            let progress = MergeProgress { stage: MergeStage::Saving, ..self.new_progress(sides, head.id, head) };
+            self.place.volume().write_merge_progress(&progress)?;
+        }
+        self.place.save_changes(self.context, format!("before the merge of {}", sides.name))
     }
 
     /// The same merge was made elsewhere: all keep the one with the lower id.
@@ -224,32 +260,45 @@ impl MergeCommand<'_> {
         Ok(report.with_result(kind, ours).with_conflicts(merged.conflicts).into_preview())
     }
 
+    /// The note of a merge that begins.
+    fn new_progress(&self, sides: &MergeSides<'_>, before: SnapshotId, ours: &HistoryEntry) -> MergeProgress {
+        MergeProgress {
+            name: sides.name.into(),
+            before,
+            ours: ours.id,
+            theirs: sides.theirs.id,
+            base: sides.base.map(|base| base.id),
+            merged: ours.id,
+            resolved: None,
+            leftovers: Vec::new(),
+            note: self.args.note.clone().unwrap_or_else(|| format!("merge of {}", sides.name)),
+            stage: MergeStage::Storing,
+            conflicts: Vec::new(),
+        }
+    }
+
     /// Merges, and lets the worktree stand on the result. `before` is where it was, which is our side or its parent.
-    fn merge(&self, name: &str, before: SnapshotId, merge: &SnapshotMerge<'_>) -> Result<MergeReport> {
+    fn merge(
+        &self,
+        sides: &MergeSides<'_>,
+        before: SnapshotId,
+        ours: &HistoryEntry,
+    ) -> Result<MergeReport> {
         let volume = self.place.volume();
-        let note = self.args.note.clone().unwrap_or_else(|| format!("merge of {name}"));
+        let MergeSides { name, theirs, base } = *sides;
+        let policies = self.policies(ours.id, theirs.id);
+        let merge = SnapshotMerge { ours, theirs, base, policies: &policies };
+        let mut progress = self.new_progress(sides, before, ours);
+        let note = progress.note.clone();
         // Conflicts or not, the result is a snapshot: the worktree is then brought to it like to any other, and a
         // merge that is interrupted continues with the same files.
         let mark_unfinished = |merged: &MergedTree| match merged.conflicts.is_empty() {
             true => note.clone(),
             false => format!("unfinished merge of {name}"),
         };
-        let mut progress = MergeProgress {
-            name: name.into(),
-            before,
-            ours: merge.ours.id,
-            theirs: merge.theirs.id,
-            base: merge.base.map(|base| base.id),
-            merged: merge.ours.id,
-            resolved: None,
-            leftovers: Vec::new(),
-            note: note.clone(),
-            stage: MergeStage::Storing,
-            conflicts: Vec::new(),
-        };
         // Written down before the snapshot is stored: a command that dies in between leaves no snapshot that nothing
         // names.
-        let stored = volume.store_merge(merge, mark_unfinished, |id, merged| {
+        let stored = volume.store_merge(&merge, mark_unfinished, |id, merged| {
             let track =
                 |conflict: &MergeConflict| TrackedConflict { conflict: conflict.clone(), resolution: None };
             progress.merged = id;
@@ -265,8 +314,8 @@ impl MergeCommand<'_> {
         let in_conflict = progress.conflicts.iter().map(|tracked| tracked.conflict.path.as_slice());
         let can_begin = self.place.check_present(in_conflict);
         if let Err(error) = can_begin.and_then(|()| self.place.check_reachable(self.context, merged)) {
-            // Otherwise the result would stay in the history.
-            self.end(&progress)?;
+            // Otherwise the result would stay in the history, and the worktree on the snapshot of its changes.
+            self.discard(&progress)?;
             return Err(error);
         }
         // Recorded before the first file is changed: a command that is interrupted from here on is continued or taken
@@ -306,7 +355,7 @@ impl MergeCommand<'_> {
     /// Finishes a merge.
     fn proceed(&self, progress: MergeProgress) -> Result<MergeReport> {
         match progress.stage {
-            MergeStage::Storing => return self.proceed_from_store(progress),
+            MergeStage::Saving | MergeStage::Storing => return self.proceed_from_store(progress),
             MergeStage::Applying => return self.apply(progress, None),
             MergeStage::Aborting => {
                 let message = "the merge is being taken back";
@@ -343,6 +392,7 @@ impl MergeCommand<'_> {
     /// Goes on with a merge that was interrupted while its result was stored.
     fn proceed_from_store(&self, progress: MergeProgress) -> Result<MergeReport> {
         let merged = match self.place.entry(progress.merged) {
+            Ok(_) if progress.stage == MergeStage::Saving => None,
             // What was edited since is not in that result: it would have to be taken out of the files.
             Ok(_) if self.place.has_unsaved_changes(self.context)? => None,
             Ok(merged) => Some(merged),
@@ -360,7 +410,7 @@ impl MergeCommand<'_> {
 
     /// Takes a merge back.
     fn abort(&self, mut progress: MergeProgress) -> Result<MergeReport> {
-        if progress.stage == MergeStage::Storing {
+        if progress.is_unapplied() {
             self.discard(&progress)?;
             let report = MergeReport::new(&progress.name, &self.place.entry(progress.theirs)?);
             return Ok(report.with_result(MergeOutcomeKind::Aborted, &self.place.entry(progress.ours)?));
@@ -386,7 +436,7 @@ impl MergeCommand<'_> {
         let volume = self.place.volume();
         // They are forgotten before the record of the merge is removed, which alone names them. After a crash in
         // between, the command is run again.
-        for id in [progress.merged].iter().chain(&progress.resolved).chain(&progress.leftovers) {
+        for id in progress.list_results() {
             volume.forget_merge_result(id)?;
         }
         Ok(volume.remove_merge_progress()?)

@@ -7,10 +7,11 @@ use std::ffi::OsString;
 
 use serde::Serialize;
 use vellum_volume::VolumeError;
-use vellum_volume::diff::{StateComparison, is_path_within};
+use vellum_volume::diff::{PathScopes, StateComparison};
 use vellum_volume::history::HistoryEntry;
 use vellum_volume::merge::{
     ConflictKind, ConflictResolution, MergeConflict, MergeProgress, MergeStage, MergedTree, SnapshotMerge,
+    TrackedConflict,
 };
 
 use super::merge::has_markers;
@@ -28,8 +29,11 @@ use crate::ui::json::NameJson;
 #[command(group = clap::ArgGroup::new("side"))]
 pub struct Args {
     /// Files or directories with conflicts
-    #[arg(value_name = "PATH", required = true)]
+    #[arg(value_name = "PATH", required_unless_present = "all")]
     paths: Vec<OsString>,
+    /// All conflicts that are not resolved yet
+    #[arg(long, conflicts_with = "paths")]
+    all: bool,
     /// Use the version of this worktree
     #[arg(long, group = "side")]
     ours: bool,
@@ -57,14 +61,19 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     if progress.stage != MergeStage::Resolving {
         return Err(VolumeError::MergeUnderWay { name: progress.name }.into());
     }
-    let scopes = place.paths(context).parse_paths(&args.paths)?;
     let resolution = match (args.ours, args.theirs, args.both) {
         (true, _, _) => ConflictResolution::Ours,
         (_, true, _) => ConflictResolution::Theirs,
         (_, _, true) => ConflictResolution::Both,
         (false, false, false) => ConflictResolution::AsIs,
     };
-    let chosen = choose_conflicts(&place, context, &progress, &scopes)?;
+    let chosen = match args.all {
+        true => progress.open_conflicts().cloned().collect(),
+        false => {
+            let scopes = place.paths(context).parse_paths(&args.paths)?;
+            choose_conflicts(&place, context, &progress, &scopes)?
+        }
+    };
     // Markers that are left mean that a file was not edited to its end, and would become part of the result.
     if resolution == ConflictResolution::AsIs {
         check_markers(&place, context, &chosen)?;
@@ -101,19 +110,26 @@ fn choose_conflicts(
     progress: &MergeProgress,
     scopes: &[Vec<u8>],
 ) -> Result<Vec<MergeConflict>> {
-    let is_meant = |conflict: &MergeConflict, scope: &[u8]| {
-        is_path_within(&conflict.path, scope)
-            || conflict.other.as_ref().is_some_and(|other| is_path_within(other, scope))
-    };
-    let conflicts = || progress.conflicts.iter().map(|tracked| &tracked.conflict);
-    if let Some(scope) = scopes.iter().find(|scope| !conflicts().any(|conflict| is_meant(conflict, scope))) {
+    let set = PathScopes::new(scopes.iter().map(Vec::as_slice));
+    let mut meant = BTreeSet::new();
+    // By conflict, not by path: several of the paths may contain one conflict, which is reported once.
+    let mut chosen = Vec::new();
+    for TrackedConflict { conflict, .. } in &progress.conflicts {
+        let before = chosen.len();
+        for path in std::iter::once(&conflict.path).chain(&conflict.other) {
+            let covering: Vec<_> = set.find_covering(path).collect();
+            if !covering.is_empty() && chosen.len() == before {
+                chosen.push(conflict.clone());
+            }
+            meant.extend(covering);
+        }
+    }
+    if let Some(scope) = scopes.iter().find(|scope| !meant.contains(scope.as_slice())) {
         let shown = place.paths(context).format_path(scope);
         let hint = "'vellum conflicts' lists those that have";
         return Err(CliError::usage_error(format!("'{shown}' has no conflict"), hint));
     }
-    // By conflict, not by path: several of the paths may contain one conflict, which is reported once.
-    let is_chosen = |conflict: &&MergeConflict| scopes.iter().any(|scope| is_meant(conflict, scope));
-    Ok(conflicts().filter(is_chosen).cloned().collect())
+    Ok(chosen)
 }
 
 fn check_markers(place: &MergePlace, context: &CommandContext, chosen: &[MergeConflict]) -> Result<()> {

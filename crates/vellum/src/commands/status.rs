@@ -158,7 +158,7 @@ impl From<MergeProgress> for MergeStatusJson {
 fn print_merge(context: &CommandContext, merge: &MergeStatusJson) -> Result<()> {
     let MergeStatusJson { name, stage, open, .. } = merge;
     let state = match stage {
-        MergeStage::Storing | MergeStage::Applying => "was interrupted".into(),
+        MergeStage::Saving | MergeStage::Storing | MergeStage::Applying => "was interrupted".into(),
         MergeStage::Resolving => {
             format!("is under way, with {} to resolve", format::format_count(*open as u64, "conflict"))
         }

@@ -253,7 +253,7 @@ impl WorktreeFollower {
         let volume = Volume::open(state)?.with_worktree(self.fs().worktree_name());
         let Some(_lock) = volume.try_lock_merge()? else { return Ok(()) };
         let Some(progress) = volume.read_merge_progress()? else { return Ok(()) };
-        if progress.stage != MergeStage::Storing {
+        if !progress.is_unapplied() {
             return Ok(());
         }
         // The process may have died after the worktree was moved to it.
@@ -262,7 +262,7 @@ impl WorktreeFollower {
             None => false,
         };
         if !is_taken_over {
-            volume.forget_merge_result(&progress.merged)?;
+            progress.list_results().try_for_each(|id| volume.forget_merge_result(id))?;
         }
         volume.remove_merge_progress()
     }

@@ -1,6 +1,7 @@
 //! `merge` and `resolve` killed at each change of a name in the store, the state directory and the worktree; and two of
 //! them at once.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
@@ -151,6 +152,138 @@ fn a_merge_in_a_mount_killed_at_each_step_is_made_or_as_before() {
     world.snapshot("here");
     let mount = Mount::new(&world, "work");
     check_all_kills(&world, &mount.path);
+}
+
+/// What a worktree is: its files, its last snapshot, and what it has changed since.
+fn standing(dir: &Path) -> (BTreeMap<String, String>, serde_json::Value, serde_json::Value) {
+    let status = json(dir, &["status"]);
+    (files_in(dir), status["head"]["id"].clone(), status["changes"].clone())
+}
+
+#[test]
+fn changes_are_changes_again_after_a_merge_that_was_killed_or_could_not_begin() {
+    let world = diverged(true);
+    let dir = world.tree();
+    let before = standing(&dir);
+    let known = snapshots(&dir);
+    let mut has_saved = false;
+    for_each_kill_point(|point| {
+        let is_killed = point.kills(&dir, &["merge", "fork"]);
+        if is_merging(&dir) {
+            let stage = json(&dir, &["status"])["merge"]["stage"].clone();
+            has_saved |= stage == "saving";
+            if point.number % 2 == 1 && stage != "resolving" {
+                // The same command begins anew, or goes on.
+                run_at(&dir, &["merge", "fork"]).code(1);
+            }
+            run_at(&dir, &["merge", "--abort"]).ok();
+        }
+        assert!(standing(&dir) == before, "{point:?}: {:?} and not {before:?}", standing(&dir));
+        assert_eq!(snapshots(&dir), known, "{point:?}");
+        is_killed
+    });
+    assert!(has_saved, "no merge was killed while it saved the changes");
+    // A file that is ignored is in the way of one that the fork has.
+    world.write(".vellumignore", "new.txt\n");
+    world.write("new.txt", "ignored\n");
+    let before = standing(&dir);
+    run_at(&dir, &["merge", "fork"]).code(2);
+    assert!(!is_merging(&dir));
+    assert_eq!(standing(&dir), before);
+    assert_eq!(snapshots(&dir), known);
+}
+
+/// A worktree and a fork of it, which both changed `count` files: some texts, some not, in directories of 100.
+pub fn diverged_in_many(count: usize) -> World {
+    let world = World::new();
+    let name = |number: usize| format!("d{:03}/file-{number:05}", number / 100);
+    let fill = |dir: &Path, version: &str| {
+        for number in 0..count {
+            let mut content = format!("one\n{version} {number}\nthree\n").into_bytes();
+            // Not a text: a conflict makes two files.
+            content.extend((number % 4 == 0).then_some(0));
+            let path = dir.join(name(number));
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, content).unwrap();
+        }
+    };
+    fill(&world.tree(), "base");
+    world.snapshot("base");
+    world.run(&["fork", "fork", "--to", "../fork"]).ok();
+    fill(&world.path("fork"), "theirs");
+    run_at(&world.path("fork"), &["snapshot", "-m", "fork"]).ok();
+    fill(&world.tree(), "ours");
+    world
+}
+
+#[test]
+fn of_many_conflicts_the_first_are_printed_and_all_are_decided_together() {
+    let world = diverged_in_many(300);
+    let dir = world.tree();
+    let merged = run_at(&dir, &["merge", "fork"]).code(1);
+    assert_eq!(merged.lines().len(), 100, "{}", merged.out);
+    merged.remarks("200 more: 'vellum conflicts -n 0' lists all").remarks("300 conflicts");
+    assert_eq!(json(&dir, &["conflicts"])["conflicts"].as_array().unwrap().len(), 300);
+    let resolve = |args: &[&str]| run_at(&dir, &[&["resolve"], args].concat());
+    resolve(&["--ours", "d000"]).code(1).remarks("200 conflicts to resolve");
+    // As a shell expands a pattern.
+    let names: Vec<_> = (100..200).map(|number| format!("d001/file-{number:05}")).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    resolve(&[&["--both"], &names[..]].concat()).code(1).remarks("100 conflicts to resolve");
+    let listed = run_at(&dir, &["conflicts"]).code(1).remarks("200 more: 'vellum conflicts -n 0' lists all");
+    assert!(listed.lines().iter().all(|line| line.contains("d002/")), "{}", listed.out);
+    assert_eq!(run_at(&dir, &["conflicts", "-n", "0"]).code(1).lines().len(), 300);
+    resolve(&["--theirs", "--all", "d000"]).code(3);
+    resolve(&["--theirs", "--all"]).ok().remarks("all conflicts are resolved");
+    assert_eq!(fs::read_to_string(dir.join("d000/file-00001")).unwrap(), "one\nours 1\nthree\n");
+    assert_eq!(fs::read_to_string(dir.join("d002/file-00201")).unwrap(), "one\ntheirs 201\nthree\n");
+    assert_eq!(fs::read_dir(dir.join("d001")).unwrap().count(), 200);
+    run_at(&dir, &["merge", "--continue"]).ok();
+    run_at(&dir, &["status"]).ok();
+}
+
+#[test]
+#[ignore = "long"]
+fn a_merge_with_ten_thousand_conflicts_killed_anywhere_is_made_or_as_before() {
+    const CONFLICTS: usize = 10_000;
+    let world = diverged_in_many(CONFLICTS);
+    let dir = world.tree();
+    let before = standing(&dir);
+    let known = snapshots(&dir);
+    for call in CALLS {
+        for number in [1, 2, 3, 5, 10, 100, 2_000, 9_000, 12_000] {
+            let point = KillPoint { call, number };
+            let is_killed = point.kills(&dir, &["merge", "fork"]);
+            if is_merging(&dir) && number % 2 == 0 {
+                // 3: it was interrupted before it changed anything.
+                let ran = run_at(&dir, &["merge", "--continue"]);
+                assert!(ran.code == 1 || ran.code == 3, "{point:?}: {}", ran.err);
+            }
+            if is_merging(&dir) {
+                run_at(&dir, &["merge", "--abort"]).ok();
+            }
+            assert!(standing(&dir) == before, "{point:?}");
+            assert_eq!(snapshots(&dir), known, "{point:?}");
+            if !is_killed {
+                break;
+            }
+        }
+    }
+    run_at(&dir, &["merge", "fork"]).code(1);
+    for call in CALLS {
+        for number in [1, 2, 3, 100, 9_000] {
+            let side = ["--ours", "--theirs"][number % 2];
+            KillPoint { call, number }.kills(&dir, &["resolve", side, "."]);
+            run_at(&dir, &["resolve", side, "."]).ok();
+            let word = ["ours", "theirs"][number % 2];
+            let path = dir.join("d099/file-09999");
+            assert_eq!(fs::read_to_string(path).unwrap(), format!("one\n{word} 9999\nthree\n"));
+            assert!(snapshots(&dir).len() <= known.len() + 2, "{call} {number}");
+        }
+    }
+    run_at(&dir, &["merge", "--continue"]).ok();
+    assert_eq!(snapshots(&dir).len(), known.len() + 1);
+    run_at(&dir, &["status"]).ok();
 }
 
 fn merge_lock(world: &World) -> PathBuf {

@@ -5,7 +5,7 @@ use vellum_types::SnapshotId;
 use vellum_volume::history::HistoryEntry;
 use vellum_volume::merge::MergeConflict;
 
-use crate::commands::conflicts::ConflictJson;
+use crate::commands::conflicts::{CONFLICTS_SHOWN, ConflictJson};
 use crate::context::CommandContext;
 use crate::context::merge_place::{MergePlace, PlaceReport};
 use crate::context::names::SnapshotNames;
@@ -147,10 +147,15 @@ impl MergeReport {
         let ui = &context.ui;
         ui.print_problems(&self.problems())?;
         let paths = place.paths(context);
-        for conflict in &self.conflicts {
+        for conflict in self.conflicts.iter().take(CONFLICTS_SHOWN) {
             ui.print_line(super::super::conflicts::format_conflict(conflict, |path| {
                 paths.format_path(path)
             }))?;
+        }
+        if let Some(more) = self.conflicts.len().checked_sub(CONFLICTS_SHOWN).filter(|more| *more > 0) {
+            // A preview leaves nothing that could be listed afterwards.
+            let way = if self.is_preview { "--json lists all" } else { "'vellum conflicts -n 0' lists all" };
+            ui.print_note(format!("{} more: {way}", format::format_number(more as u64)))?;
         }
         // Read after the merge, so that the snapshot that it made is among them.
         let names = SnapshotNames::load_all(place.volume())?;
