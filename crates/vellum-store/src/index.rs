@@ -16,6 +16,7 @@ use std::fmt;
 use vellum_types::{BlobId, BlobKind, PackId};
 
 pub(crate) use self::active::BlobIndex;
+pub use self::active::is_index_key;
 pub(crate) use self::commit::{CommitFailure, IndexAddition, current_seconds};
 pub(crate) use self::layout::encode_run as build_run;
 pub(crate) use self::record::{CondemnedPack, IndexRecord};

@@ -22,6 +22,7 @@ mod probe;
 mod published;
 mod purpose;
 mod read_only;
+mod selection;
 mod service;
 mod sftp;
 mod single_writer;
@@ -57,6 +58,7 @@ pub(crate) use self::published::replace_listed;
 pub use self::published::{PublishedObjects, PublishedStore, publish_store, unlist_objects};
 pub use self::purpose::{PerPurpose, PurposeScope, RequestPurpose};
 pub use self::read_only::ReadOnlyStore;
+pub use self::selection::{KeyFilter, ObjectSelection, OtherObjects};
 pub use self::service::{PlainObjects, PlainUpload, ServiceStore};
 pub use self::sftp::SftpStore;
 pub(crate) use self::sftp::fuzz_sftp_decoder;
@@ -156,6 +158,16 @@ pub trait ObjectStore: Send + Sync {
     /// The keys that [`Self::list_objects`] would give, without asking for sizes.
     fn list_keys(&self, folder: &str) -> Result<Vec<ObjectKey>, StoreError> {
         Ok(self.list_objects(folder)?.into_iter().map(|info| info.key).collect())
+    }
+
+    /// Of what [`Self::list_objects`] would give, the objects that are wanted; of the others, and of those whose names
+    /// cannot be keys, how many there are. A service may hold millions of them, for which this takes no memory.
+    fn select_objects(&self, folder: &str, is_wanted: KeyFilter) -> Result<ObjectSelection, StoreError> {
+        let mut selection = ObjectSelection::default();
+        for info in self.list_objects(folder)? {
+            selection.add_object(info, is_wanted);
+        }
+        Ok(selection)
     }
 
     /// Whether there is any object.

@@ -22,7 +22,7 @@ pub mod webdav;
 pub use emulator::CloudEmulator;
 pub use faulty::{FaultTrigger, FaultyStore, StoreFault, StoreOperation};
 pub use relay::TcpRelay;
-pub use s3::{LyingS3, S3Failure, S3Lie, S3Match, S3Request};
+pub use s3::{GeneratedObjects, LyingS3, S3Failure, S3Lie, S3Match, S3Request};
 pub use seaweed::SeaweedServer;
 pub use sshd::SshServer;
 pub use tls::{ServerCertificate, TlsServer};

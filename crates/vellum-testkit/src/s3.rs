@@ -3,6 +3,7 @@
 //! Invariant: without a script it is a correct store: conditions are checked and changes are atomic. Signatures are not
 //! checked; tests with a real server cover them.
 
+mod generated;
 mod http;
 mod objects;
 
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
+pub use self::generated::GeneratedObjects;
 use self::http::{HttpReply, HttpRequest};
 use self::objects::{S3Conditions, S3Objects};
 
@@ -179,6 +181,16 @@ impl LyingS3 {
     /// Removes all faults.
     pub fn tell_truth(&self) {
         self.shared.state.lock().script.clear();
+    }
+
+    /// Adds objects of which only the names exist.
+    pub fn add_generated_objects(&self, generated: GeneratedObjects) {
+        self.shared.state.lock().objects.generated.push(generated);
+    }
+
+    /// From now on a reply to a listing has at most so many keys.
+    pub fn set_page_size(&self, keys: usize) {
+        self.shared.state.lock().objects.page = keys;
     }
 
     /// The requests since the last call.

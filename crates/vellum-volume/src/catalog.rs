@@ -27,6 +27,9 @@ const LIVE: &str = "snapshots/";
 const FORGOTTEN: &str = "forgotten/";
 /// Records that are moved together: their copies share the flushes of a disk, and are in memory at once.
 const FORGET_BATCH: usize = 1024;
+/// Records that are fetched in order to be counted: a request each. Whoever attaches to a volume with a million snapshots
+/// does not wait for all of them.
+const COUNT_FETCH_MAX: usize = 1000;
 const CATALOG_FILE: &str = "catalog";
 /// First bytes of the catalog file; the last is its version.
 const MAGIC: &[u8; 8] = b"VLMCATA\x01";
@@ -140,18 +143,19 @@ impl SnapshotCatalog {
         Ok(Arc::new(record))
     }
 
-    /// Counts the wanted snapshots among those that the store listed last. Damaged records are left out.
+    /// Counts the wanted snapshots among those that the store listed last. Damaged records are left out, and so are those
+    /// that this machine has not seen if they are very many.
     pub fn count_listed(&self, is_wanted: impl Fn(&SnapshotId, &RecordSummary<'_>) -> bool) -> Result<usize> {
         let ids = self.last_listed_ids()?;
         // Those that this machine has not seen are fetched together, and not one by one below.
         let unknown: Vec<_> = self.with_known_records(|known| {
             ids.iter().filter(|id| !known.contains_record(id)).copied().collect()
         });
-        self.fetch_records(unknown)?;
-        let may_count = |known: &KnownRecords, id: &SnapshotId| match known.summarize_record(id) {
-            Some(summary) => is_wanted(id, &summary),
-            // Whether it counts is decided below, where it is read whole.
-            None => true,
+        if unknown.len() <= COUNT_FETCH_MAX {
+            self.fetch_records(unknown)?;
+        }
+        let may_count = |known: &KnownRecords, id: &SnapshotId| {
+            known.summarize_record(id).is_some_and(|summary| is_wanted(id, &summary))
         };
         Ok(self.with_known_records(|known| {
             // Of thousands few are wanted: only these are decoded whole and checked against their ids.
@@ -251,23 +255,11 @@ impl SnapshotCatalog {
     }
 
     fn list_folder_ids(&self, folder: &str) -> Result<Vec<SnapshotId>> {
-        let mut ids = Vec::new();
-        for key in self.objects.list_keys(folder)? {
-            // What is called otherwise is not a snapshot; a verification names it.
-            ids.extend(parse_record_key(folder, &key));
-        }
+        // What is called otherwise is not a snapshot; a verification tells of it.
+        let listed = self.objects.select_objects(folder, is_record_key)?.objects;
+        let mut ids: Vec<_> = listed.iter().filter_map(|info| parse_record_key(folder, &info.key)).collect();
         ids.sort_unstable();
         Ok(ids)
-    }
-
-    /// Returns the objects in the folders of records whose names are not those of records.
-    pub fn list_foreign_objects(&self) -> Result<Vec<ObjectKey>> {
-        let mut strangers = Vec::new();
-        for folder in [LIVE, FORGOTTEN] {
-            let keys = self.objects.list_keys(folder)?;
-            strangers.extend(keys.into_iter().filter(|key| parse_record_key(folder, key).is_none()));
-        }
-        Ok(strangers)
     }
 
     /// Returns the ids of all snapshots whose records the catalog holds undamaged, in no particular order. The store is not
@@ -497,6 +489,11 @@ fn encode_entries<'a>(records: impl Iterator<Item = (&'a SnapshotId, &'a Snapsho
         writer.write_raw(id.as_bytes()).write_bytes(&record.encode());
     }
     writer.into_vec()
+}
+
+/// Whether a key is that of the record of a snapshot, which may be a forgotten one.
+pub(crate) fn is_record_key(key: &ObjectKey) -> bool {
+    [LIVE, FORGOTTEN].into_iter().any(|folder| parse_record_key(folder, key).is_some())
 }
 
 fn parse_record_key(folder: &str, key: &ObjectKey) -> Option<SnapshotId> {

@@ -16,7 +16,7 @@ use vellum_host::ProgressMeter;
 use vellum_host::escape::is_invisible_char;
 use vellum_store::{ObjectKey, ObjectStore, StoreError, map_requests};
 use vellum_types::limits::REF_NAME_MAX;
-use vellum_types::{DecodeError, FieldReader, FieldWriter};
+use vellum_types::{BlobId, DecodeError, FieldReader, FieldWriter};
 
 pub use self::head::{
     READING_MAX, UnsnapshottedTree, WorktreeHead, WorktreeMark, WorktreeQuota, WorktreeTrash,
@@ -82,7 +82,7 @@ pub struct StoredRef {
 }
 
 impl StoredRef {
-    fn is_removed_ref(&self) -> bool {
+    pub(crate) fn is_removed_ref(&self) -> bool {
         self.value.is_empty()
     }
 }
@@ -104,6 +104,13 @@ pub(crate) struct ResealedRefs {
     pub(crate) count: u64,
     /// Those that cannot be read, and stay as they are.
     pub(crate) damaged: Vec<ObjectKey>,
+}
+
+/// A ref that is sealed with the newest key.
+struct ResealedRef {
+    counter: u64,
+    /// Whether it was not before.
+    is_new: bool,
 }
 
 /// Reads and changes refs.
@@ -175,9 +182,29 @@ impl RefStore {
         }
     }
 
-    /// The ref in an object, if the object is there. It must not be older than what was seen before it was asked
-    /// for; what others see meanwhile may be newer.
+    /// The ref in an object, if the object is there.
     fn read_ref(&self, kind: RefKind, key: &ObjectKey) -> Result<Option<StoredRef>> {
+        let found = self.fetch_ref(kind, key)?;
+        // Recorded before anybody acts on the value: whatever is lower from now on is a rollback.
+        self.record_seen_counters(found.iter().map(|found| (key, found.counter)))?;
+        Ok(found)
+    }
+
+    /// The refs in some objects, each as [`Self::read_ref`] gives it.
+    pub fn read_refs(&self, kind: RefKind, keys: &[ObjectKey]) -> Result<Vec<Result<Option<StoredRef>>>> {
+        let found = map_requests(&*self.objects, keys, |key| self.fetch_ref(kind, key));
+        // Together: each time, the whole file of what was seen is written anew.
+        let seen = keys.iter().zip(&found).filter_map(|(key, found)| {
+            let found = found.as_ref().ok()?.as_ref()?;
+            Some((key, found.counter))
+        });
+        self.record_seen_counters(seen)?;
+        Ok(found)
+    }
+
+    /// The ref in an object, without a record of what was seen. It must not be older than what was seen before it was
+    /// asked for; what others see meanwhile may be newer.
+    fn fetch_ref(&self, kind: RefKind, key: &ObjectKey) -> Result<Option<StoredRef>> {
         // Before the request: another thread may raise the counter while this one waits for the answer, and that
         // answer is no rollback.
         let seen = self.last_seen_counter(key);
@@ -199,8 +226,6 @@ impl RefStore {
             let note = self.state.seen_file_path();
             return Err(VolumeError::RolledBack { what: key.to_string(), found: found.counter, seen, note });
         }
-        // Recorded before anybody acts on the value: whatever is lower from now on is a rollback.
-        self.record_seen_counter(key, found.counter)?;
         Ok(Some(found))
     }
 
@@ -208,7 +233,7 @@ impl RefStore {
     pub fn list_refs(&self, kind: RefKind) -> Result<Vec<StoredRef>> {
         let keys = self.list_ref_objects(kind)?;
         let mut refs = Vec::new();
-        let found = map_requests(&*self.objects, &keys, |key| self.read_ref(kind, key));
+        let found = self.read_refs(kind, &keys)?;
         for (key, found) in keys.into_iter().zip(found) {
             if let Some(found) = found?.filter(|found| !found.is_removed_ref()) {
                 self.last.lock().insert(key, RememberedRef::new(Some(found.clone())));
@@ -222,7 +247,7 @@ impl RefStore {
     /// All refs of a kind that can be read, by name, and the objects of those that are damaged or lost.
     pub fn list_readable_refs(&self, kind: RefKind) -> Result<(Vec<StoredRef>, Vec<DamagedRef>)> {
         let keys = self.list_ref_objects(kind)?;
-        let found = map_requests(&*self.objects, &keys, |key| self.read_ref(kind, key));
+        let found = self.read_refs(kind, &keys)?;
         let mut refs = Vec::new();
         let mut damaged = Vec::new();
         for (key, found) in keys.into_iter().zip(found) {
@@ -271,7 +296,9 @@ impl RefStore {
     /// The objects that hold refs of a kind: those that are listed, and those that were seen before.
     pub fn list_ref_objects(&self, kind: RefKind) -> Result<Vec<ObjectKey>> {
         let folder = format!("refs/{}/", kind.folder_name());
-        let mut keys = self.objects.list_keys(&folder)?;
+        // Other names are none of a ref: none leads to them.
+        let listed = self.objects.select_objects(&folder, is_ref_key)?.objects;
+        let mut keys: Vec<_> = listed.into_iter().map(|info| info.key).collect();
         let seen = self.seen.lock();
         // A ref that the store hides from its listing is found missing by whoever reads it, instead of being
         // forgotten.
@@ -280,11 +307,6 @@ impl RefStore {
         keys.sort();
         keys.dedup();
         Ok(keys)
-    }
-
-    /// Reads a ref anew: an error unless it was written by a holder of the key, and is not older than what was seen.
-    pub fn check_ref(&self, kind: RefKind, key: &ObjectKey) -> Result<Option<StoredRef>> {
-        Ok(self.read_ref(kind, key)?.filter(|found| !found.is_removed_ref()))
     }
 
     /// Changes a ref to what `change` makes of its present value; `None` removes it. Tried again when somebody
@@ -349,7 +371,7 @@ impl RefStore {
     pub(crate) fn ref_object_key(&self, kind: RefKind, name: &str) -> Result<ObjectKey> {
         let id =
             self.keys.compute_name_id(RecordDomain::Ref, format!("{}/{name}", kind.folder_name()).as_bytes());
-        Ok(ObjectKey::new(format!("refs/{}/{}", kind.folder_name(), vellum_types::BlobId(id)))?)
+        Ok(ObjectKey::new(format!("refs/{}/{}", kind.folder_name(), BlobId(id)))?)
     }
 
     fn encode_ref(&self, kind: RefKind, key: &ObjectKey, name: &str, counter: u64, value: &[u8]) -> Vec<u8> {
@@ -417,10 +439,16 @@ impl RefStore {
             meter.add_progress(1, 0);
             outcome
         });
+        // Also if some failed: those that were sealed anew have other counters now.
+        let counters = keys.iter().zip(&outcomes).filter_map(|((_, key), outcome)| {
+            let sealed = outcome.as_ref().ok()?.as_ref()?;
+            Some((key, sealed.counter))
+        });
+        self.record_seen_counters(counters)?;
         let mut resealed = ResealedRefs::default();
         for ((_, key), outcome) in keys.into_iter().zip(outcomes) {
             match outcome {
-                Ok(is_changed) => resealed.count += u64::from(is_changed),
+                Ok(sealed) => resealed.count += u64::from(sealed.is_some_and(|sealed| sealed.is_new)),
                 Err(error) if is_data_loss(&error) => resealed.damaged.push(key),
                 Err(error) => return Err(error),
             }
@@ -428,13 +456,13 @@ impl RefStore {
         Ok(resealed)
     }
 
-    /// Seals a ref with the newest key; tells whether it was not yet.
-    fn reseal_ref(&self, kind: RefKind, key: &ObjectKey) -> Result<bool> {
+    /// Seals a ref with the newest key, if it is there. Its counter is not recorded.
+    fn reseal_ref(&self, kind: RefKind, key: &ObjectKey) -> Result<Option<ResealedRef>> {
         for _ in 0..RETRIES {
-            let Some(found) = self.read_ref(kind, key)? else { return Ok(false) };
+            let Some(found) = self.fetch_ref(kind, key)? else { return Ok(None) };
             // It was changed since the epoch began, or another machine finishes the same rotation.
             if found.epoch == self.keys.newest_epoch() {
-                return Ok(false);
+                return Ok(Some(ResealedRef { counter: found.counter, is_new: false }));
             }
             let counter = found.counter + 1;
             let stored = self.encode_ref(kind, key, &found.name, counter, &found.value);
@@ -442,7 +470,7 @@ impl RefStore {
                 Ok(()) => {
                     // What is remembered has the old bytes, with which the next swap would fail.
                     self.last.lock().remove(key);
-                    return self.record_seen_counter(key, counter).map(|()| true);
+                    return Ok(Some(ResealedRef { counter, is_new: true }));
                 }
                 Err(StoreError::Changed { .. }) => {}
                 Err(error) => return Err(error.into()),
@@ -470,15 +498,30 @@ impl RefStore {
 
     /// Remembers a counter if it is the highest so far.
     fn record_seen_counter(&self, key: &ObjectKey, counter: u64) -> Result<()> {
-        let mut seen = self.seen.lock();
+        self.record_seen_counters(std::iter::once((key, counter)))
+    }
+
+    /// Remembers those of the counters that are the highest so far.
+    fn record_seen_counters<'k>(&self, counters: impl Iterator<Item = (&'k ObjectKey, u64)>) -> Result<()> {
         // The lock is held until the file is written: otherwise two threads could write it in the reverse order, and
         // the higher counter would be missing from it.
-        if counter <= seen.get(key.as_str()).copied().unwrap_or(0) {
-            return Ok(());
+        let mut seen = self.seen.lock();
+        let mut is_changed = false;
+        for (key, counter) in counters {
+            if counter > seen.get(key.as_str()).copied().unwrap_or(0) {
+                seen.insert(key.to_string(), counter);
+                is_changed = true;
+            }
         }
-        seen.insert(key.to_string(), counter);
-        self.state.merge_seen_counters(&mut seen)
+        if is_changed { self.state.merge_seen_counters(&mut seen) } else { Ok(()) }
     }
+}
+
+/// Whether a key is that of a ref: its kind, and a keyed hash of its name.
+pub(crate) fn is_ref_key(key: &ObjectKey) -> bool {
+    let parts: Vec<_> = key.as_str().split('/').collect();
+    let kinds = [RefKind::Worktree, RefKind::Tag].map(RefKind::folder_name);
+    matches!(parts.as_slice(), ["refs", kind, id] if kinds.contains(kind) && id.parse::<BlobId>().is_ok())
 }
 
 /// Counter, name and value of a ref, from the plaintext of its object.

@@ -3,6 +3,7 @@
 //!
 //! Invariant: local caches are not used. What is reported as sound was read from the store in this run.
 
+mod foreign;
 mod objects;
 mod places;
 pub(crate) mod structure;
@@ -14,6 +15,7 @@ use serde::Serialize;
 use vellum_host::ProgressMeter;
 use vellum_types::{BlobId, BlobKind};
 
+pub use self::foreign::ForeignObjects;
 use crate::error::Result;
 use crate::history::HistoryEntry;
 use crate::volume::Volume;
@@ -60,6 +62,8 @@ pub struct VerifyReport {
     pub bytes: u64,
     /// What is damaged.
     pub findings: Vec<VerifyFinding>,
+    /// What is in the store and none of the volume's; not looked for if one snapshot was verified.
+    pub foreign: ForeignObjects,
 }
 
 /// Blobs that were looked at, and their bytes as they are stored.
@@ -131,6 +135,10 @@ pub fn verify_volume(
     volume.objects.ignore_local_copies();
     // Packs that another machine replaced since would be reported as missing.
     volume.blobs.refresh_index()?;
+    let foreign = match scope {
+        VerifyScope::Snapshot(_) => ForeignObjects::default(),
+        VerifyScope::All => foreign::count_foreign_objects(volume)?,
+    };
     let (snapshots, read) = match scope {
         VerifyScope::Snapshot(entry) => {
             let snapshots = Vec::from_iter(objects::check_record(volume, &entry.id, &mut damage)?);
@@ -151,5 +159,5 @@ pub fn verify_volume(
     let all = matches!(scope, VerifyScope::All) && !metadata_only;
     volume.record_lost_blobs(damage.blobs.keys().copied(), all);
     let findings = places::name_findings(volume, &snapshots, &damage)?;
-    Ok(VerifyReport { snapshots: snapshots.len() as u64, blobs: read.blobs, bytes: read.bytes, findings })
+    Ok(VerifyReport { snapshots: snapshots.len() as u64, blobs: read.blobs, bytes: read.bytes, findings, foreign })
 }

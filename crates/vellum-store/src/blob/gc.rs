@@ -29,7 +29,8 @@ impl BlobStore {
     /// All packs in the store, sorted by id.
     pub fn list_packs(&self) -> Result<Vec<PackInfo>, BlobError> {
         // The store and not the index is asked: packs of writers that crashed are in no index.
-        let listed = self.inner.objects.list_objects(PACKS_FOLDER)?;
+        let is_pack = |key: &_| parse_pack_key(key).is_some();
+        let listed = self.inner.objects.select_objects(PACKS_FOLDER, is_pack)?.objects;
         // Other names in the folder are none of ours: a collector that does not know them must not delete them.
         let packs = listed.into_iter().filter_map(|info| {
             Some(PackInfo { id: parse_pack_key(&info.key)?, size: info.size, modified: info.modified })

@@ -155,10 +155,8 @@ impl BlobStore {
             let packs = view.runs().iter().flat_map(|run| run.packs());
             packs.map(|(pack, _)| pack).filter(|pack| !view.condemned_packs().contains_key(pack)).collect()
         };
-        for key in self.inner.objects.list_keys(crate::pack::PACKS_FOLDER)? {
-            if let Some(pack) = crate::pack::parse_pack_key(&key) {
-                missing.remove(&pack);
-            }
+        for pack in self.list_packs()? {
+            missing.remove(&pack.id);
         }
         // A listing may leave out what is there.
         let mut lost = HashSet::new();

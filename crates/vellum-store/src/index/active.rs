@@ -196,8 +196,9 @@ impl BlobIndex {
 
     pub(super) fn refresh_locked(&self, known: &mut KnownIndexObjects) -> Result<(), BlobError> {
         for attempt in 0..ATTEMPTS {
-            let names = self.objects.list_keys(INDEX_FOLDER)?;
-            let mut listed: HashSet<_> = names.iter().filter_map(parse_run_key).collect();
+            let names = self.objects.select_objects(INDEX_FOLDER, is_index_key)?;
+            let mut listed: HashSet<_> =
+                names.objects.iter().filter_map(|info| parse_run_key(&info.key)).collect();
             let before = self.current_view();
             // A listed run was deleted since, because another process merged it. The next listing shows the result.
             let Some(mut runs) = self.load_listed_runs(&mut listed, &before, known)? else { continue };
@@ -382,6 +383,11 @@ impl BlobIndex {
 fn is_leftover_file(entry: &std::fs::DirEntry) -> bool {
     let modified = entry.metadata().and_then(|meta| meta.modified());
     modified.is_ok_and(|time| SystemTime::now().duration_since(time).is_ok_and(|age| age > LEFTOVER_AGE))
+}
+
+/// Whether a key is that of an object of the index.
+pub fn is_index_key(key: &ObjectKey) -> bool {
+    parse_run_key(key).is_some()
 }
 
 fn parse_run_key(key: &ObjectKey) -> Option<IndexRunId> {

@@ -19,7 +19,7 @@ use quick_cache::sync::Cache;
 
 use self::windows::FetchWindows;
 use super::cache::PIECE;
-use super::{FetchPolicy, ObjectInfo, ObjectKey, ObjectStore, PackCache, check_read_length};
+use super::{FetchPolicy, KeyFilter, ObjectInfo, ObjectKey, ObjectSelection, ObjectStore, PackCache, check_read_length};
 use crate::error::StoreError;
 
 /// Pieces that are kept, bytes. Decoded nodes and chunks are kept above.
@@ -296,6 +296,10 @@ impl ObjectStore for BlockStore {
 
     fn list_keys(&self, folder: &str) -> Result<Vec<ObjectKey>, StoreError> {
         self.inner.list_keys(folder)
+    }
+
+    fn select_objects(&self, folder: &str, is_wanted: KeyFilter) -> Result<ObjectSelection, StoreError> {
+        self.inner.select_objects(folder, is_wanted)
     }
 
     fn holds_objects(&self) -> Result<bool, StoreError> {

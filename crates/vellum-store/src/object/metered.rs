@@ -10,7 +10,7 @@ use std::time::Instant;
 use vellum_host::DurationHistogram;
 use vellum_host::MetricsExposition;
 
-use super::{ObjectInfo, ObjectKey, ObjectStore, ObjectVersion, VersionedObject};
+use super::{KeyFilter, ObjectInfo, ObjectKey, ObjectSelection, ObjectStore, ObjectVersion, VersionedObject};
 use crate::error::StoreError;
 
 /// Requests and bytes so far.
@@ -227,6 +227,11 @@ impl ObjectStore for MeteredStore {
     fn list_keys(&self, folder: &str) -> Result<Vec<ObjectKey>, StoreError> {
         add_to_meter(&self.meters.lists, 1);
         measure_request(&self.times.list, "list", folder, || self.inner.list_keys(folder))
+    }
+
+    fn select_objects(&self, folder: &str, is_wanted: KeyFilter) -> Result<ObjectSelection, StoreError> {
+        add_to_meter(&self.meters.lists, 1);
+        measure_request(&self.times.list, "list", folder, || self.inner.select_objects(folder, is_wanted))
     }
 
     fn holds_objects(&self) -> Result<bool, StoreError> {

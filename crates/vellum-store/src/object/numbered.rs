@@ -15,7 +15,7 @@ use vellum_types::ErrorKind;
 
 pub(crate) use self::version::fuzz_decoder as fuzz_version_decoder;
 use self::version::{OVERHEAD, REMOVED_LEN, RefVersion, TAGS, parse_number};
-use super::{ObjectInfo, ObjectKey, ObjectStore};
+use super::{KeyFilter, ObjectInfo, ObjectKey, ObjectSelection, ObjectStore};
 use crate::error::StoreError;
 
 /// Versions below the highest that stay, a count. Fewer than a version has tags: what was removed can still be told.
@@ -358,6 +358,18 @@ impl ObjectStore for NumberedRefStore {
             return Ok(self.list_objects(folder)?.into_iter().map(|info| info.key).collect());
         }
         self.inner.list_keys(folder)
+    }
+
+    fn select_objects(&self, folder: &str, is_wanted: KeyFilter) -> Result<ObjectSelection, StoreError> {
+        // Only where there are no refs, whose versions have other keys than the refs themselves.
+        if !folder.is_empty() && !self.is_ref(folder) {
+            return self.inner.select_objects(folder, is_wanted);
+        }
+        let mut selection = ObjectSelection::default();
+        for info in self.list_objects(folder)? {
+            selection.add_object(info, is_wanted);
+        }
+        Ok(selection)
     }
 
     fn holds_objects(&self) -> Result<bool, StoreError> {

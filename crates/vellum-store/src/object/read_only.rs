@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use vellum_types::ErrorKind;
 
-use super::{ObjectInfo, ObjectKey, ObjectStore, StoreGuarantees};
+use super::{KeyFilter, ObjectInfo, ObjectKey, ObjectSelection, ObjectStore, StoreGuarantees};
 use crate::error::StoreError;
 
 /// A store that is only read.
@@ -73,6 +73,10 @@ impl ObjectStore for ReadOnlyStore {
 
     fn list_keys(&self, folder: &str) -> Result<Vec<ObjectKey>, StoreError> {
         self.inner.list_keys(folder)
+    }
+
+    fn select_objects(&self, folder: &str, is_wanted: KeyFilter) -> Result<ObjectSelection, StoreError> {
+        self.inner.select_objects(folder, is_wanted)
     }
 
     fn holds_objects(&self) -> Result<bool, StoreError> {

@@ -10,6 +10,7 @@ mod exchange;
 mod failure;
 mod gate;
 mod hedge;
+mod listing;
 mod no_answer;
 mod offline;
 mod operator;
@@ -37,6 +38,7 @@ use vellum_types::ErrorKind;
 use self::failure::{FailedRequest, FailureClass};
 use self::gate::RequestGate;
 use self::hedge::{EndedAttempt, HEDGED_BELOW, send_hedged, send_once};
+use self::listing::{ListingProgress, list_pages};
 use self::offline::RequestSwitch;
 pub(super) use self::offline::{is_offline, set_offline};
 pub use self::plain::{PlainObjects, PlainUpload};
@@ -49,7 +51,7 @@ use super::address::ServiceAddress;
 use super::bandwidth::BandwidthMeter;
 use super::parallel::put_by_folder;
 use super::{
-    ObjectInfo, ObjectKey, ObjectStore, ObjectVersion, RequestLimits, RequestPurpose, ServiceTraffic,
+    KeyFilter, ObjectInfo, ObjectKey, ObjectSelection, ObjectStore, ObjectVersion, RequestLimits, RequestPurpose, ServiceTraffic,
     StoreGuarantees, VersionedObject, check_read_length, key, probe,
 };
 use crate::error::StoreError;
@@ -341,21 +343,6 @@ impl ServiceStore {
             Err(error) => Err(error),
         }
     }
-
-    fn list_entries(&self, folder: &str) -> Result<Vec<opendal::Entry>, StoreError> {
-        let folder = key::check_folder(folder)?;
-        let path = if folder.is_empty() { String::new() } else { format!("{folder}/") };
-        let subject = RequestSubject { action: "list", key: folder };
-        let listed = self.repeat(subject, &self.pool.writes, |operator| {
-            let path = path.clone();
-            async move { operator.list_with(&path).recursive(true).await }
-        })?;
-        // WebDAV answers 404 for a folder that does not exist. Object services return an empty listing.
-        let mut entries = self.output_or(subject, listed, Vec::new())?;
-        // OpenDAL lists folders, too.
-        entries.retain(|entry| entry.metadata().is_file());
-        Ok(entries)
-    }
 }
 
 impl ObjectStore for ServiceStore {
@@ -491,25 +478,25 @@ impl ObjectStore for ServiceStore {
     }
 
     fn list_objects(&self, folder: &str) -> Result<Vec<ObjectInfo>, StoreError> {
-        let entries = self.list_entries(folder)?;
-        let marker_len = self.uses_deletion_markers.load(Ordering::Relaxed).then_some(DELETION_MARKER.len());
-        let mut found: Vec<_> = entries
-            .iter()
-            // A listing has no bytes, so markers are recognised by their length. No object of a volume has the same.
-            .filter(|entry| marker_len != usize::try_from(entry.metadata().content_length()).ok())
-            .filter_map(|entry| {
-                let metadata = entry.metadata();
-                Some(ObjectInfo {
-                    key: ObjectKey::new(entry.path()).ok()?,
-                    size: metadata.content_length(),
-                    modified: metadata.last_modified().map(Into::into),
-                })
-            })
-            .collect();
-        found.sort_unstable_by(|a, b| a.key.cmp(&b.key));
-        // A listing comes in pages, and may repeat a key if objects come and go meanwhile.
-        found.dedup_by(|a, b| a.key == b.key);
-        Ok(found)
+        Ok(self.select_objects(folder, |_| true)?.objects)
+    }
+
+    fn select_objects(&self, folder: &str, is_wanted: KeyFilter) -> Result<ObjectSelection, StoreError> {
+        let folder = key::check_folder(folder)?;
+        let path = if folder.is_empty() { String::new() } else { format!("{folder}/") };
+        let uses_markers = self.uses_deletion_markers.load(Ordering::Relaxed);
+        let progress =
+            ListingProgress::new(is_wanted, uses_markers.then_some(DELETION_MARKER.len() as u64));
+        let subject = RequestSubject { action: "list", key: folder };
+        let listed = self.repeat(subject, &self.pool.writes, |operator| {
+            let path = path.clone();
+            let progress = Arc::clone(&progress);
+            async move { list_pages(&operator, &path, &progress).await }
+        })?;
+        // WebDAV answers 404 for a folder that does not exist. Object services return an empty listing.
+        self.output_or(subject, listed, ())?;
+        let selection = progress.lock().take_selection();
+        Ok(selection)
     }
 
     fn holds_objects(&self) -> Result<bool, StoreError> {

@@ -12,7 +12,7 @@ use self::claim::WriterClaim;
 pub(crate) use self::claim::fuzz_decoder as fuzz_claim_decoder;
 use super::numbered::classify_key;
 use super::parallel::put_by_folder;
-use super::{KeyUse, ObjectInfo, ObjectKey, ObjectStore, ServiceStore, StoreGuarantees, StoreMode, probe};
+use super::{KeyFilter, KeyUse, ObjectInfo, ObjectKey, ObjectSelection, ObjectStore, ServiceStore, StoreGuarantees, StoreMode, probe};
 use crate::error::StoreError;
 use vellum_types::ErrorKind;
 
@@ -136,6 +136,17 @@ impl ObjectStore for SingleWriterStore {
             listed = again;
         }
         Ok(listed)
+    }
+
+    fn select_objects(&self, folder: &str, is_wanted: KeyFilter) -> Result<ObjectSelection, StoreError> {
+        if self.service.replaces_whole_objects() || classify_key(folder) == KeyUse::Object {
+            return self.service.select_objects(folder, is_wanted);
+        }
+        let mut selection = ObjectSelection::default();
+        for info in self.list_objects(folder)? {
+            selection.add_object(info, is_wanted);
+        }
+        Ok(selection)
     }
 
     fn holds_objects(&self) -> Result<bool, StoreError> {

@@ -6,7 +6,7 @@ use vellum_store::{
     ObjectKey, ObjectStore, PerPurpose, PurposeTraffic, RequestLimits, RequestPurpose, ServiceStore,
     ServiceTraffic, map_requests,
 };
-use vellum_testkit::{LyingS3, S3Failure, S3Lie, S3Match};
+use vellum_testkit::{LyingS3, S3Failure, S3Lie, S3Match, TcpRelay};
 
 use crate::services::{open_service, short_limits};
 
@@ -109,6 +109,45 @@ fn requests_count_by_kind_and_by_purpose_also_in_other_threads() {
             upkeep: PurposeTraffic { gets: 3, heads: 1, lists: 1, ..none },
         }
     );
+}
+
+#[test]
+fn what_arrived_before_a_service_stopped_is_not_sent_again() {
+    let service = start_service();
+    let limits = RequestLimits { silence_max: Duration::from_millis(500), ..short_limits() };
+    let relay = TcpRelay::start(&service.server.store_url("store"));
+    let store = open_service(relay.store_url(), &limits);
+    let keys: Vec<_> = (0..24).map(|number| ObjectKey::new(format!("packs/ab/{number}")).unwrap()).collect();
+    let bytes = vec![7; 100_000];
+    let objects: Vec<_> = keys.iter().map(|key| (key.clone(), &bytes[..])).collect();
+    let list_puts = || -> Vec<String> {
+        let requests = service.server.take_requests().into_iter();
+        requests.filter(|request| request.method == "PUT").map(|request| request.key).collect()
+    };
+    let _ = service.server.take_requests();
+    relay.hold_after(1_200_000);
+    let arrived = std::thread::scope(|scope| {
+        let put = scope.spawn(|| store.put_objects(&objects));
+        while !relay.is_held() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let arrived = list_puts();
+        // Several times as long as a request may be silent.
+        std::thread::sleep(Duration::from_secs(2));
+        relay.release();
+        put.join().unwrap().unwrap();
+        arrived
+    });
+    let later = list_puts();
+    assert!(arrived.len() >= 3, "{arrived:?}");
+    let again: Vec<_> = later.iter().filter(|key| arrived.contains(key)).collect();
+    assert!(again.is_empty(), "{again:?}");
+    for key in &keys {
+        assert_eq!(store.get_object(key, 1 << 20).unwrap(), bytes);
+    }
+    // Of what was under way, which may have arrived after all.
+    let sent = later.iter().collect::<std::collections::BTreeSet<_>>().len();
+    assert_eq!(arrived.len() + sent, keys.len());
 }
 
 #[test]

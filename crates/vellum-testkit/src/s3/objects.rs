@@ -1,12 +1,28 @@
 //! The objects of the server, and the correct replies.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::time::{Duration, Instant};
 
+use super::generated::GeneratedObjects;
 use super::http::{HttpReply, HttpRequest};
 
 /// Keys in one reply to a listing, a count: few, so that tests see several replies.
 const PAGE: usize = 100;
+
+/// An object in a listing.
+struct ListedObject {
+    key: String,
+    size: usize,
+    tag: String,
+    uploaded: Duration,
+}
+
+impl ListedObject {
+    fn generate(key: String) -> Self {
+        Self { key, size: 1, tag: "\"generated\"".to_owned(), uploaded: Duration::ZERO }
+    }
+}
 
 /// The conditions that are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +55,15 @@ pub(super) struct S3Upload {
 const MTIME_HEADER: &str = "x-amz-meta-mtime";
 
 impl S3Object {
+    fn list_as(&self, key: &str) -> ListedObject {
+        ListedObject {
+            key: key.to_owned(),
+            size: self.bytes.len(),
+            tag: self.tag(),
+            uploaded: self.uploaded,
+        }
+    }
+
     fn tag(&self) -> String {
         format!("\"v{}\"", self.version)
     }
@@ -64,11 +89,21 @@ pub(super) struct S3Objects {
     versions: u64,
     /// Parts by their numbers.
     pub uploads: BTreeMap<String, S3Upload>,
+    /// Keys in one reply to a listing.
+    pub page: usize,
+    pub generated: Vec<GeneratedObjects>,
 }
 
 impl Default for S3Objects {
     fn default() -> Self {
-        Self { started: Instant::now(), objects: BTreeMap::new(), versions: 0, uploads: BTreeMap::new() }
+        Self {
+            started: Instant::now(),
+            objects: BTreeMap::new(),
+            versions: 0,
+            uploads: BTreeMap::new(),
+            page: PAGE,
+            generated: Vec::new(),
+        }
     }
 }
 
@@ -232,25 +267,33 @@ impl S3Objects {
     fn list_objects(&self, request: &HttpRequest, prefix: &str) -> HttpReply {
         // One rule for both, since the tokens of this server are keys.
         let after = request.parameter("continuation-token").or_else(|| request.parameter("start-after"));
-        let is_listed =
-            |key: &str| key.starts_with(prefix) && after.as_deref().is_none_or(|after| key > after);
-        let mut found = self.objects.iter().filter(|(key, _)| is_listed(key));
-        let page: Vec<_> = found.by_ref().take(PAGE).collect();
-        // Only if there is more does the answer have a token, as in S3.
-        let is_truncated = found.next().is_some();
+        let after = after.unwrap_or_default();
+        let first = if after.as_str() < prefix { Bound::Included(prefix) } else { Bound::Excluded(&*after) };
+        let real = self.objects.range::<str, _>((first, Bound::Unbounded));
+        let real = real.take_while(|(key, _)| key.starts_with(prefix));
+        // One more than a page has, to see whether there is more.
+        let mut page: Vec<_> = real.take(self.page + 1).map(|(key, object)| object.list_as(key)).collect();
+        for generated in &self.generated {
+            // Not a filter: it would go through all that sort before the prefix.
+            let names = generated.keys_behind(prefix.max(&after)).take_while(|key| key.starts_with(prefix));
+            page.extend(names.take(self.page + 1).map(ListedObject::generate));
+        }
+        page.sort_by(|a, b| a.key.cmp(&b.key));
+        let is_truncated = page.len() > self.page;
+        page.truncate(self.page);
         let mut body =
             format!("<?xml version=\"1.0\"?><ListBucketResult><IsTruncated>{is_truncated}</IsTruncated>");
-        if is_truncated && let Some((last, _)) = page.last() {
-            body.push_str(&format!("<NextContinuationToken>{last}</NextContinuationToken>"));
+        // Only if there is more does the answer have a token, as in S3.
+        if is_truncated && let Some(last) = page.last() {
+            body.push_str(&format!("<NextContinuationToken>{}</NextContinuationToken>", last.key));
         }
-        for (key, object) in &page {
+        for ListedObject { key, size, tag, uploaded } in &page {
             body.push_str(&format!(
-                "<Contents><Key>{key}</Key><Size>{}</Size><ETag>{}</ETag>\
+                "<Contents><Key>{key}</Key><Size>{size}</Size><ETag>{}</ETag>\
                  <LastModified>2026-01-01T{}.{:03}Z</LastModified></Contents>",
-                object.bytes.len(),
-                object.tag().replace('"', "&quot;"),
-                format_time_of_day(object.uploaded),
-                object.uploaded.subsec_millis(),
+                tag.replace('"', "&quot;"),
+                format_time_of_day(*uploaded),
+                uploaded.subsec_millis(),
             ));
         }
         body.push_str("</ListBucketResult>");

@@ -44,9 +44,6 @@ pub fn check_all_objects(
         )?;
     }
     let read = check_packs(volume, metadata_only, damage, meter)?;
-    for key in volume.catalog.list_foreign_objects()? {
-        damage.add_object(key.as_str(), "its name is not that of a snapshot's record");
-    }
     let mut sound = Vec::new();
     for id in volume.catalog.list_ids()? {
         if let Some(record) = accept_record(&id, volume.catalog.fetch_record(&id), damage)? {
@@ -110,8 +107,11 @@ fn check_key_objects(volume: &Volume, damage: &mut FoundDamage) -> Result<()> {
 fn check_refs(volume: &Volume, damage: &mut FoundDamage) -> Result<BTreeSet<SnapshotId>> {
     let mut named = BTreeSet::new();
     for kind in [RefKind::Worktree, RefKind::Tag] {
-        for key in volume.refs.list_ref_objects(kind)? {
-            let target = volume.refs.check_ref(kind, &key).and_then(|found| match (found, kind) {
+        let keys = volume.refs.list_ref_objects(kind)?;
+        // An error unless it was written by a holder of the key, and is not older than what was seen.
+        let found = volume.refs.read_refs(kind, &keys)?;
+        for (key, found) in keys.into_iter().zip(found) {
+            let target = found.and_then(|found| match (found.filter(|found| !found.is_removed_ref()), kind) {
                 (None, _) => Ok(None),
                 (Some(head), RefKind::Worktree) => Ok(volume::decode_worktree_head(&head)?.head),
                 (Some(tag), RefKind::Tag) => volume::decode_tag_target(&tag).map(Some),

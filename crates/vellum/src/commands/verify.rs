@@ -94,6 +94,13 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     for line in lines {
         ui.print_line(line)?;
     }
+    if report.foreign.count > 0 {
+        let (count, examples) = (report.foreign.count, report.foreign.examples.join("', '"));
+        ui.print_note(format!(
+            "{} in the store: none of this volume's, and left alone, such as '{examples}'",
+            format::format_count(count, "other object")
+        ))?;
+    }
     if report.findings.iter().any(|finding| !finding.affected.is_empty()) {
         ui.print_note(
             "the next 'vellum snapshot' stores again what the directory still has of it, and older snapshots get it \
