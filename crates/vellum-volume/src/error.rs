@@ -254,6 +254,14 @@ pub enum VolumeError {
         /// The most that it may have.
         max: usize,
     },
+    /// A worktree of this name exists, and its directory does not.
+    #[error("the worktree '{name}' exists already, and its directory {} is gone", place.display())]
+    DirectoryGone {
+        /// Its name.
+        name: String,
+        /// Where it was.
+        place: PathBuf,
+    },
     /// A tag or worktree of this name exists.
     #[error("the {kind} '{name}' exists already")]
     Exists {
@@ -486,6 +494,7 @@ impl VolumeError {
             | Self::Revoked { .. }
             | Self::KeyChanged { .. } => ErrorKind::Denied,
             Self::Exists { .. }
+            | Self::DirectoryGone { .. }
             | Self::MergeUnderWay { .. }
             | Self::InUse { .. }
             | Self::DeviceNeeded { .. }

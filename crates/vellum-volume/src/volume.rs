@@ -308,13 +308,17 @@ impl Volume {
         let new = WorktreeHead { mark, ..self.new_head() };
         self.refs.update_ref(RefKind::Worktree, name, |old| match old {
             None => Ok(Some(new.encode())),
-            // A crash between this ref and the local file leaves the ref of this very place: take it over.
             Some(old) => {
                 let old_head = decode_worktree_head(old)?;
-                if old_head.place == new.place && old_head.host == new.host && old_head.head.is_none() {
-                    Ok(Some(WorktreeHead { mark, ..old_head }.encode()))
-                } else {
-                    Err(VolumeError::Exists { kind: "worktree", name: name.into() })
+                let is_here = old_head.place == new.place && old_head.host == new.host;
+                let is_mounted = old_head.lease.is_some() || old_head.live.is_some();
+                match is_here {
+                    // A crash between this ref and the local file leaves the ref of this very place: take it over.
+                    true if old_head.head.is_none() => Ok(Some(WorktreeHead { mark, ..old_head }.encode())),
+                    // The state directory was made just now: the one with the worktree that was here is gone. Should it
+                    // come back, the mark tells that it is not this worktree.
+                    true if !is_mounted => Ok(Some(new.encode())),
+                    true | false => Err(self.taken_name_error(name, &old_head)),
                 }
             }
         })

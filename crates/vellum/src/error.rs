@@ -391,6 +391,11 @@ pub fn volume_hint(error: &VolumeError) -> Option<String> {
         VolumeError::CopiedWorktree { .. } | VolumeError::WorktreeTakenOver { .. } => {
             "'vellum worktree adopt --as NAME' makes this directory a worktree of its own; its files stay as they are"
         }
+        VolumeError::DirectoryGone { name, .. } => {
+            return Some(format!(
+                "choose another name with --name; 'vellum worktree remove {name}' takes the one that is gone off the list"
+            ));
+        }
         VolumeError::NotCopied(_) => "'vellum fork NAME --to DIR' makes another worktree",
         VolumeError::Raced(_) | VolumeError::SessionLost => "run the command again",
         VolumeError::Leased { worktree, place, .. } => {

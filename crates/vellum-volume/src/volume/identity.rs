@@ -18,7 +18,7 @@ use vellum_types::SnapshotId;
 use super::Volume;
 use crate::error::{Result, VolumeError};
 use crate::refs::{RefKind, WorktreeHead, WorktreeMark, check_ref_name};
-use crate::state::{DirectoryIdentity, StateDir, WorktreeFile};
+use crate::state::{DirectoryIdentity, STATE_DIR, StateDir, WorktreeFile};
 
 /// What a directory is to the worktree that it says it is.
 #[derive(Debug, PartialEq, Eq)]
@@ -117,7 +117,7 @@ impl Volume {
                 let old = super::decode_worktree_head(old)?;
                 match (&old.place, &old.host) == (&new.place, &new.host) && old.lease.is_none() {
                     true => Ok(Some(new.encode())),
-                    false => Err(VolumeError::Exists { kind: "worktree", name: name.into() }),
+                    false => Err(self.taken_name_error(name, &old)),
                 }
             }
         })?;
@@ -203,6 +203,16 @@ impl Volume {
             copy: self.state.root().into(),
             worktree: self.worktree.worktree.clone(),
             original: original.into(),
+        }
+    }
+
+    /// The error of a name that another worktree has. Where that has lost its directory, it says so.
+    pub(super) fn taken_name_error(&self, name: &str, head: &WorktreeHead) -> VolumeError {
+        let is_gone = head.host == host_name() && !Path::new(&head.place).join(STATE_DIR).exists();
+        // A live state has no state directory of its own, and a name that was pushed has no place.
+        match is_gone && head.mark.is_some() {
+            true => VolumeError::DirectoryGone { name: name.into(), place: head.place.clone().into() },
+            false => VolumeError::Exists { kind: "worktree", name: name.into() },
         }
     }
 

@@ -194,7 +194,8 @@ impl Volume {
         // Another's worktree shows that the volume was handed over already: then its code was, too.
         let place = volume.new_head();
         let ours = |head: &WorktreeHead| head.place == place.place && head.host == place.host;
-        let there = volume.list_worktrees()?;
+        // Whoever attaches to a volume that was there need not know the others, which may be many.
+        let there = if is_begun_here { volume.list_worktrees()? } else { Vec::new() };
         let attached = !(is_begun_here && there.iter().all(|(_, head)| ours(head)));
         // It fails if the name is that of another directory.
         volume.add_worktree_ref(&name)?;

@@ -1,8 +1,10 @@
 //! `vellum mounts`: what is mounted on this machine.
 
-use std::time::Duration;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use vellum_fuse::MountFile;
 use vellum_host::escape::format_path;
 use vellum_types::SnapshotId;
 
@@ -11,6 +13,9 @@ use crate::error::{CommandOutcome, Result};
 use crate::mounting::table::{self, MountTableEntry};
 use crate::ui::format;
 use crate::ui::table::{ColumnAlignment, TableCell, TextTable};
+
+/// For how long an answer is waited for: a mount that works gives it in milliseconds.
+const ANSWER_MAX: Duration = Duration::from_secs(2);
 
 /// List the mounts of this machine
 #[derive(Debug, clap::Args)]
@@ -28,6 +33,8 @@ struct MountItemJson {
     snapshot: Option<String>,
     read_only: bool,
     dead: bool,
+    /// Whether the mount said nothing of itself in time: its process is stopped, or waits for something.
+    silent: bool,
     pid: Option<u32>,
     state: Option<String>,
     store: Option<String>,
@@ -35,11 +42,49 @@ struct MountItemJson {
     unpublished_seconds: Option<u64>,
 }
 
-impl MountItemJson {
-    fn from_mount(mount: &MountTableEntry) -> Self {
+/// What a mount says of itself.
+struct MountAnswer {
+    dead: bool,
+    file: Option<MountFile>,
+    unpublished_seconds: Option<u64>,
+}
+
+impl MountAnswer {
+    /// Asks a mount, which may take for ever.
+    fn ask_mount(mount: &MountTableEntry) -> Self {
         let dead = mount.is_dead();
         // The mount of another user cannot be entered; then the kernel's table of mounts is the only source.
         let file = (!dead).then(|| table::read_mount_file(mount).ok()).flatten();
+        let unpublished_seconds = file.as_ref().and_then(|_| table::read_unpublished_age(mount));
+        Self { dead, file, unpublished_seconds }
+    }
+}
+
+/// Asks all mounts at once. A thread waits for each: one that does not answer holds up neither the others nor the end of
+/// the command.
+fn ask_mounts(mounts: &[MountTableEntry]) -> Vec<Option<MountAnswer>> {
+    let until = Instant::now() + ANSWER_MAX;
+    let (sender, answers) = mpsc::channel();
+    for (number, mount) in mounts.iter().cloned().enumerate() {
+        let sender = sender.clone();
+        // Nobody waits for the answer any more if it comes too late.
+        std::thread::spawn(move || drop(sender.send((number, MountAnswer::ask_mount(&mount)))));
+    }
+    drop(sender);
+    let mut known: Vec<_> = mounts.iter().map(|_| None).collect();
+    while let Ok((number, answer)) = answers.recv_timeout(until.saturating_duration_since(Instant::now())) {
+        if let Some(place) = known.get_mut(number) {
+            *place = Some(answer);
+        }
+    }
+    known
+}
+
+impl MountItemJson {
+    fn new(mount: &MountTableEntry, answer: Option<MountAnswer>) -> Self {
+        let silent = answer.is_none();
+        let nothing = MountAnswer { dead: false, file: None, unpublished_seconds: None };
+        let MountAnswer { dead, file, unpublished_seconds } = answer.unwrap_or(nothing);
         let named = mount.source.strip_prefix("vellum:").map(String::from);
         let (worktree, snapshot) = match &file {
             Some(file) => (file.worktree.clone(), file.snapshot.clone()),
@@ -56,9 +101,10 @@ impl MountItemJson {
             snapshot,
             read_only: mount.read_only,
             dead,
+            silent,
             pid: file.as_ref().map(|file| file.pid),
             state: file.as_ref().map(|file| file.state.clone()),
-            unpublished_seconds: file.as_ref().and_then(|_| table::read_unpublished_age(mount)),
+            unpublished_seconds,
             store: file.map(|file| file.store),
         }
     }
@@ -70,12 +116,11 @@ fn is_snapshot_id(name: &str) -> bool {
 
 /// Lists them.
 pub fn run(_args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
-    let mounts = table::read_mounts()?
-        .iter()
-        .filter(|mount| table::is_vellum_mount(mount))
-        .map(MountItemJson::from_mount)
-        .collect();
-    let listing = MountListJson { mounts };
+    let mut found = table::read_mounts()?;
+    found.retain(table::is_vellum_mount);
+    let answers = ask_mounts(&found);
+    let mounts = found.iter().zip(answers).map(|(mount, answer)| MountItemJson::new(mount, answer));
+    let listing = MountListJson { mounts: mounts.collect() };
     let ui = &context.ui;
     if ui.is_json() {
         ui.print_json(&listing)?;
@@ -104,6 +149,7 @@ fn mount_row(context: &CommandContext, item: &MountItemJson) -> [TableCell; 4] {
         (None, None) => TableCell::from("?"),
     };
     let how = match (item.dead, item.read_only, item.unpublished_seconds) {
+        _ if item.silent => "does not answer: its process is stopped, or waits".into(),
         (true, _, _) => "dead: 'vellum mount' or 'vellum umount' clears it".into(),
         (false, true, _) => "read-only".into(),
         (false, false, None | Some(0)) => String::new(),

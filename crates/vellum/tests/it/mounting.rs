@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
+use rustix::mount::UnmountFlags;
 use serde_json::Value;
 
 use crate::world::{Ran, World};
@@ -85,7 +86,32 @@ impl<'w> Mount<'w> {
 impl Drop for Mount<'_> {
     fn drop(&mut self) {
         // The process ends by itself when the mount is gone.
-        let _ = Command::new("umount").arg("-l").arg(&self.path).output();
+        detach_mount(&self.path);
+    }
+}
+
+/// Takes a mount away. `umount` would ask the mount for its attributes, and wait if its process is held.
+pub fn detach_mount(path: &Path) {
+    // It may be gone already.
+    let _ = rustix::mount::unmount(path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
+}
+
+/// Takes away all that is mounted in a directory, whoever mounted it, and lets go on what a test holds.
+pub fn detach_mounts_below(dir: &Path) {
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let places = table.lines().filter_map(|line| line.split(' ').nth(4));
+    // What was mounted last may lie in what was mounted before it.
+    for place in places.filter(|place| Path::new(place).starts_with(dir)).rev() {
+        detach_mount(Path::new(place));
+    }
+    for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let read = |name| fs::read(process.path().join(name)).unwrap_or_default();
+        let is_held = String::from_utf8_lossy(&read("stat")).contains(") T ");
+        // The directory has a name of its own on this machine.
+        let is_ours = || String::from_utf8_lossy(&read("cmdline")).contains(dir.to_str().unwrap_or("?"));
+        if is_held && is_ours() {
+            let _ = Command::new("kill").arg("-CONT").arg(process.file_name()).output();
+        }
     }
 }
 

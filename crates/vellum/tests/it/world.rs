@@ -10,6 +10,8 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::mounting::detach_mounts_below;
+
 /// What every command is run with: nothing of the machine shows in its output.
 const ENVIRONMENT: [(&str, &str); 4] =
     [("TZ", "UTC"), ("USER", "tester"), ("LC_ALL", "C.UTF-8"), ("PATH", "/usr/bin:/bin")];
@@ -162,6 +164,13 @@ impl World {
         let value: Value = serde_json::from_str(&ran.out).unwrap();
         assert_eq!(value["version"], 1);
         value
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        // A test that fails takes nothing away. What it leaves would hold up tests that look at all mounts.
+        detach_mounts_below(self.dir.path());
     }
 }
 
