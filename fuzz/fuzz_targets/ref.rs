@@ -1,4 +1,4 @@
-//! A ref behind its seal, and the head of a worktree in it.
+//! A ref behind its seal, and the head of a worktree in it; the file of refs that are known.
 
 #![no_main]
 
@@ -6,6 +6,7 @@ use libfuzzer_sys::fuzz_target;
 use vellum_volume::refs::{WorktreeHead, check_ref_name, parse_ref};
 
 fuzz_target!(|bytes: &[u8]| {
+    vellum_volume::fuzzing::fuzz_known_refs(bytes);
     if let Ok((_, name, value)) = parse_ref(bytes) {
         let _ = check_ref_name(&name);
         let _ = WorktreeHead::decode(&value);

@@ -77,6 +77,8 @@ pub struct ObjectInfo {
     pub size: u64,
     /// When it was put, if the store knows.
     pub modified: Option<SystemTime>,
+    /// What a service calls this version of it, if the listing says so.
+    pub version: Option<ObjectVersion>,
 }
 
 /// What a server calls the version of an object, by which it is asked later whether there is another one.

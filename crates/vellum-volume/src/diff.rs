@@ -16,8 +16,8 @@ use vellum_types::{DecodeError, Dentry, FileKind, Ino, InodeAttr, MapKeyRef};
 pub(crate) use self::entries::DirectoryLink;
 use self::entries::UnpairedEntries;
 pub use self::inode::compare_inodes;
-pub use self::scopes::PathScopes;
 use self::inode::content_signature;
+pub use self::scopes::PathScopes;
 use crate::error::{Result, VolumeError};
 use crate::tree::{FsTree, InodeRecord, PathBudget};
 

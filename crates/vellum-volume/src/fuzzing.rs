@@ -24,6 +24,14 @@ const FIRST: u8 = 0x40;
 /// Bit of a step that concerns the second.
 const SECOND: u8 = 0x80;
 
+/// The refs of a service that are kept in a state directory.
+///
+/// # Panics
+/// When refs that decode encode to other ones.
+pub fn fuzz_known_refs(bytes: &[u8]) {
+    crate::refs::fuzz_known_decoder(bytes);
+}
+
 /// Two trees that these bytes describe, step by step: walked, looked up, compared, and checked as `verify` does. The
 /// entries lie over the empty tree of `volume`, which is not changed.
 ///

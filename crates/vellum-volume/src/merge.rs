@@ -13,6 +13,7 @@ mod conflict;
 mod emit;
 mod facts;
 mod files;
+mod links;
 mod names;
 mod progress;
 mod siblings;

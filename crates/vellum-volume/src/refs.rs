@@ -5,6 +5,8 @@
 //! that was removed leaves an object that says so: whoever makes it anew counts on, and one that is missing is noticed.
 
 mod head;
+mod known;
+mod reseal;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -12,15 +14,16 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use vellum_crypto::{KeyEpoch, RecordDomain, VolumeKeys};
-use vellum_host::ProgressMeter;
 use vellum_host::escape::is_invisible_char;
-use vellum_store::{ObjectKey, ObjectStore, StoreError, map_requests};
+use vellum_store::{ObjectInfo, ObjectKey, ObjectStore, StoreError, map_requests};
 use vellum_types::limits::REF_NAME_MAX;
 use vellum_types::{BlobId, DecodeError, FieldReader, FieldWriter};
 
 pub use self::head::{
     READING_MAX, UnsnapshottedTree, WorktreeHead, WorktreeMark, WorktreeQuota, WorktreeTrash,
 };
+pub(crate) use self::known::{KNOWN_REFS_FILE, fuzz_decoder as fuzz_known_decoder};
+pub(crate) use self::reseal::ResealedRefs;
 use crate::error::{Result, VolumeError, is_data_loss};
 use crate::key_epochs::KeyEpochs;
 use crate::state::StateDir;
@@ -98,21 +101,6 @@ pub struct DamagedRef {
     pub error: VolumeError,
 }
 
-/// Refs that were sealed with a new key.
-#[derive(Debug, Default)]
-pub(crate) struct ResealedRefs {
-    pub(crate) count: u64,
-    /// Those that cannot be read, and stay as they are.
-    pub(crate) damaged: Vec<ObjectKey>,
-}
-
-/// A ref that is sealed with the newest key.
-struct ResealedRef {
-    counter: u64,
-    /// Whether it was not before.
-    is_new: bool,
-}
-
 /// Reads and changes refs.
 pub struct RefStore {
     objects: Arc<dyn ObjectStore>,
@@ -122,6 +110,7 @@ pub struct RefStore {
     seen: Mutex<BTreeMap<String, u64>>,
     /// The refs that were read or changed by name, as they were then: a compare-and-swap finds out whether they still are.
     last: Mutex<HashMap<ObjectKey, RememberedRef>>,
+    known: known::KnownRefs,
 }
 
 /// A ref as it was at some moment.
@@ -142,7 +131,7 @@ impl RefStore {
     pub fn open(objects: Arc<dyn ObjectStore>, epochs: Arc<KeyEpochs>, state: StateDir) -> Result<Self> {
         let seen = Mutex::new(state.read_seen_counters()?);
         let keys = epochs.volume_keys().clone();
-        Ok(Self { objects, keys, epochs, state, seen, last: Mutex::default() })
+        Ok(Self { objects, keys, epochs, state, seen, last: Mutex::default(), known: Mutex::default() })
     }
 
     /// The ref of this name, if there is one.
@@ -193,13 +182,21 @@ impl RefStore {
     /// The refs in some objects, each as [`Self::read_ref`] gives it.
     pub fn read_refs(&self, kind: RefKind, keys: &[ObjectKey]) -> Result<Vec<Result<Option<StoredRef>>>> {
         let found = map_requests(&*self.objects, keys, |key| self.fetch_ref(kind, key));
-        // Together: each time, the whole file of what was seen is written anew.
-        let seen = keys.iter().zip(&found).filter_map(|(key, found)| {
+        self.record_found_counters(keys.iter(), &found)?;
+        Ok(found)
+    }
+
+    /// Remembers the counters of refs that were read. Together: each time, the whole file of what was seen is written anew.
+    fn record_found_counters<'k>(
+        &self,
+        keys: impl Iterator<Item = &'k ObjectKey>,
+        found: &[Result<Option<StoredRef>>],
+    ) -> Result<()> {
+        let seen = keys.zip(found).filter_map(|(key, found)| {
             let found = found.as_ref().ok()?.as_ref()?;
             Some((key, found.counter))
         });
-        self.record_seen_counters(seen)?;
-        Ok(found)
+        self.record_seen_counters(seen)
     }
 
     /// The ref in an object, without a record of what was seen. It must not be older than what was seen before it was
@@ -231,6 +228,7 @@ impl RefStore {
 
     /// All refs of a kind, by name.
     pub fn list_refs(&self, kind: RefKind) -> Result<Vec<StoredRef>> {
+        // Each is read, whatever a listing says, which may lag: what nothing names is deleted.
         let keys = self.list_ref_objects(kind)?;
         let mut refs = Vec::new();
         let found = self.read_refs(kind, &keys)?;
@@ -244,13 +242,14 @@ impl RefStore {
         Ok(refs)
     }
 
-    /// All refs of a kind that can be read, by name, and the objects of those that are damaged or lost.
+    /// All refs of a kind that can be read, by name, and the objects of those that are damaged or lost. To be shown: where a
+    /// service lists a version that is known here, this is not read again.
     pub fn list_readable_refs(&self, kind: RefKind) -> Result<(Vec<StoredRef>, Vec<DamagedRef>)> {
-        let keys = self.list_ref_objects(kind)?;
-        let found = self.read_refs(kind, &keys)?;
+        let listed = self.list_ref_infos(kind)?;
+        let found = self.read_listed_refs(kind, &listed)?;
         let mut refs = Vec::new();
         let mut damaged = Vec::new();
-        for (key, found) in keys.into_iter().zip(found) {
+        for (ObjectInfo { key, .. }, found) in listed.into_iter().zip(found) {
             match found {
                 Ok(found) => refs.extend(found.filter(|found| !found.is_removed_ref())),
                 Err(error) if is_data_loss(&error) => damaged.push(DamagedRef { kind, key, error }),
@@ -295,18 +294,24 @@ impl RefStore {
 
     /// The objects that hold refs of a kind: those that are listed, and those that were seen before.
     pub fn list_ref_objects(&self, kind: RefKind) -> Result<Vec<ObjectKey>> {
+        Ok(self.list_ref_infos(kind)?.into_iter().map(|info| info.key).collect())
+    }
+
+    fn list_ref_infos(&self, kind: RefKind) -> Result<Vec<ObjectInfo>> {
         let folder = format!("refs/{}/", kind.folder_name());
         // Other names are none of a ref: none leads to them.
-        let listed = self.objects.select_objects(&folder, is_ref_key)?.objects;
-        let mut keys: Vec<_> = listed.into_iter().map(|info| info.key).collect();
+        let mut listed = self.objects.select_objects(&folder, is_ref_key)?.objects;
         let seen = self.seen.lock();
         // A ref that the store hides from its listing is found missing by whoever reads it, instead of being
         // forgotten.
         let known = seen.keys().filter(|key| key.starts_with(&folder)).cloned();
-        keys.extend(known.map(ObjectKey::new).collect::<std::result::Result<Vec<_>, _>>()?);
-        keys.sort();
-        keys.dedup();
-        Ok(keys)
+        for key in known {
+            listed.push(ObjectInfo { key: ObjectKey::new(key)?, size: 0, modified: None, version: None });
+        }
+        // Stable: of one that is listed and was seen, what the listing says comes first, and stays.
+        listed.sort_by(|a, b| a.key.cmp(&b.key));
+        listed.dedup_by(|a, b| a.key == b.key);
+        Ok(listed)
     }
 
     /// Changes a ref to what `change` makes of its present value; `None` removes it. Tried again when somebody
@@ -424,59 +429,6 @@ impl RefStore {
             Err(StoreError::Changed { .. }) => Ok(None),
             Err(error) => Err(error.into()),
         }
-    }
-
-    /// Seals all refs with the newest key, those too that were removed.
-    pub(crate) fn reseal_refs(&self, meter: &ProgressMeter) -> Result<ResealedRefs> {
-        let mut keys = Vec::new();
-        for kind in [RefKind::Worktree, RefKind::Tag] {
-            keys.extend(self.list_ref_objects(kind)?.into_iter().map(|key| (kind, key)));
-        }
-        meter.begin_phase(keys.len() as u64, 0);
-        let outcomes = map_requests(&*self.objects, &keys, |(kind, key)| {
-            meter.check_stopped()?;
-            let outcome = self.reseal_ref(*kind, key);
-            meter.add_progress(1, 0);
-            outcome
-        });
-        // Also if some failed: those that were sealed anew have other counters now.
-        let counters = keys.iter().zip(&outcomes).filter_map(|((_, key), outcome)| {
-            let sealed = outcome.as_ref().ok()?.as_ref()?;
-            Some((key, sealed.counter))
-        });
-        self.record_seen_counters(counters)?;
-        let mut resealed = ResealedRefs::default();
-        for ((_, key), outcome) in keys.into_iter().zip(outcomes) {
-            match outcome {
-                Ok(sealed) => resealed.count += u64::from(sealed.is_some_and(|sealed| sealed.is_new)),
-                Err(error) if is_data_loss(&error) => resealed.damaged.push(key),
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(resealed)
-    }
-
-    /// Seals a ref with the newest key, if it is there. Its counter is not recorded.
-    fn reseal_ref(&self, kind: RefKind, key: &ObjectKey) -> Result<Option<ResealedRef>> {
-        for _ in 0..RETRIES {
-            let Some(found) = self.fetch_ref(kind, key)? else { return Ok(None) };
-            // It was changed since the epoch began, or another machine finishes the same rotation.
-            if found.epoch == self.keys.newest_epoch() {
-                return Ok(Some(ResealedRef { counter: found.counter, is_new: false }));
-            }
-            let counter = found.counter + 1;
-            let stored = self.encode_ref(kind, key, &found.name, counter, &found.value);
-            match self.objects.swap_ref(key, Some(&found.stored), Some(&stored)) {
-                Ok(()) => {
-                    // What is remembered has the old bytes, with which the next swap would fail.
-                    self.last.lock().remove(key);
-                    return Ok(Some(ResealedRef { counter, is_new: true }));
-                }
-                Err(StoreError::Changed { .. }) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Err(VolumeError::Raced(format!("the {} in {key}", kind.display_name())))
     }
 
     /// Remembers that an object that never changes is there.

@@ -9,6 +9,7 @@ mod pull;
 mod push;
 mod standing;
 mod tracking;
+mod under_way;
 
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
@@ -19,8 +20,9 @@ use vellum_types::ErrorKind;
 pub use self::published::{copy_keys_to_dir, publish_listing};
 pub use self::pull::{PullReport, PullRequest, PulledRef, pull_snapshots};
 pub use self::push::{PushReport, PushRequest, PushedRef, RefPushOutcome, push_snapshots, push_to_volume};
-pub use self::standing::{RemoteStanding, compare_with_remote};
+pub use self::standing::{RemoteStanding, compare_with_remote, estimate_standing};
 pub use self::tracking::RemoteRefs;
+pub use self::under_way::TransferDirection;
 use crate::error::{Result, VolumeError};
 use crate::key_epochs::{KeyEpochs, KeyHome};
 use crate::keyring;

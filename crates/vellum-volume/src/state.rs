@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
@@ -20,6 +20,7 @@ use zeroize::Zeroizing;
 
 use crate::error::{Result, VolumeError};
 use crate::key_epochs::EPOCHS_FILE;
+use crate::refs::KNOWN_REFS_FILE;
 use crate::volume::CONFIG_COPY_FILE;
 
 /// Name of the state directory at the root of a worktree. No snapshot contains anything of this name.
@@ -181,7 +182,7 @@ impl StateDir {
         let needed = |entry: fs::DirEntry| match entry.file_name().to_str() {
             Some(
                 GITIGNORE_FILE | RESERVE_FILE | INDEX_FOLDER | SEEN_FILE | SEEN_LOCK_FILE | STORE_CHECK_FILE
-                | EPOCHS_FILE | CONFIG_COPY_FILE,
+                | EPOCHS_FILE | CONFIG_COPY_FILE | KNOWN_REFS_FILE,
             ) => false,
             // An empty folder of a store that was never written to.
             _ => fs::remove_dir(entry.path()).is_err(),
@@ -412,6 +413,17 @@ impl StateDir {
                 let _ = fs::remove_file(entry.path());
             }
         }
+    }
+
+    /// Holds a file's lock together with others that do, and notes the time in it. Waits only for those who look whether it
+    /// is held.
+    pub(crate) fn share_named_lock(&self, name: &str) -> Result<WorktreeLock> {
+        let file = self.open_lock_file(name)?;
+        flock(&file, FlockOperation::LockShared)
+            .map_err(std::io::Error::from)
+            .and_then(|()| file.set_modified(SystemTime::now()))
+            .map_err(VolumeError::wrap_local_error(self.join(name)))?;
+        Ok(WorktreeLock { _file: file })
     }
 
     fn open_lock_file(&self, name: &str) -> Result<File> {

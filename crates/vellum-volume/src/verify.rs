@@ -159,5 +159,11 @@ pub fn verify_volume(
     let all = matches!(scope, VerifyScope::All) && !metadata_only;
     volume.record_lost_blobs(damage.blobs.keys().copied(), all);
     let findings = places::name_findings(volume, &snapshots, &damage)?;
-    Ok(VerifyReport { snapshots: snapshots.len() as u64, blobs: read.blobs, bytes: read.bytes, findings, foreign })
+    Ok(VerifyReport {
+        snapshots: snapshots.len() as u64,
+        blobs: read.blobs,
+        bytes: read.bytes,
+        findings,
+        foreign,
+    })
 }

@@ -268,6 +268,7 @@ impl ObjectStore for SimStore {
                 key: ObjectKey::new(key.clone()).unwrap(),
                 size: bytes.len() as u64,
                 modified: None,
+                version: None,
             });
             listed.collect()
         })

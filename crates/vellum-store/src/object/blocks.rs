@@ -19,7 +19,10 @@ use quick_cache::sync::Cache;
 
 use self::windows::FetchWindows;
 use super::cache::PIECE;
-use super::{FetchPolicy, KeyFilter, ObjectInfo, ObjectKey, ObjectSelection, ObjectStore, PackCache, check_read_length};
+use super::{
+    FetchPolicy, KeyFilter, ObjectInfo, ObjectKey, ObjectSelection, ObjectStore, ObjectVersion, PackCache,
+    VersionedObject, check_read_length,
+};
 use crate::error::StoreError;
 
 /// Pieces that are kept, bytes. Decoded nodes and chunks are kept above.
@@ -288,6 +291,15 @@ impl ObjectStore for BlockStore {
         new: Option<&[u8]>,
     ) -> Result<(), StoreError> {
         self.inner.swap_ref(key, expected, new)
+    }
+
+    fn get_object_if_changed(
+        &self,
+        key: &ObjectKey,
+        max: u64,
+        known: Option<&ObjectVersion>,
+    ) -> Result<Option<VersionedObject>, StoreError> {
+        self.inner.get_object_if_changed(key, max, known)
     }
 
     fn list_objects(&self, folder: &str) -> Result<Vec<ObjectInfo>, StoreError> {

@@ -111,6 +111,7 @@ impl ObjectStore for MemoryObjectStore {
             key: key.clone(),
             size: object.bytes.len() as u64,
             modified: Some(object.modified),
+            version: None,
         });
         Ok(found.collect())
     }

@@ -210,6 +210,7 @@ impl ObjectStore for PublishedStore {
                 key: key.clone(),
                 size: object.size,
                 modified: None,
+                version: None,
             }));
         }
         found.sort_unstable_by(|a, b| a.key.cmp(&b.key));

@@ -51,8 +51,8 @@ use super::address::ServiceAddress;
 use super::bandwidth::BandwidthMeter;
 use super::parallel::put_by_folder;
 use super::{
-    KeyFilter, ObjectInfo, ObjectKey, ObjectSelection, ObjectStore, ObjectVersion, RequestLimits, RequestPurpose, ServiceTraffic,
-    StoreGuarantees, VersionedObject, check_read_length, key, probe,
+    KeyFilter, ObjectInfo, ObjectKey, ObjectSelection, ObjectStore, ObjectVersion, RequestLimits,
+    RequestPurpose, ServiceTraffic, StoreGuarantees, VersionedObject, check_read_length, key, probe,
 };
 use crate::error::StoreError;
 
@@ -485,8 +485,7 @@ impl ObjectStore for ServiceStore {
         let folder = key::check_folder(folder)?;
         let path = if folder.is_empty() { String::new() } else { format!("{folder}/") };
         let uses_markers = self.uses_deletion_markers.load(Ordering::Relaxed);
-        let progress =
-            ListingProgress::new(is_wanted, uses_markers.then_some(DELETION_MARKER.len() as u64));
+        let progress = ListingProgress::new(is_wanted, uses_markers.then_some(DELETION_MARKER.len() as u64));
         let subject = RequestSubject { action: "list", key: folder };
         let listed = self.repeat(subject, &self.pool.writes, |operator| {
             let path = path.clone();

@@ -12,7 +12,10 @@ use self::claim::WriterClaim;
 pub(crate) use self::claim::fuzz_decoder as fuzz_claim_decoder;
 use super::numbered::classify_key;
 use super::parallel::put_by_folder;
-use super::{KeyFilter, KeyUse, ObjectInfo, ObjectKey, ObjectSelection, ObjectStore, ServiceStore, StoreGuarantees, StoreMode, probe};
+use super::{
+    KeyFilter, KeyUse, ObjectInfo, ObjectKey, ObjectSelection, ObjectStore, ServiceStore, StoreGuarantees,
+    StoreMode, probe,
+};
 use crate::error::StoreError;
 use vellum_types::ErrorKind;
 

@@ -56,12 +56,7 @@ const MTIME_HEADER: &str = "x-amz-meta-mtime";
 
 impl S3Object {
     fn list_as(&self, key: &str) -> ListedObject {
-        ListedObject {
-            key: key.to_owned(),
-            size: self.bytes.len(),
-            tag: self.tag(),
-            uploaded: self.uploaded,
-        }
+        ListedObject { key: key.to_owned(), size: self.bytes.len(), tag: self.tag(), uploaded: self.uploaded }
     }
 
     fn tag(&self) -> String {

@@ -11,7 +11,7 @@ use vellum_types::{Dentry, Extent, FileKind, Ino, InodeAttr, MapKey};
 
 use super::conflict::MergeConflict;
 use super::files::{FileId, FileResult};
-use super::names::ResultPaths;
+use super::links::ResultPaths;
 use super::side::{SideName, read_inode_itself, read_next_number};
 use super::work::{ConflictOther, MergeWork};
 use crate::error::{Result, VolumeError};

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use vellum_host::ProgressMeter;
 use vellum_types::SnapshotId;
 
-use super::{Remote, RemoteRefs};
+use super::{Remote, RemoteRefs, TransferDirection};
 use crate::error::{Result, VolumeError};
 use crate::refs::RefKind;
 use crate::transfer::{TransferPlan, TransferReport, find_unforgotten, transfer_snapshots};
@@ -50,6 +50,8 @@ pub fn pull_snapshots(
     request: PullRequest,
     meter: &ProgressMeter,
 ) -> Result<PullReport> {
+    let _mark =
+        (!request.is_dry_run).then(|| volume.mark_transfer(remote, TransferDirection::Pull)).flatten();
     let Some(source) = volume.open_remote(remote)? else {
         return Err(VolumeError::EmptyRemote(remote.name.clone()));
     };

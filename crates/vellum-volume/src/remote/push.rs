@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use vellum_host::ProgressMeter;
 use vellum_types::SnapshotId;
 
-use super::{Remote, RemoteRefs};
+use super::{Remote, RemoteRefs, TransferDirection};
 use crate::error::{Result, VolumeError};
 use crate::history::AncestorWalk;
 use crate::keyring;
@@ -102,6 +102,8 @@ pub fn push_snapshots(
     request: &PushRequest,
     meter: &ProgressMeter,
 ) -> Result<PushReport> {
+    let _mark =
+        (!request.is_dry_run).then(|| volume.mark_transfer(remote, TransferDirection::Push)).flatten();
     let target = match volume.open_remote(remote)? {
         Some(target) => target,
         None if request.is_dry_run => return preview_first_push(volume, request),

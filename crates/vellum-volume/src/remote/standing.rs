@@ -46,6 +46,23 @@ pub fn compare_with_remote(volume: &Volume, remote: &Remote) -> Result<RemoteSta
     })
 }
 
+/// How far a snapshot here and the one on which a remote's worktree stood when it was seen last are apart. The remote is not
+/// asked: what others have pushed there since is unknown.
+pub fn estimate_standing(
+    volume: &Volume,
+    here: Option<SnapshotId>,
+    there: Option<SnapshotId>,
+) -> Result<RemoteStanding> {
+    let ours = collect_ancestors(&volume.catalog, here)?;
+    let theirs = collect_ancestors(&volume.catalog, there)?;
+    let mut search = AncestrySearch::across_stores(&volume.catalog, None);
+    Ok(RemoteStanding {
+        there,
+        ahead: search.count_missing(&ours, &theirs)?,
+        behind: search.count_missing(&theirs, &ours)?,
+    })
+}
+
 /// A snapshot and all its ancestors, forgotten ones included.
 fn collect_ancestors(catalog: &SnapshotCatalog, head: Option<SnapshotId>) -> Result<HashSet<SnapshotId>> {
     let mut met = HashSet::new();

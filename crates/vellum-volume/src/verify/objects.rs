@@ -6,7 +6,7 @@ use rayon::prelude::*;
 use vellum_host::ProgressMeter;
 use vellum_map::MapRoot;
 use vellum_store::pack::{PackFlaw, pack_key};
-use vellum_store::{BlobOptions, BlobStore, PackFinding, PackInfo, StoreError};
+use vellum_store::{BlobOptions, BlobStore, PackFinding, PackInfo, StoreError, map_requests};
 use vellum_types::{BlobKind, ErrorKind, PackId, SnapshotId};
 
 use super::{CheckedAmount, FoundDamage};
@@ -21,6 +21,9 @@ use crate::{device, key_epochs, keyring, volume};
 
 /// Packs that are checked side by side: each is in memory while it is.
 const PACKS_AT_ONCE: usize = 4;
+
+/// Records of snapshots that are read together, and are in memory at once.
+const RECORDS_AT_ONCE: usize = 1024;
 
 /// Local folder for an index that is read anew from the store.
 const FRESH_INDEX: &str = "verify-index";
@@ -45,16 +48,23 @@ pub fn check_all_objects(
     }
     let read = check_packs(volume, metadata_only, damage, meter)?;
     let mut sound = Vec::new();
-    for id in volume.catalog.list_ids()? {
-        if let Some(record) = accept_record(&id, volume.catalog.fetch_record(&id), damage)? {
-            sound.push((id, record.root));
-            needed.extend(record.parents);
+    for ids in volume.catalog.list_ids()?.chunks(RECORDS_AT_ONCE) {
+        meter.check_stopped()?;
+        let fetched = map_requests(&*volume.objects, ids, |id| volume.catalog.fetch_record(id));
+        for (id, fetched) in ids.iter().zip(fetched) {
+            if let Some(record) = accept_record(id, fetched, damage)? {
+                sound.push((*id, record.root));
+                needed.extend(record.parents);
+            }
         }
     }
-    for id in volume.catalog.list_forgotten_ids()? {
-        let fetched = volume.catalog.fetch_forgotten_record(&id);
-        if let Some(record) = record_if_damage(damage, &format!("forgotten/{id}"), fetched)? {
-            needed.extend(record.parents);
+    for ids in volume.catalog.list_forgotten_ids()?.chunks(RECORDS_AT_ONCE) {
+        meter.check_stopped()?;
+        let fetched = map_requests(&*volume.objects, ids, |id| volume.catalog.fetch_forgotten_record(id));
+        for (id, fetched) in ids.iter().zip(fetched) {
+            if let Some(record) = record_if_damage(damage, &format!("forgotten/{id}"), fetched)? {
+                needed.extend(record.parents);
+            }
         }
     }
     // What something stands on, descends from, or was seen here before must be there.
@@ -111,11 +121,12 @@ fn check_refs(volume: &Volume, damage: &mut FoundDamage) -> Result<BTreeSet<Snap
         // An error unless it was written by a holder of the key, and is not older than what was seen.
         let found = volume.refs.read_refs(kind, &keys)?;
         for (key, found) in keys.into_iter().zip(found) {
-            let target = found.and_then(|found| match (found.filter(|found| !found.is_removed_ref()), kind) {
-                (None, _) => Ok(None),
-                (Some(head), RefKind::Worktree) => Ok(volume::decode_worktree_head(&head)?.head),
-                (Some(tag), RefKind::Tag) => volume::decode_tag_target(&tag).map(Some),
-            });
+            let target =
+                found.and_then(|found| match (found.filter(|found| !found.is_removed_ref()), kind) {
+                    (None, _) => Ok(None),
+                    (Some(head), RefKind::Worktree) => Ok(volume::decode_worktree_head(&head)?.head),
+                    (Some(tag), RefKind::Tag) => volume::decode_tag_target(&tag).map(Some),
+                });
             named.extend(record_if_damage(damage, key.as_str(), target)?.flatten());
         }
     }

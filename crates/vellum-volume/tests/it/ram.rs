@@ -163,6 +163,7 @@ impl ObjectStore for Ram {
             key: key.clone(),
             size: self.object_size(key).unwrap_or(bytes.len() as u64),
             modified: self.written(key),
+            version: None,
         };
         Ok(inside.map(info).collect())
     }

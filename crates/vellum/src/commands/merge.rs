@@ -199,7 +199,8 @@ impl MergeCommand<'_> {
     /// dies before it has merged must be able to take that back.
     fn save_changes(&self, sides: &MergeSides<'_>, head: Option<&HistoryEntry>) -> Result<HistoryEntry> {
         if let Some(head) = head {
-            let progress = MergeProgress { stage: MergeStage::Saving, ..self.new_progress(sides, head.id, head) };
+            let progress =
+                MergeProgress { stage: MergeStage::Saving, ..self.new_progress(sides, head.id, head) };
             self.place.volume().write_merge_progress(&progress)?;
         }
         self.place.save_changes(self.context, format!("before the merge of {}", sides.name))
@@ -278,12 +279,7 @@ impl MergeCommand<'_> {
     }
 
     /// Merges, and lets the worktree stand on the result. `before` is where it was, which is our side or its parent.
-    fn merge(
-        &self,
-        sides: &MergeSides<'_>,
-        before: SnapshotId,
-        ours: &HistoryEntry,
-    ) -> Result<MergeReport> {
+    fn merge(&self, sides: &MergeSides<'_>, before: SnapshotId, ours: &HistoryEntry) -> Result<MergeReport> {
         let volume = self.place.volume();
         let MergeSides { name, theirs, base } = *sides;
         let policies = self.policies(ours.id, theirs.id);

@@ -1,6 +1,8 @@
 //! `vellum stats`: what a mount does now, a line a second.
 
 mod figures;
+mod layout;
+mod remotes;
 mod screen;
 
 use std::os::unix::ffi::OsStrExt;
@@ -15,7 +17,8 @@ use crate::error::{CliError, CommandOutcome, Result};
 use crate::interrupt;
 use crate::ui::UserInterface;
 use figures::{IntervalFigures, MetricsSample};
-use screen::StatsScreen;
+use remotes::RemoteWatch;
+use screen::{ScreenContent, StatsScreen};
 
 /// Show what a mount does: processor and memory, requests, metadata, caches, objects
 ///
@@ -52,6 +55,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let mut before = read_metrics_sample(&mountpoint)?;
     let stop_flag = interrupt::install_signal_handlers();
     let screen = if args.tui { Some(StatsScreen::open_terminal(&context.ui)?) } else { None };
+    let remotes = args.tui.then(|| RemoteWatch::start(&mountpoint));
     let mut lines = 0;
     while !interrupt::is_stop_requested(&stop_flag) && (args.count == 0 || lines < args.count) {
         let until = before.taken + every;
@@ -82,7 +86,11 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         };
         let figures = IntervalFigures::from_samples(&before, &now);
         match &screen {
-            Some(screen) => screen.draw_figures(&mountpoint, &figures)?,
+            Some(screen) => {
+                let remotes = remotes.as_ref().map(RemoteWatch::read_figures).unwrap_or_default();
+                let shown = ScreenContent { mountpoint: &mountpoint, figures: &figures, remotes: &remotes };
+                screen.draw_content(&shown)?;
+            }
             None => print_figures(&context.ui, &figures, lines)?,
         }
         (before, lines) = (now, lines + 1);

@@ -68,7 +68,7 @@ fn is_merging(dir: &Path) -> bool {
 
 /// The ids of all snapshots of the store but those that save changes.
 fn snapshots(dir: &Path) -> Vec<String> {
-    let listed = json(dir, &["history", "--all"]);
+    let listed = json(dir, &["history", "--all", "-n", "0"]);
     let kept = |entry: &&serde_json::Value| !entry["note"].as_str().unwrap().starts_with("before the merge");
     let mut ids: Vec<_> = listed["snapshots"]
         .as_array()

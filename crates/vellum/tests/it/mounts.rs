@@ -1,6 +1,6 @@
 //! `vellum mounts`
 
-use crate::mounting::{Mount, kill, wait_until};
+use crate::mounting::{Mount, hold, kill, wait_until};
 use crate::world::World;
 
 #[test]
@@ -65,4 +65,54 @@ fn a_worktree_whose_name_is_as_long_as_an_id_is_one_in_a_dead_mount_too() {
     let items = listed["mounts"].as_array().unwrap();
     let item = items.iter().find(|item| item["mountpoint"] == mount.path.to_str().unwrap()).unwrap();
     assert_eq!((&item["worktree"], &item["snapshot"]), (&name.into(), &serde_json::Value::Null));
+}
+
+#[test]
+fn a_mount_whose_process_is_stopped_does_not_hold_up_the_others() {
+    let world = World::with_snapshot();
+    let stopped = Mount::new(&world, "stopped");
+    let other = Mount::new(&world, "other");
+    let pid = stopped.pid();
+    hold(pid);
+    let listed = world.json(&["mounts"]);
+    let find = |mount: &Mount<'_>| {
+        let items = listed["mounts"].as_array().unwrap();
+        items.iter().find(|item| item["mountpoint"] == mount.path.to_str().unwrap()).unwrap().clone()
+    };
+    let item = find(&stopped);
+    assert_eq!(
+        (&item["silent"], &item["dead"], &item["worktree"]),
+        (&true.into(), &false.into(), &"stopped".into())
+    );
+    assert_eq!(find(&other)["pid"], other.pid());
+    assert!(find(&other)["silent"] == false);
+    world.run(&["mounts"]).ok().says("does not answer");
+    kill(pid, "-CONT");
+    wait_until("it answers", || {
+        world.json(&["mounts"])["mounts"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|item| item["mountpoint"] != stopped.path.to_str().unwrap() || item["silent"] == false)
+    });
+}
+
+#[test]
+fn mounts_of_a_test_that_fails_are_taken_away_also_if_their_process_is_stopped() {
+    let failed = std::thread::spawn(|| {
+        let world = World::with_snapshot();
+        let path = world.path("work");
+        std::fs::create_dir(&path).unwrap();
+        world.run(&["mount", path.to_str().unwrap()]).ok();
+        let description = std::fs::read(path.join(".vellum/mount.json")).unwrap();
+        let description: serde_json::Value = serde_json::from_slice(&description).unwrap();
+        hold(description["pid"].as_i64().unwrap() as i32);
+        std::panic::panic_any((path, description["pid"].as_i64().unwrap()));
+    });
+    let failure = failed.join().unwrap_err();
+    let (path, pid) = failure.downcast::<(std::path::PathBuf, i64)>().map(|failure| *failure).unwrap();
+    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    assert!(!table.contains(path.to_str().unwrap()), "{table}");
+    // Its process goes on, and ends.
+    wait_until("the process has ended", || !std::path::Path::new(&format!("/proc/{pid}")).exists());
 }

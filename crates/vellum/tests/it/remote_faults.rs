@@ -307,7 +307,7 @@ fn objects_of_others_beside_those_of_a_volume_are_left_out_and_reported() {
     world.run_at_home(&["gc", "run"]).ok();
     assert_eq!(world.run_at_home(&["cat", "HEAD", "a"]).ok().out, "one");
     server.overwrite_object("store/refs/tag/../../etc", b"of somebody else");
-    server.overwrite_object(&format!("store/snapshots/{}", "x/".repeat(500)), b"of somebody else");
+    server.overwrite_object(&format!("store/snapshots/{}", "x/".repeat(500) + "x"), b"of somebody else");
     server.overwrite_object("store/SNAPSHOTS/one", b"of somebody else");
     let verified = world.run_at_home(&["verify", "--all"]).ok();
     verified.remarks("8 other objects in the store").remarks("'snapshots/nonsense'");

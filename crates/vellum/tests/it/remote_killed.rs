@@ -159,6 +159,35 @@ fn a_clone_that_is_killed_at_any_request_is_made_by_the_next() {
     check_store(&world, "clone");
 }
 
+#[test]
+fn a_clone_whose_directory_was_deleted_is_made_again_under_its_name() {
+    let world = World::with_snapshot();
+    let store = world.path("store").display().to_string();
+    world.run(&["remote", "add", "hub", &store]).ok();
+    world.run(&["push", "hub"]).ok();
+    let clone = |args: &[&str]| world.run_beside("", &[&["clone", &store, "--plain"], args].concat());
+    let _ = fs::create_dir(world.path("elsewhere"));
+    for _ in 0..2 {
+        clone(&["copy"]).ok().says("is now the worktree 'copy'");
+        fs::write(world.path("copy/new"), "unsaved").unwrap();
+        fs::remove_dir_all(world.path("copy")).unwrap();
+    }
+    // In another place, it may be that the first one comes back, from a disk that is not mounted.
+    let refused = clone(&["elsewhere/copy"]).code(2);
+    refused.remarks(&format!(
+        "the worktree 'copy' exists already, and its directory {}",
+        world.path("copy").display()
+    ));
+    assert!(!world.path("elsewhere/copy").exists());
+    clone(&["elsewhere/copy", "--name", "other"]).ok();
+    world.run_beside("elsewhere/copy", &["worktree", "remove", "copy"]).ok();
+    clone(&["again", "--name", "copy"]).ok();
+    world.run_beside("again", &["status"]).ok();
+    world.run_beside("again", &["verify", "--all"]).ok();
+    // One that is there is not taken over.
+    clone(&["elsewhere/again", "--name", "copy"]).code(3).remarks("has a worktree 'copy' already");
+}
+
 /// How much further each clone of a published store comes before it is killed: less than a request has.
 const BYTES_MORE: u64 = 120;
 

@@ -79,6 +79,67 @@ fn a_whole_terminal_is_taken_and_given_back() {
     }
 }
 
+/// Runs `vellum stats --tui` in a terminal with 60 columns, and prints each screen that has a text which the last argument
+/// names; the files before that are locked meanwhile, as a transfer locks them.
+const NARROW: &str = r#"
+import fcntl, os, pty, select, struct, subprocess, sys, termios, time
+vellum, mount, lock, wanted = sys.argv[1:]
+held = open(lock, "w")
+fcntl.flock(held, fcntl.LOCK_SH)
+ours, theirs = pty.openpty()
+fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 60, 0, 0))
+run = subprocess.Popen(
+    [vellum, "stats", mount, "--tui", "--interval", "0.1"],
+    stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+    preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+)
+seen = b""
+try:
+    end = time.monotonic() + 120
+    # The last screen may not be there as a whole.
+    while not any(wanted.encode() in screen for screen in seen.split(b"\x1b[H")[:-1]):
+        assert time.monotonic() < end, seen
+        if select.select([ours], [], [], 1)[0]:
+            seen += os.read(ours, 65536)
+    os.write(ours, b"q")
+    while run.poll() is None:
+        if select.select([ours], [], [], 0.1)[0]:
+            os.read(ours, 65536)
+finally:
+    run.kill()
+screen = [screen for screen in seen.split(b"\x1b[H")[:-1] if wanted.encode() in screen][0]
+sys.stdout.write(screen.decode().replace("\x1b[J", "").replace("\x1b[K", "").replace("\r", ""))
+"#;
+
+#[test]
+fn on_a_narrow_terminal_remotes_and_all_figures_are_shown_whole() {
+    let world = World::with_snapshot();
+    world.write("a.txt", "more");
+    let hub = world.path("hub").display().to_string();
+    world.run(&["remote", "add", "hub", &hub]).ok();
+    world.run(&["push", "hub"]).ok();
+    world.run(&["remote", "add", "other", &world.path("other").display().to_string()]).ok();
+    world.run(&["snapshot"]).ok();
+    let mount = Mount::place(&world, "work");
+    world.run(&["fork", "work", "--mount", mount.path.to_str().unwrap()]).ok();
+    let lock = world.tree().join(".vellum/remotes/hub/push.lock");
+    assert!(lock.exists(), "the push has left its lock");
+    let ran = Command::new("python3")
+        .args(["-c", NARROW, env!("CARGO_BIN_EXE_vellum"), mount.path.to_str().unwrap()])
+        .args([lock.to_str().unwrap(), "remote   other   never seen"])
+        .output()
+        .unwrap();
+    let screen = String::from_utf8_lossy(&ran.stdout);
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let plain = |line: &str| line.replace("\x1b[1m", "").replace("\x1b[2m", "").replace("\x1b[0m", "");
+    let lines: Vec<_> = screen.lines().map(plain).collect();
+    assert!(lines.iter().all(|line| line.chars().count() <= 60), "{lines:#?}");
+    let at = lines.iter().position(|line| line.starts_with("remote   hub   pushing for ")).unwrap();
+    // The worktree of this name is in no remote: all of its history would be pushed.
+    assert!(lines[at..at + 2].join(" ").contains("2 to push"), "{lines:#?}");
+    assert!(lines.iter().any(|line| line.contains("metadata ")), "{lines:#?}");
+}
+
 #[test]
 fn the_text_is_what_prometheus_reads() {
     let world = World::with_snapshot();

@@ -2,6 +2,10 @@
 
 use std::fs;
 
+use vellum_testkit::{LyingS3, S3Request};
+
+use crate::remote::world_with_credentials;
+use crate::remote_faults::attach;
 use crate::world::World;
 
 #[test]
@@ -146,4 +150,81 @@ fn a_note_of_what_was_seen_that_cannot_be_read_is_named_with_a_remedy() {
     world.run(&["status"]).code(2).remarks(path).remarks(&format!("delete {path}"));
     fs::remove_file(&note).unwrap();
     world.run(&["status"]).ok();
+}
+
+#[test]
+fn what_was_seen_of_many_tags_is_written_down_once() {
+    let world = World::empty();
+    let store = world.path("store").display().to_string();
+    world.run(&["init", "--plain", "--store", &store]).ok();
+    world.write("file", "content");
+    world.run(&["snapshot"]).ok();
+    for number in 0..30 {
+        world.run(&["tag", "add", &format!("t{number}")]).ok();
+    }
+    std::fs::create_dir(world.path("other")).unwrap();
+    world.run(&["-C", "../other", "init", "--plain", "--name", "other", "--store", &store]).ok();
+    let listed = std::process::Command::new("strace")
+        .args([
+            "-f",
+            "-qq",
+            "-e",
+            "trace=rename,renameat,renameat2",
+            env!("CARGO_BIN_EXE_vellum"),
+            "tag",
+            "list",
+        ])
+        .current_dir(world.path("other"))
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&listed.stdout).lines().count(), 30);
+    // The tags, and the worktrees.
+    let traced = String::from_utf8_lossy(&listed.stderr);
+    let writes = traced.lines().filter(|line| line.contains("/seen.json\"")).count();
+    assert!((1..=2).contains(&writes), "written {writes} times:\n{traced}");
+}
+
+#[test]
+fn tags_that_a_service_lists_as_before_are_not_read_again() {
+    let server = LyingS3::start().unwrap();
+    let world = world_with_credentials();
+    let url = server.store_url("store");
+    world.run_at_home(&["init", "--plain", "--store", &url, "--credentials", "test"]).ok();
+    world.write("file", "one");
+    world.run_at_home(&["snapshot", "--tag", "moved"]).ok();
+    for number in 0..40 {
+        world.run_at_home(&["tag", "add", &format!("t{number}")]).ok();
+    }
+    attach(&world, "other", &url);
+    let list = |args: &[&str]| {
+        let _ = server.take_requests();
+        let listed = world.run_beside("other", args).ok().out;
+        let requests = server.take_requests();
+        let count = |method| {
+            let of_tags = |request: &&S3Request| request.key.starts_with("store/refs/tag");
+            requests.iter().filter(of_tags).filter(|request| request.method == method).count()
+        };
+        (listed, count("LIST"), count("GET"))
+    };
+    let (first, _, read) = list(&["tag", "list"]);
+    assert_eq!((first.lines().count(), read), (41, 41));
+    for args in [&["tag", "list"][..], &["history", "-a"], &["worktree", "list"]] {
+        let (_, pages, read) = list(args);
+        assert!(pages <= 2 && read == 0, "{args:?}: {pages} pages, {read} read");
+    }
+    world.write("file", "two");
+    world.run_at_home(&["snapshot"]).ok();
+    world.run_at_home(&["tag", "remove", "moved", "t0"]).ok();
+    world.run_at_home(&["tag", "add", "moved"]).ok();
+    let (listed, _, read) = list(&["tag", "list"]);
+    // The one that was removed is an object that says so.
+    assert_eq!((listed.lines().count(), read), (40, 2));
+    let id = |listed: &str| {
+        let line = listed.lines().find(|line| line.starts_with("moved")).unwrap();
+        line.split_whitespace().nth(1).unwrap().to_owned()
+    };
+    assert_ne!(id(&listed), id(&first));
+    // A damaged file costs requests.
+    fs::write(world.path("other/.vellum/known-refs"), "damaged").unwrap();
+    assert_eq!(list(&["tag", "list"]).0, listed);
 }

@@ -224,7 +224,7 @@ fn add_object(
 ) -> io::Result<()> {
     let Ok(key) = ObjectKey::new(path) else { return Ok(()) };
     if !sizes {
-        found.push(ObjectInfo { key, size: 0, modified: None });
+        found.push(ObjectInfo { key, size: 0, modified: None, version: None });
         return Ok(());
     }
     match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -232,7 +232,7 @@ fn add_object(
             let size = u64::try_from(stat.st_size).unwrap_or(0);
             let modified =
                 u64::try_from(stat.st_mtime).ok().map(|secs| UNIX_EPOCH + Duration::from_secs(secs));
-            found.push(ObjectInfo { key, size, modified });
+            found.push(ObjectInfo { key, size, modified, version: None });
             Ok(())
         }
         // Deleted since the directory was read.

@@ -11,7 +11,7 @@ use futures_core::Stream;
 use opendal::{Entry, Operator};
 use parking_lot::Mutex;
 
-use super::super::{KeyFilter, ObjectInfo, ObjectKey, ObjectSelection};
+use super::super::{KeyFilter, ObjectInfo, ObjectKey, ObjectSelection, ObjectVersion};
 
 /// What was listed so far, in all attempts.
 pub(super) struct ListingProgress {
@@ -26,7 +26,12 @@ pub(super) struct ListingProgress {
 impl ListingProgress {
     /// Nothing was listed yet.
     pub fn new(is_wanted: KeyFilter, marker_len: Option<u64>) -> Arc<Mutex<Self>> {
-        Arc::new(Mutex::new(Self { is_wanted, marker_len, selection: ObjectSelection::default(), last: None }))
+        Arc::new(Mutex::new(Self {
+            is_wanted,
+            marker_len,
+            selection: ObjectSelection::default(),
+            last: None,
+        }))
     }
 
     /// What was listed, sorted by key.
@@ -50,7 +55,8 @@ impl ListingProgress {
         match ObjectKey::new(entry.path()) {
             Ok(key) => {
                 let modified = metadata.last_modified().map(Into::into);
-                self.selection.add_object(ObjectInfo { key, size, modified }, self.is_wanted);
+                let version = metadata.etag().map(|tag| ObjectVersion::Tag(tag.to_owned()));
+                self.selection.add_object(ObjectInfo { key, size, modified, version }, self.is_wanted);
             }
             Err(_) => self.selection.others.add_name(entry.path()),
         }

@@ -50,7 +50,7 @@ fn sort_file(folder: &str, file: &NamedFile, found: &mut Vec<ObjectInfo>, deeper
         && let Ok(key) = ObjectKey::new(path)
     {
         let size = file.attributes.size.unwrap_or_default();
-        found.push(ObjectInfo { key, size, modified: file.attributes.modified });
+        found.push(ObjectInfo { key, size, modified: file.attributes.modified, version: None });
     }
 }
 

@@ -12,8 +12,11 @@ use vellum_host::escape::format_path;
 use super::figures::{
     IntervalFigures, OperationRate, format_short_bytes, format_short_latency, format_short_rate,
 };
+use super::layout::{FigureGroup, keep_end};
+use super::remotes::RemoteFigures;
 use crate::error::{CliError, Result};
 use crate::ui::UserInterface;
+use crate::ui::format::format_duration;
 use crate::ui::style::TextStyle;
 use crate::ui::table::{ColumnAlignment, TableCell, TextTable};
 
@@ -27,6 +30,16 @@ const REST: &[u8] = b"\x1b[J";
 
 /// Lines of a terminal that does not report how many it has.
 const LINES: usize = 24;
+
+/// What is to be seen.
+pub struct ScreenContent<'a> {
+    /// The mount.
+    pub mountpoint: &'a Path,
+    /// What happened in it.
+    pub figures: &'a IntervalFigures,
+    /// The remotes of its volume.
+    pub remotes: &'a [RemoteFigures],
+}
 
 /// The terminal, until dropped.
 pub struct StatsScreen<'a> {
@@ -71,11 +84,13 @@ impl<'a> StatsScreen<'a> {
     }
 
     /// Draws what happened.
-    pub fn draw_figures(&self, mountpoint: &Path, figures: &IntervalFigures) -> Result<()> {
+    pub fn draw_content(&self, shown: &ScreenContent<'_>) -> Result<()> {
         let size = rustix::termios::tcgetwinsize(std::io::stdout()).map(|size| usize::from(size.ws_row));
         let lines = size.ok().filter(|lines| *lines > 0).unwrap_or(LINES);
         self.ui.write_bytes(HOME)?;
-        let mut drawn = format_screen(self.ui.style, mountpoint, figures);
+        // Asked for each time: the window may have another size now.
+        let columns = self.ui.output_columns().unwrap_or(usize::MAX);
+        let mut drawn = format_screen(self.ui.style, shown, columns);
         // A line feed on the last line would scroll the screen.
         drawn.truncate(lines.saturating_sub(1));
         for line in drawn {
@@ -108,69 +123,18 @@ fn enable_key_input() -> Option<Termios> {
 }
 
 /// What is drawn, line by line.
-fn format_screen(style: TextStyle, mountpoint: &Path, figures: &IntervalFigures) -> Vec<String> {
-    let hits = figures.cache_hits.map_or("-".into(), |hits| format!("{hits:.1} %"));
-    let mut lines = vec![
-        style.paint_bold(&format!("vellum {}", format_path(mountpoint.as_os_str().as_encoded_bytes())))
-            + &style.paint_dim("   q: leave"),
-        String::new(),
-        format!(
-            "process  cpu {:.1} %   memory {}   write log {}   metadata {}",
-            figures.cpu_percent,
-            format_short_bytes(figures.memory as f64),
-            format_short_bytes(figures.log as f64),
-            format_short_bytes(figures.buffer as f64)
-        ),
-        format!(
-            "mount    read {}/s   write {}/s",
-            format_short_bytes(figures.read),
-            format_short_bytes(figures.written)
-        ),
-        format!("cache    hits {hits}   holds {}", format_short_bytes(figures.cache as f64)),
-        format!(
-            "store    received {}/s   sent {}/s",
-            format_short_bytes(figures.received),
-            format_short_bytes(figures.sent)
-        ),
-    ];
-    if let Some(cache) = &figures.disk_cache {
-        lines.push(format!(
-            "disk     {} of {}   names {} of {}   pinned {}{}",
-            format_short_bytes(cache.bytes as f64),
-            format_short_bytes(cache.limit as f64),
-            format_short_bytes(cache.nodes.bytes as f64),
-            format_short_bytes(cache.nodes.limit as f64),
-            format_short_bytes(cache.pinned as f64),
-            if cache.bypassed { "   does not answer" } else { "" }
-        ));
+fn format_screen(style: TextStyle, shown: &ScreenContent<'_>, columns: usize) -> Vec<String> {
+    const WAY_OUT: &str = "   q: leave";
+    let figures = shown.figures;
+    let path = format_path(shown.mountpoint.as_os_str().as_encoded_bytes());
+    let title =
+        format!("vellum {}", keep_end(&path, columns.saturating_sub("vellum ".len() + WAY_OUT.len())));
+    let mut lines = vec![style.paint_bold(&title) + &style.paint_dim(WAY_OUT), String::new()];
+    for group in mount_groups(figures).into_iter().chain(store_groups(figures)) {
+        lines.extend(group.format_lines(columns));
     }
-    if let Some(hydration) = &figures.hydration {
-        // Rounding must not show 100 % before the end.
-        let percent = hydration.fetched.saturating_mul(100) / hydration.wanted.max(1);
-        lines.push(format!(
-            "hydrate  {} of {}   {percent} %",
-            format_short_bytes(hydration.fetched as f64),
-            format_short_bytes(hydration.wanted as f64)
-        ));
-    }
-    if figures.unpublished_seconds > 0 {
-        lines.push(format!("upload   not in the store for {} s", figures.unpublished_seconds));
-    }
-    if let Some(service) = &figures.service {
-        lines.push(format!(
-            "service  foreground {}/s   read-ahead {}/s   upload {}/s   upkeep {}/s",
-            format_short_rate(service.foreground),
-            format_short_rate(service.read_ahead),
-            format_short_rate(service.upload),
-            format_short_rate(service.upkeep)
-        ));
-        lines.push(format!(
-            "         under way {}   retries {}/s   sent twice {}/s   discarded {}/s",
-            service.under_way,
-            format_short_rate(service.retries),
-            format_short_rate(service.hedges),
-            format_short_bytes(service.discarded)
-        ));
+    for remote in shown.remotes {
+        lines.extend(FigureGroup::new("remote", remote.describe()).format_lines(columns));
     }
     lines.push(String::new());
     let mut table = TextTable::new(&[ColumnAlignment::Left, ColumnAlignment::Right, ColumnAlignment::Right]);
@@ -191,10 +155,96 @@ fn format_screen(style: TextStyle, mountpoint: &Path, figures: &IntervalFigures)
     lines
 }
 
+/// What the process and the mount do.
+fn mount_groups(figures: &IntervalFigures) -> Vec<FigureGroup> {
+    let hits = figures.cache_hits.map_or("-".into(), |hits| format!("{hits:.1} %"));
+    let bytes = |bytes: u64| format_short_bytes(bytes as f64);
+    vec![
+        FigureGroup::new(
+            "process",
+            [
+                format!("cpu {:.1} %", figures.cpu_percent),
+                format!("memory {}", bytes(figures.memory)),
+                format!("write log {}", bytes(figures.log)),
+                format!("metadata {}", bytes(figures.buffer)),
+            ],
+        ),
+        FigureGroup::new(
+            "mount",
+            [
+                format!("read {}/s", format_short_bytes(figures.read)),
+                format!("write {}/s", format_short_bytes(figures.written)),
+            ],
+        ),
+        FigureGroup::new("cache", [format!("hits {hits}"), format!("holds {}", bytes(figures.cache))]),
+    ]
+}
+
+/// What goes to the store and comes from it.
+fn store_groups(figures: &IntervalFigures) -> Vec<FigureGroup> {
+    let bytes = |bytes: u64| format_short_bytes(bytes as f64);
+    let mut groups = vec![FigureGroup::new(
+        "store",
+        [
+            format!("received {}/s", format_short_bytes(figures.received)),
+            format!("sent {}/s", format_short_bytes(figures.sent)),
+        ],
+    )];
+    if let Some(cache) = &figures.disk_cache {
+        let mut shown = vec![format!("{} of {}", bytes(cache.bytes), bytes(cache.limit))];
+        shown.push(format!("names {} of {}", bytes(cache.nodes.bytes), bytes(cache.nodes.limit)));
+        shown.push(format!("pinned {}", bytes(cache.pinned)));
+        shown.extend(cache.bypassed.then(|| "does not answer".to_owned()));
+        groups.push(FigureGroup::new("disk", shown));
+    }
+    if let Some(hydration) = &figures.hydration {
+        // Rounding must not show 100 % before the end.
+        let percent = hydration.fetched.saturating_mul(100) / hydration.wanted.max(1);
+        let progress = format!("{} of {}", bytes(hydration.fetched), bytes(hydration.wanted));
+        groups.push(FigureGroup::new("hydrate", [progress, format!("{percent} %")]));
+    }
+    if figures.unpublished_seconds > 0 {
+        let age = format_duration(Duration::from_secs(figures.unpublished_seconds));
+        groups.push(FigureGroup::new("upload", [format!("not in the store for {age}")]));
+    }
+    if let Some(service) = &figures.service {
+        let rate = |name: &str, rate: f64| format!("{name} {}/s", format_short_rate(rate));
+        groups.push(FigureGroup::new(
+            "service",
+            [
+                rate("foreground", service.foreground),
+                rate("read-ahead", service.read_ahead),
+                rate("upload", service.upload),
+                rate("upkeep", service.upkeep),
+            ],
+        ));
+        groups.push(FigureGroup::new(
+            "",
+            [
+                format!("under way {}", service.under_way),
+                rate("retries", service.retries),
+                rate("sent twice", service.hedges),
+                format!("discarded {}/s", format_short_bytes(service.discarded)),
+            ],
+        ));
+    }
+    groups
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::figures::{DiskCacheFigures, HydrationFigures, NodeCacheFigures, ServiceFigures};
     use super::*;
+
+    fn draw(
+        mountpoint: &str,
+        figures: &IntervalFigures,
+        remotes: &[RemoteFigures],
+        columns: usize,
+    ) -> Vec<String> {
+        let shown = ScreenContent { mountpoint: Path::new(mountpoint), figures, remotes };
+        format_screen(TextStyle::default(), &shown, columns)
+    }
 
     #[test]
     fn every_figure_has_its_place() {
@@ -210,7 +260,7 @@ mod tests {
             operations: vec![("read".into(), rate(1000.0, 0.01)), ("lookup".into(), rate(500.0, 0.016))],
             ..IntervalFigures::default()
         };
-        let lines = format_screen(TextStyle::default(), Path::new("/mnt/a\x1b[2J"), &figures);
+        let lines = draw("/mnt/a\x1b[2J", &figures, &[], 100);
         assert_eq!(lines.len(), 15, "{lines:#?}");
         assert!(lines[0].starts_with("vellum /mnt/a\\") && lines[0].ends_with("q: leave"), "{}", lines[0]);
         assert_eq!(lines[2], "process  cpu 12.5 %   memory 64M   write log 0   metadata 0");
@@ -221,6 +271,11 @@ mod tests {
         assert_eq!(columns(&lines[10]), ["object", "put", "3", "40m"]);
         assert_eq!(columns(&lines[12]), ["requests", "1.5k", "12u"]);
         assert_eq!(columns(&lines[13]), ["read", "1.0k", "10u"]);
+    }
+
+    #[test]
+    fn figures_of_services_and_remotes_stand_whole_on_a_narrow_terminal() {
+        let figures = IntervalFigures::default();
         let service =
             ServiceFigures { foreground: 12.0, under_way: 3, discarded: 2048.0, ..Default::default() };
         let remote = IntervalFigures {
@@ -236,7 +291,7 @@ mod tests {
             hydration: Some(HydrationFigures { fetched: 999 << 20, wanted: 1000 << 20 }),
             ..figures
         };
-        let lines = format_screen(TextStyle::default(), Path::new("/mnt"), &remote);
+        let lines = draw("/mnt", &remote, &[], 100);
         assert_eq!(lines[6], "disk     3.0G of 10G   names 5.0M of 2.0G   pinned 1.0M");
         assert_eq!(lines[7], "hydrate  999M of 1.0G   99 %");
         assert_eq!(lines[8], "upload   not in the store for 7 s");
@@ -244,5 +299,33 @@ mod tests {
         assert_eq!(lines[10], "         under way 3   retries 0/s   sent twice 0/s   discarded 2.0K/s");
         // Nothing but the terminal's own sequences drives it.
         assert!(lines.iter().all(|line| !line.contains('\x1b')), "{lines:#?}");
+        let hub = RemoteFigures {
+            name: "hub".into(),
+            apart: Some((12, 3)),
+            seen: Some(0),
+            pushing: Some(Duration::from_secs(75)),
+            pulling: None,
+        };
+        let new = RemoteFigures { name: "new".into(), ..RemoteFigures::default() };
+        let path = format!("/mnt/{}", "long/".repeat(30));
+        let lines = draw(&path, &remote, &[hub, new], 60);
+        assert!(lines.iter().all(|line| line.chars().count() <= 60), "{lines:#?}");
+        assert!(lines[0].starts_with("vellum …") && lines[0].ends_with("long/   q: leave"), "{}", lines[0]);
+        let at = lines.iter().position(|line| line.starts_with("service")).unwrap();
+        assert_eq!(
+            lines[at..at + 7],
+            [
+                "service  foreground 12/s   read-ahead 0/s   upload 0/s",
+                "         upkeep 0/s",
+                "         under way 3   retries 0/s   sent twice 0/s",
+                "         discarded 2.0K/s",
+                "remote   hub   pushing for 1:15 min   12 to push   3 to pull",
+                &format!(
+                    "         seen {}",
+                    crate::ui::format::format_age(vellum_types::UnixTime { secs: 0, nanos: 0 })
+                ),
+                "remote   new   never seen",
+            ]
+        );
     }
 }
