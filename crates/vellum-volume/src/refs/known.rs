@@ -47,6 +47,8 @@ impl RefStore {
             let keys: Vec<_> = listed.iter().map(|info| info.key.clone()).collect();
             return self.read_refs(kind, &keys);
         }
+        // A machine that has not heard of a rotation would accept what a revoked device sealed with the old key.
+        self.epochs.refresh_keys_if_due()?;
         let mut found: Vec<_> = listed.iter().map(|info| self.find_known_ref(kind, info)).collect();
         let unknown: Vec<_> =
             listed.iter().zip(&found).filter(|(_, found)| found.is_none()).map(|(info, _)| info).collect();
