@@ -9,7 +9,7 @@ use vellum_types::{FileKind, Ino};
 
 use super::files::{FileId, FileLink};
 use super::side::SideName;
-use super::work::MergeWork;
+use super::work::{InodeNames, MergeWork};
 use crate::error::{Result, VolumeError};
 use crate::tree::DEPTH_MAX;
 
@@ -70,11 +70,11 @@ impl MergeWork<'_> {
     }
 
     /// All names in the base of the files that lose one. Looks at every name of the tree, once for all files.
-    fn search_links(&self) -> Result<HashMap<Ino, Vec<(Ino, Vec<u8>)>>> {
+    fn search_links(&self) -> Result<InodeNames> {
         let loses_name = |id: &FileId| !self.table.get(*id).outcome.removed.is_empty();
         let losers: HashSet<Ino> =
             self.table.ids().filter(loses_name).filter_map(|id| self.table.get(id).base).collect();
-        let mut names: HashMap<Ino, Vec<(Ino, Vec<u8>)>> = HashMap::new();
+        let mut names = InodeNames::new();
         let view = self.table.base.map_view();
         for entry in view.read_range(self.table.base.nodes(), vellum_map::KeySpan::all_keys())? {
             let entry = entry?;

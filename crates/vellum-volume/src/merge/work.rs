@@ -40,6 +40,9 @@ pub(super) struct VersionCopy {
     pub side: SideName,
 }
 
+/// The names of inodes: each a directory and a name in it.
+pub(super) type InodeNames = HashMap<Ino, Vec<(Ino, Vec<u8>)>>;
+
 /// A merge.
 pub(super) struct MergeWork<'a> {
     pub volume: &'a Volume,
@@ -50,7 +53,7 @@ pub(super) struct MergeWork<'a> {
     pub conflicts: Vec<FoundConflict>,
     pub copies: Vec<VersionCopy>,
     /// The names in the base of the files that lose one, once they were searched for.
-    pub base_links: Option<HashMap<Ino, Vec<(Ino, Vec<u8>)>>>,
+    pub base_links: Option<InodeNames>,
     /// The highest number that was given to a name beside another, by the name without a number.
     pub taken_numbers: HashMap<FileLink, u64>,
 }
