@@ -26,6 +26,9 @@ fn content_of_many_times_the_limit_leaves_the_names() {
     let files: Vec<(&str, Vec<u8>)> =
         names.iter().zip(0..).map(|(name, seed)| (name.as_str(), noise(seed, 700_000))).collect();
     let lazy = LazyMount::in_world(world_with_credentials(), &files);
+    // What a process fetches that has nothing in memory.
+    lazy.umount();
+    lazy.mount();
     let all = walk(&lazy.mountpoint());
     assert_eq!(all, (24 + 5, 24 * 700_000));
     lazy.run(&["cache", "--set-size", "2M", "--set-node-size", "1M"]).ok().says("Names: ");
