@@ -121,9 +121,14 @@ impl CacheFiles {
         // Some of the pieces may be here already. The number in use is then too high until packs are counted again,
         // which is the safe side.
         let room = pieces.iter().map(|(_, piece)| pack_file::disk_size(piece.len() as u64)).sum::<u64>();
-        let Some(_reserved) = self.reserve_room(part, room + pack_file::new_map_size(&path))? else {
+        let map_room = pack_file::new_map_size(&path);
+        let Some(_reserved) = self.reserve_room(part, room + map_room)? else { return Ok(false) };
+        // Making room may have removed this very pack, and its map needs room again.
+        let lost_map = pack_file::new_map_size(&path).saturating_sub(map_room);
+        let reserved_map = if lost_map > 0 { self.reserve_room(part, lost_map)? } else { None };
+        if lost_map > 0 && reserved_map.is_none() {
             return Ok(false);
-        };
+        }
         let folder = path.parent().unwrap_or(&self.folder);
         DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(folder)?;
         // Another process may remove the pack at any moment from here on. Then the pieces go into files without

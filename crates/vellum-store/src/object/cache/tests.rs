@@ -131,6 +131,18 @@ fn the_limit_is_kept_and_what_is_used_stays_longest() {
     assert_eq!(cache.summarize().unwrap().content.packs, 0);
 }
 
+#[test]
+fn a_pack_that_makes_room_for_its_own_pieces_keeps_the_limit() {
+    let (_dir, cache) = cache();
+    cache.set_limit(CachePart::Content, 2 << 20).unwrap();
+    for round in 0..20 {
+        let pieces = 8 - round % 2;
+        cache.store_pieces(&pack_key(1), round * 8, &vec![1; (pieces * PIECE) as usize]);
+        assert!(blocks_below(&cache.folder().join("packs")) <= 2 << 20, "round {round}");
+    }
+    assert!(cache.read_piece(&pack_key(1), 19 * 8).is_some());
+}
+
 /// Reads a pack as a store does: what is not here is fetched, and kept. True if it was here.
 fn access_pack(cache: &PackCache, pack: u64) -> bool {
     let is_here = cache.read_piece(&pack_key(pack), 0).is_some();
