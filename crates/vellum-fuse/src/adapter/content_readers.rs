@@ -190,7 +190,7 @@ mod tests {
             ContentReaders::new(&["another".into(), format!("{name}{}", "x".repeat(15 - name.len()))]);
         let expected = if name.len() == NAME_MAX { FetchPolicy::Refuse } else { FetchPolicy::Ordinary };
         assert_eq!(readers.choose_policy(own), expected);
-        let readers = ContentReaders::new(&[name.clone()]);
+        let readers = ContentReaders::new(std::slice::from_ref(&name));
         assert_eq!(readers.choose_policy(own), FetchPolicy::Refuse);
         assert_eq!(readers.note_refusal(own), Some(name));
         assert_eq!(readers.note_refusal(own), None);
