@@ -114,7 +114,9 @@ impl PublisherState {
 
     fn run_publisher(&self, pool: &rayon::ThreadPool) {
         let schedule = PublishSchedule::for_store(self.publisher.volume.objects.is_remote());
-        let mut watch = PublishWatch::new(schedule, self.publisher.map.last_commit());
+        // If that cannot be known, publishing finds out.
+        let has_leftover = !matches!(self.publisher.unpublished_since(), Ok(None));
+        let mut watch = PublishWatch::new(schedule, self.publisher.map.last_commit(), has_leftover);
         let mut backoff = BACKOFF.0;
         let mut expired_at: Option<Instant> = None;
         let mut requested = false;

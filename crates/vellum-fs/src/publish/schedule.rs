@@ -55,6 +55,8 @@ pub(super) struct PublishWatch {
     seen_at: Instant,
     /// The last commit of which all is published.
     published: CommitSequence,
+    /// An earlier process left something that it had not published: no commit of this one tells of it.
+    has_leftover: bool,
     /// When the oldest unpublished change was seen.
     unpublished_since: Option<Instant>,
     /// What publishing left in the log: open files without a name stay there.
@@ -62,16 +64,20 @@ pub(super) struct PublishWatch {
 }
 
 impl PublishWatch {
-    /// Whatever was there before counts as a change of now.
-    pub(super) fn new(schedule: PublishSchedule, seen: CommitSequence) -> Self {
+    /// `has_leftover`: something was unpublished before `seen`, which is the last commit. It is due at once, however much it
+    /// is: it may have waited for long.
+    pub(super) fn new(schedule: PublishSchedule, seen: CommitSequence, has_leftover: bool) -> Self {
         let seen_at = Instant::now();
-        Self { schedule, seen, seen_at, published: CommitSequence(0), unpublished_since: None, left: 0 }
+        Self { schedule, seen, seen_at, published: seen, has_leftover, unpublished_since: None, left: 0 }
     }
 
     /// Looks at what there is, and returns whether it is to be published now.
     pub(super) fn is_due(&mut self, amount: &LiveAmount, now: Instant) -> bool {
         if amount.commit != self.seen {
             (self.seen, self.seen_at) = (amount.commit, now);
+        }
+        if self.has_leftover {
+            return true;
         }
         if amount.commit == self.published {
             return false;
@@ -88,7 +94,10 @@ impl PublishWatch {
 
     /// Notes that everything up to a commit was published; the log has so many bytes left.
     pub(super) fn note_published(&mut self, commit: CommitSequence, left: u64) {
-        (self.published, self.unpublished_since, self.left) = (commit, None, left);
+        self.published = commit;
+        self.has_leftover = false;
+        self.unpublished_since = None;
+        self.left = left;
     }
 }
 
@@ -106,7 +115,7 @@ mod tests {
     /// Seconds after which a change each second is published, if there are `changes` of them.
     fn seconds_until_due(schedule: PublishSchedule, changes: u64) -> u64 {
         let begun = Instant::now();
-        let mut watch = PublishWatch::new(schedule, CommitSequence(1));
+        let mut watch = PublishWatch::new(schedule, CommitSequence(1), false);
         watch.note_published(CommitSequence(1), 0);
         // However long nothing was changed before, it is the change that counts.
         assert!(!watch.is_due(&amount(1, 0), begun + Duration::from_secs(1000)));
@@ -136,7 +145,7 @@ mod tests {
     fn much_data_is_published_at_once() {
         for (schedule, log) in [(DIRECTORY, 512 << 20), (SERVICE, 64 << 20)] {
             let now = Instant::now();
-            let mut watch = PublishWatch::new(schedule, CommitSequence(1));
+            let mut watch = PublishWatch::new(schedule, CommitSequence(1), false);
             assert!(!watch.is_due(&amount(2, log), now));
             assert!(watch.is_due(&amount(3, log + 1), now));
             watch.note_published(CommitSequence(3), 0);
@@ -146,9 +155,22 @@ mod tests {
     }
 
     #[test]
+    fn what_an_earlier_process_left_is_published_at_once_and_until_it_is() {
+        let now = Instant::now();
+        let mut watch = PublishWatch::new(SERVICE, CommitSequence(0), true);
+        assert!(watch.is_due(&amount(0, 0), now));
+        // The store was away.
+        assert!(watch.is_due(&amount(0, 0), now));
+        watch.note_published(CommitSequence(0), 0);
+        assert!(!watch.is_due(&amount(0, 0), now + Duration::from_secs(1000)));
+        let mut watch = PublishWatch::new(SERVICE, CommitSequence(0), false);
+        assert!(!watch.is_due(&amount(0, 0), now + Duration::from_secs(1000)));
+    }
+
+    #[test]
     fn what_publishing_cannot_remove_from_the_log_is_no_reason_to_publish() {
         let now = Instant::now();
-        let mut watch = PublishWatch::new(SERVICE, CommitSequence(1));
+        let mut watch = PublishWatch::new(SERVICE, CommitSequence(1), false);
         // A temporary file of 100 MiB that is open and has no name.
         watch.note_published(CommitSequence(2), 100 << 20);
         assert!(!watch.is_due(&amount(3, 101 << 20), now));
