@@ -349,6 +349,12 @@ impl WriteLog {
         self.room.usage()
     }
 
+    /// Whether an append of so many bytes may have to wait, beside others that have begun.
+    #[must_use]
+    pub fn is_nearly_full(&self, bytes: u64) -> bool {
+        self.room.is_nearly_full(bytes)
+    }
+
     /// Bytes that it takes.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {

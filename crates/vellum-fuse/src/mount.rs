@@ -16,7 +16,7 @@ use crate::adapter::{ContentReaders, FailureObserver, FuseAdapter, KernelChannel
 use crate::error::{MountError, Result};
 use crate::metrics::RequestMetrics;
 use crate::metrics::access_log::AccessLogPipe;
-use crate::transport::mounting::{MountParameters, attach_mount, detach_mount};
+use crate::transport::mounting::{MountParameters, abort_mount, attach_mount};
 use crate::transport::{FuseConnection, FuseDevice, Watchdog, perform_handshake};
 use crate::virt::{MountFile, SnapshotsDir, VirtualDir};
 
@@ -74,7 +74,7 @@ pub struct ServedFilesystem {
     _access_log: AccessLogPipe,
 }
 
-/// A mount on a directory. It is detached when this is dropped, if it still exists: its requests would not be answered.
+/// A mount on a directory. It is aborted when this is dropped, if it still exists: its requests would not be answered.
 struct AttachedMount {
     mountpoint: PathBuf,
     /// Shows whether the mount exists.
@@ -84,8 +84,8 @@ struct AttachedMount {
 impl Drop for AttachedMount {
     fn drop(&mut self) {
         if self.device.is_connected() {
-            // If this fails, processes still see the mountpoint; their requests fail with ENOTCONN.
-            let _ = detach_mount(&self.mountpoint);
+            // If this fails, processes still see the mountpoint; their requests fail with ENOTCONN when this process ends.
+            let _ = abort_mount(&self.mountpoint);
         }
     }
 }
@@ -194,7 +194,7 @@ impl ServedFilesystem {
         self.invalidator.clone()
     }
 
-    /// Waits until the mount has ended.
+    /// Waits until the mount has ended. If it cannot be served any more, it is ended.
     pub fn wait_until_unmounted(self) -> Result<()> {
         self.connection.wait_until_unmounted().map_err(MountError::Session)
     }

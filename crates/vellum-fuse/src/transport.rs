@@ -18,6 +18,7 @@ mod ring_turn;
 mod rings;
 mod schedule;
 mod service;
+mod waiting_writes;
 mod watchdog;
 
 pub use connection::FuseConnection;

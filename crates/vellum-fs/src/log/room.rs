@@ -20,6 +20,11 @@ const RESERVED: (u64, u64) = (8 << 20, 64 << 20);
 /// Most bytes that are taken before the disk is looked at again: others fill it, too.
 const UNSEEN_MAX: u64 = 16 << 20;
 
+/// What those may take who append at the same time and have not reserved room yet, bytes: some dozens, each a write of 1 MiB
+/// at most. In a small log it is a quarter of the limit.
+const UNRESERVED_MAX: u64 = 64 << 20;
+const UNRESERVED_PART: u64 = 4;
+
 /// Per cent of the limit at which users are warned.
 pub const NEARLY_FULL: u64 = 80;
 /// Per cent of the limit below which they are warned anew.
@@ -248,6 +253,13 @@ impl LogRoom {
 
     pub fn usage(&self) -> LogUsage {
         self.state.lock().usage
+    }
+
+    /// Whether somebody waits, or somebody who needs so many bytes may have to.
+    pub fn is_nearly_full(&self, bytes: u64) -> bool {
+        let usage = self.usage();
+        let margin = UNRESERVED_MAX.min(usage.limit / UNRESERVED_PART);
+        usage.waiting > 0 || usage.used.saturating_add(bytes).saturating_add(margin) > usage.limit
     }
 }
 

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use super::content::FilePosition;
 use super::listing::ListingRange;
-use super::{FuseAdapter, InodeOwner};
+use super::{FuseAdapter, InodeOwner, MountedState};
 use crate::metrics::ServedRequest;
 use crate::transport::{DeferredReply, RequestService};
 use crate::wire::{FuseAnswer, FuseOperation, FuseRequest};
@@ -81,6 +81,13 @@ impl RequestService for FuseAdapter {
                 | InodeOwner::Removed(_),
             )
             | Err(_) => false,
+        }
+    }
+
+    fn may_write_wait(&self, len: usize) -> bool {
+        match &self.main {
+            MountedState::Live(fs) => fs.write_log().is_nearly_full(len as u64),
+            MountedState::Frozen(_) => false,
         }
     }
 }

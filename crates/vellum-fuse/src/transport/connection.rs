@@ -1,9 +1,11 @@
 //! The connection to the kernel: the threads that read requests, have them answered, and continue.
 //!
-//! Invariant: all threads end when the mount does.
+//! Invariant: all threads end when the mount does. If a ring fails, the mount is to be ended: the kernel sends the requests of
+//! its processor to no other place, and programs would wait for them for ever.
 
 use std::io;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -15,6 +17,7 @@ use super::pending::PendingRequests;
 use super::readers::{DeviceReaders, is_long_operation};
 use super::rings::RingTransport;
 use super::service::{RequestService, answer_device_request};
+use super::waiting_writes::{WaitingWrites, is_waiting_write};
 use super::watchdog::{Watchdog, WatchedService};
 use crate::wire::FuseRequest;
 
@@ -26,6 +29,9 @@ const FORGET_PAUSE: Duration = Duration::from_millis(10);
 /// The threads that serve a mount.
 pub struct FuseConnection {
     threads: Vec<JoinHandle<io::Result<()>>>,
+    /// The first message says how the mount ended, or which ring has failed.
+    end: Receiver<io::Result<()>>,
+    ended: Sender<io::Result<()>>,
     pending: Arc<PendingRequests>,
 }
 
@@ -41,7 +47,10 @@ impl FuseConnection {
         let service = Arc::new(WatchedService::new(service));
         // With rings, only `forget` requests come through the device, and nothing waits for them.
         let (threads, pause) = if rings.is_some() { (1, Some(FORGET_PAUSE)) } else { (threads, None) };
-        let mut serving = rings.map_or_else(|| Ok(Vec::new()), |rings| rings.start_threads(&service))?;
+        let writes = WaitingWrites::start(&service)?;
+        let (ended, end) = channel();
+        let mut serving =
+            rings.map_or_else(|| Ok(Vec::new()), |rings| rings.start_threads(&service, &writes, &ended))?;
         let (flushes, waiting) = FlushQueue::start(&service)?;
         serving.extend(waiting);
         let readers = Arc::new(DeviceReaders::new(threads));
@@ -55,10 +64,11 @@ impl FuseConnection {
         let start = |(i, device): (usize, FuseDevice)| {
             let service = service.clone();
             let flushes = flushes.clone();
+            let writes = writes.clone();
             let readers = readers.clone();
             let work = move || {
                 let thread = rustix::thread::gettid();
-                let reader = DeviceReader { thread, device: Arc::new(device), flushes, readers };
+                let reader = DeviceReader { thread, device: Arc::new(device), flushes, writes, readers };
                 let served = reader.serve_requests(service.as_ref(), pause);
                 // A thread ends when the mount does, or when it fails. Threads that are parked must not wait for it.
                 reader.readers.finish_readers();
@@ -69,7 +79,7 @@ impl FuseConnection {
         for thread in devices.enumerate().map(start) {
             serving.push(thread?);
         }
-        Ok(Self { threads: serving, pending: service.pending_requests() })
+        Ok(Self { threads: serving, end, ended, pending: service.pending_requests() })
     }
 
     /// Starts the watchdog. `connection` is the kernel's number of the mount.
@@ -81,15 +91,26 @@ impl FuseConnection {
         Watchdog::start(self.pending.clone(), connection, report)
     }
 
-    /// Waits until the mount ends. Fails with the first error of a thread.
+    /// Waits until the mount ends, or a ring fails: then the mount still exists. Fails with the first error of a thread.
     pub fn wait_until_unmounted(self) -> io::Result<()> {
-        let mut end = Ok(());
-        for thread in self.threads {
-            let done = thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread of the mount died")));
-            end = end.and(done);
-        }
-        end
+        let Self { threads, end, ended, .. } = self;
+        let join = move || {
+            let done = join_threads(threads);
+            // Nobody waits for it any more if a ring has failed.
+            let _ = ended.send(done);
+        };
+        std::thread::Builder::new().name("vellum-joining".into()).spawn(join)?;
+        end.recv().unwrap_or_else(|_| Err(io::Error::other("a thread of the mount died")))
     }
+}
+
+fn join_threads(threads: Vec<JoinHandle<io::Result<()>>>) -> io::Result<()> {
+    let mut end = Ok(());
+    for thread in threads {
+        let done = thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread of the mount died")));
+        end = end.and(done);
+    }
+    end
 }
 
 /// One of the threads that read the device.
@@ -97,6 +118,7 @@ struct DeviceReader {
     thread: Pid,
     device: Arc<FuseDevice>,
     flushes: FlushQueue,
+    writes: WaitingWrites,
     readers: Arc<DeviceReaders>,
 }
 
@@ -107,11 +129,13 @@ impl DeviceReader {
         while let Some(bytes) = self.device.read_request(&mut room)? {
             let request = FuseRequest::decode(bytes).map_err(io::Error::other)?;
             let operation = request.decode_operation();
-            self.readers.begin_request(
-                self.thread,
-                &request.header,
-                operation.as_ref().is_ok_and(is_long_operation),
-            );
+            let is_waiting = operation.as_ref().is_ok_and(|operation| is_waiting_write(service, operation));
+            let is_long = is_waiting || operation.as_ref().is_ok_and(is_long_operation);
+            self.readers.begin_request(self.thread, &request.header, is_long);
+            if is_waiting {
+                self.writes.enqueue_device_write(&self.device, bytes);
+                continue;
+            }
             let _first = if operation.as_ref().is_ok_and(needs_disk_flush) {
                 let Some(first) = self.flushes.acquire_permit() else {
                     // Copied and handed over. This thread reads on, so that further requests can share the flush.

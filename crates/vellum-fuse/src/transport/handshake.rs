@@ -7,6 +7,7 @@ use std::io;
 use rustix::io::Errno;
 
 use super::device::{FuseDevice, MAX_WRITE, REQUEST_MAX};
+use super::ring::SLOTS as RING_SLOTS;
 use super::rings::RingTransport;
 use crate::wire::{FuseAnswer, FuseOperation, FuseRequest, InitAnswer, InitRequest, MAJOR, flags};
 
@@ -45,8 +46,9 @@ const MINOR_MIN: u32 = 29;
 /// Requests that the kernel may have in progress while no process waits for them: readahead and write-back.
 const MAX_BACKGROUND: u16 = 64;
 
-/// From this number on, the kernel starts no further write-back by itself.
-const CONGESTION: u16 = MAX_BACKGROUND / 4 * 3;
+/// The same if requests come through rings: fewer than a ring has slots. Write-back that waits for room in the write log
+/// keeps its slot, and must not keep all of them.
+const MAX_BACKGROUND_IN_RINGS: u16 = RING_SLOTS as u16 / 4 * 3;
 
 /// Bytes of a page as the protocol counts them.
 const PAGE: u32 = 4096;
@@ -81,7 +83,7 @@ pub fn perform_handshake(device: &FuseDevice, may_use_rings: bool) -> io::Result
         // Made before the answer: a kernel to which rings were announced waits for all of them to be registered.
         // Rings are an optimisation: if they cannot be created, the device carries everything.
         let rings = if offered && may_use_rings { RingTransport::new(device).ok() } else { None };
-        let mut answer = build_init_answer(&init);
+        let mut answer = build_init_answer(&init, rings.is_some());
         if rings.is_some() {
             answer.flags |= flags::OVER_IO_URING;
         }
@@ -95,13 +97,15 @@ pub fn perform_handshake(device: &FuseDevice, may_use_rings: bool) -> io::Result
     }
 }
 
-fn build_init_answer(init: &InitRequest) -> InitAnswer {
+fn build_init_answer(init: &InitRequest, has_rings: bool) -> InitAnswer {
     let max_write = u32::try_from(MAX_WRITE).unwrap_or(u32::MAX);
+    let max_background = if has_rings { MAX_BACKGROUND_IN_RINGS } else { MAX_BACKGROUND };
     InitAnswer {
         max_readahead: init.max_readahead,
         flags: WANTED.into_iter().fold(0, |all, flag| all | flag) & init.flags,
-        max_background: MAX_BACKGROUND,
-        congestion: CONGESTION,
+        max_background,
+        // From this number on, the kernel starts no further write-back by itself.
+        congestion: max_background / 4 * 3,
         max_write,
         max_pages: u16::try_from(max_write.max(init.max_readahead) / PAGE).unwrap_or(u16::MAX),
     }
@@ -115,7 +119,7 @@ mod tests {
     fn only_what_the_kernel_can_is_asked_of_it() {
         let init =
             InitRequest { major: 7, minor: 31, max_readahead: 1 << 17, flags: flags::DONT_MASK | 1 << 11 };
-        let answer = build_init_answer(&init);
+        let answer = build_init_answer(&init, false);
         assert_eq!(answer.flags, flags::DONT_MASK);
         assert_eq!(usize::from(answer.max_pages), MAX_WRITE / 4096);
     }

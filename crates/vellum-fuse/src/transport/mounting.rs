@@ -86,6 +86,12 @@ pub fn detach_mount(mountpoint: &Path) -> Result<()> {
     unmount_with(mountpoint, UnmountFlags::DETACH, &["-u", "-z"])
 }
 
+/// Ends the mount on `mountpoint` although nobody answers its requests: those who wait get an error.
+pub fn abort_mount(mountpoint: &Path) -> Result<()> {
+    // The helper cannot abort: for users other than root, the end of the process does.
+    unmount_with(mountpoint, UnmountFlags::FORCE | UnmountFlags::DETACH, &["-u", "-z"])
+}
+
 fn unmount_with(mountpoint: &Path, flags: UnmountFlags, arguments: &[&str]) -> Result<()> {
     let failed = |source| MountError::Unmount { mountpoint: mountpoint.into(), source };
     // A symlink that was put in the place of the mountpoint must not lead to another mount.

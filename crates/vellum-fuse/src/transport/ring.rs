@@ -29,7 +29,7 @@ use crate::wire::{FuseAnswer, REQUEST_HEAD_LEN, encode_answer_head};
 
 /// Slots of a ring: requests that programs on one processor can have in progress at once; more wait in the kernel. A
 /// slot takes as much memory as the largest request that it has carried.
-const SLOTS: usize = 16;
+pub const SLOTS: usize = 16;
 
 /// Entries of the submission queue. There are more than slots: the kernel may hand out a slot again before it has freed
 /// the entry by which the slot was answered.
@@ -70,6 +70,8 @@ pub struct RequestRing {
     completing: Mutex<Vec<RingSlot>>,
     /// Leads to the thread that submits answers of other threads; see [`RequestRing::defer_submission`].
     pub submitter: OnceLock<Sender<Arc<RequestRing>>>,
+    #[cfg(test)]
+    is_broken: std::sync::atomic::AtomicBool,
 }
 
 /// A slot of a ring, by its number.
@@ -95,6 +97,8 @@ impl RequestRing {
             submitting: Mutex::default(),
             completing: Mutex::default(),
             submitter: OnceLock::new(),
+            #[cfg(test)]
+            is_broken: std::sync::atomic::AtomicBool::new(false),
         })
     }
 
@@ -202,6 +206,11 @@ impl RequestRing {
         }
     }
 
+    /// Whether the mount still exists.
+    pub fn is_connected(&self) -> bool {
+        self.device.is_connected()
+    }
+
     fn is_submitted(&self) -> bool {
         let _one = self.submitting.lock();
         #[expect(unsafe_code, reason = "the ring is shared by threads")]
@@ -212,7 +221,17 @@ impl RequestRing {
         }
     }
 
+    /// Makes the ring fail when it needs the kernel the next time.
+    #[cfg(test)]
+    pub fn break_ring(&self) {
+        self.is_broken.store(true, Ordering::Release);
+    }
+
     fn enter_ring(&self, wait_for: usize) -> io::Result<()> {
+        #[cfg(test)]
+        if self.is_broken.load(Ordering::Acquire) {
+            return Err(Errno::BADFD.into());
+        }
         match self.uring.submit_and_wait(wait_for) {
             Ok(_) => Ok(()),
             // A signal, or a kernel that is short of memory: the caller tries again.

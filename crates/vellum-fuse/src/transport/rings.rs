@@ -23,6 +23,7 @@ use super::flushes::needs_disk_flush;
 use super::ring::{RequestRing, RingSlot};
 use super::ring_turn::{RingTurn, TurnWatch};
 use super::service::{DeferredReply, ReplyPath, RequestService};
+use super::waiting_writes::{WaitingWrites, is_waiting_write};
 use crate::wire::{FuseAnswer, FuseOperation, FuseRequest};
 
 /// Lists the processors that the machine may have: the kernel has one queue for each.
@@ -64,6 +65,13 @@ struct LongRequest {
     slot: RingSlot,
 }
 
+/// Who carries out requests that would delay others of their processor.
+#[derive(Clone)]
+struct SlowRequests {
+    long: Sender<LongRequest>,
+    writes: WaitingWrites,
+}
+
 impl RingTransport {
     /// Creates the rings. Fails if the machine has too many processors, or does not offer io_uring.
     pub fn new(device: &FuseDevice) -> io::Result<Self> {
@@ -81,13 +89,17 @@ impl RingTransport {
         Ok(Self { queues, watch: TurnWatch::default(), poll: BusyPoll::new() })
     }
 
-    /// Starts the threads that serve the rings, after the handshake has announced them to the kernel.
-    pub fn start_threads<S: RequestService>(
+    /// Starts the threads that serve the rings, after the handshake has announced them to the kernel. Failures of rings go to
+    /// `failures`.
+    pub(super) fn start_threads<S: RequestService>(
         self,
         service: &Arc<S>,
+        writes: &WaitingWrites,
+        failures: &Sender<io::Result<()>>,
     ) -> io::Result<Vec<JoinHandle<io::Result<()>>>> {
         let rings = Arc::new(self);
         let (long, longs) = channel();
+        let slow = SlowRequests { long, writes: writes.clone() };
         let longs = Arc::new(Mutex::new(longs));
         let (ready, registered) = channel();
         let mut threads = Vec::new();
@@ -95,18 +107,22 @@ impl RingTransport {
             for _ in 0..THREADS {
                 let rings = rings.clone();
                 let service = service.clone();
-                let long = long.clone();
+                let slow = slow.clone();
                 let ready = ready.clone();
+                let failures = failures.clone();
                 threads.push(spawn_thread("ring", move || {
-                    rings.serve_ring(number, service.as_ref(), &long, &ready)
+                    let served = rings.serve_ring(number, service.as_ref(), &slow, &ready);
+                    report_ring_failure(served, &failures);
+                    Ok(())
                 })?);
             }
         }
         for _ in 0..LONG_THREADS {
             let service = service.clone();
             let longs = longs.clone();
+            let failures = failures.clone();
             threads.push(spawn_thread("long", move || {
-                run_long_worker(service.as_ref(), &longs);
+                report_ring_failure(run_long_worker(service.as_ref(), &longs), &failures);
                 Ok(())
             })?);
         }
@@ -122,6 +138,13 @@ impl RingTransport {
         // for the missing one without end.
         registered.iter().take(rings.queues.len()).collect::<io::Result<()>>()?;
         Ok(threads)
+    }
+
+    /// Makes every ring fail as soon as it needs the kernel.
+    #[cfg(test)]
+    pub(super) fn ring_breaker(&self) -> impl Fn() + use<> {
+        let rings: Vec<_> = self.queues.iter().map(|queue| queue.ring.clone()).collect();
+        move || rings.iter().for_each(|ring| ring.break_ring())
     }
 
     /// Starts the thread that submits answers of other threads. It ends with the rings.
@@ -146,7 +169,7 @@ impl RingTransport {
         &self,
         number: usize,
         service: &impl RequestService,
-        long: &Sender<LongRequest>,
+        slow: &SlowRequests,
         ready: &Sender<io::Result<()>>,
     ) -> io::Result<()> {
         // The affinity is set before the slots are registered: the kernel delivers a slot's requests in the context
@@ -159,7 +182,10 @@ impl RingTransport {
                 // The receiver is gone only if another ring could not be registered.
                 let _ = ready.send(queue.ring.register_slots());
             }
-            let served = self.serve_turn(queue, service, long);
+            let served = self.serve_turn(queue, service, slow);
+            // The end of the mount is no failure of the ring.
+            let served =
+                served.or_else(|error| if queue.ring.is_connected() { Err(error) } else { Ok(false) });
             if !matches!(served, Ok(true)) {
                 // The other thread of this ring, and the watch, learn that the mount has ended.
                 queue.turn.finish_turns();
@@ -175,15 +201,20 @@ impl RingTransport {
         &self,
         queue: &RingQueue,
         service: &impl RequestService,
-        long: &Sender<LongRequest>,
+        slow: &SlowRequests,
     ) -> io::Result<bool> {
         while let Some(slot) = queue.ring.next_request(&self.poll)? {
             let request = decode_slot_request(&queue.ring, slot);
+            let is_waiting = |(_, operation): &_| is_waiting_write(service, operation);
+            if request.as_ref().is_ok_and(is_waiting) {
+                slow.writes.enqueue_ring_write(&queue.ring, slot);
+                continue;
+            }
             let is_long = |(request, operation): &_| is_long_request(service, request, operation);
             if request.as_ref().is_ok_and(is_long) {
                 // The slot stays in use until a thread of the long requests answers it. Meanwhile the ring has its
                 // other slots.
-                let sent = long.send(LongRequest { ring: queue.ring.clone(), slot });
+                let sent = slow.long.send(LongRequest { ring: queue.ring.clone(), slot });
                 debug_assert!(sent.is_ok(), "the threads for what takes long end after those of the rings");
                 continue;
             }
@@ -206,6 +237,14 @@ fn spawn_thread(
     work: impl FnOnce() -> io::Result<()> + Send + 'static,
 ) -> io::Result<JoinHandle<io::Result<()>>> {
     std::thread::Builder::new().name(format!("vellum-{name}")).spawn(work)
+}
+
+/// Tells whoever waits for the end of the mount that a ring has failed.
+fn report_ring_failure(served: io::Result<()>, failures: &Sender<io::Result<()>>) {
+    if served.is_err() {
+        // Nobody waits any more if the mount has ended.
+        let _ = failures.send(served);
+    }
 }
 
 /// The number of queues that the kernel has.
@@ -251,16 +290,26 @@ fn is_long_request(
     }
 }
 
-fn run_long_worker(service: &impl RequestService, longs: &Mutex<Receiver<LongRequest>>) {
+fn run_long_worker(service: &impl RequestService, longs: &Mutex<Receiver<LongRequest>>) -> io::Result<()> {
     loop {
         // The lock is held while waiting, which is fair enough: it is given back with the request, before the work on
         // it.
         let next = longs.lock().recv();
-        let Ok(LongRequest { ring, slot }) = next else { return };
-        // It fails only if the mount has ended.
-        let _ = answer_slot_request(service, &ring, slot, decode_slot_request(&ring, slot))
-            .and_then(|()| ring.submit_answers());
+        let Ok(LongRequest { ring, slot }) = next else { return Ok(()) };
+        answer_ring_request(service, &ring, slot)?;
     }
+}
+
+/// Has a request answered by a thread that takes none from the ring. Fails if the ring does: if the mount has ended, nobody
+/// waits for the answer.
+pub(super) fn answer_ring_request(
+    service: &impl RequestService,
+    ring: &Arc<RequestRing>,
+    slot: RingSlot,
+) -> io::Result<()> {
+    let answered = answer_slot_request(service, ring, slot, decode_slot_request(ring, slot))
+        .and_then(|()| ring.submit_answers());
+    answered.or_else(|error| if ring.is_connected() { Err(error) } else { Ok(()) })
 }
 
 fn answer_slot_request(

@@ -26,6 +26,12 @@ pub trait RequestService: Send + Sync + 'static {
     fn is_content_cached(&self, _node: u64, _offset: u64, _len: u32) -> bool {
         false
     }
+
+    /// Whether a write of so many bytes may have to wait until there is room for it. May always return false; then such a
+    /// write holds up others.
+    fn may_write_wait(&self, _len: usize) -> bool {
+        false
+    }
 }
 
 /// Where an answer is written: to where its request came from.

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 use vellum_types::UnixTime;
 
-use super::mounting::{MountParameters, attach_mount, detach_mount};
+use super::mounting::{MountParameters, abort_mount, attach_mount, detach_mount};
 use super::*;
 use crate::wire::{EntryAnswer, FuseAnswer, FuseOperation, FuseRequest, NodeAttributes, SmallAnswer};
 
@@ -108,4 +108,53 @@ fn a_program_whose_request_is_held_up_keeps_nobody_waiting() {
     }
     drop(mounted);
     connection.wait_until_unmounted().unwrap();
+}
+
+/// Lets the kernel offer rings, and puts back what was there.
+struct RingOffer(String);
+
+/// Where an administrator lets the kernel offer rings.
+const OFFER: &str = "/sys/module/fuse/parameters/enable_uring";
+
+impl RingOffer {
+    fn make() -> Self {
+        let before = fs::read_to_string(OFFER).expect("this test needs Linux 6.14, with FUSE over io_uring");
+        fs::write(OFFER, "Y").unwrap();
+        Self(before)
+    }
+}
+
+impl Drop for RingOffer {
+    fn drop(&mut self) {
+        fs::write(OFFER, &self.0).unwrap();
+    }
+}
+
+#[test]
+fn nobody_waits_for_ever_for_a_ring_that_fails() {
+    let dir = tempfile::tempdir().unwrap();
+    let (entered, was_asked) = channel();
+    let (release, released) = channel();
+    let service = HeldUp { entered, release: Mutex::new(released) };
+    let attachment =
+        MountParameters { name: "test".into(), read_only: false, allow_other: false, no_exec: false };
+    // The kernel says with its first request whether it offers them.
+    let offer = RingOffer::make();
+    let device = attach_mount(FuseDevice::open().unwrap(), dir.path(), &attachment).unwrap();
+    drop(offer);
+    let mounted = Mounted(dir.path().into());
+    let rings = perform_handshake(&device, true).unwrap().expect("the kernel offers rings");
+    let break_rings = rings.ring_breaker();
+    let connection = FuseConnection::start(device, Some(rings), service, 4).unwrap();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| fs::metadata(dir.path().join("slow")));
+        was_asked.recv_timeout(PATIENCE).unwrap();
+        break_rings();
+        release.send(()).unwrap();
+        // Its answer cannot be submitted.
+        connection.wait_until_unmounted().unwrap_err();
+        abort_mount(dir.path()).unwrap();
+        waiting.join().unwrap().unwrap_err();
+    });
+    drop(mounted);
 }

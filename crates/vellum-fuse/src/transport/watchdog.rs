@@ -68,6 +68,10 @@ impl<S: RequestService> RequestService for WatchedService<S> {
     fn is_content_cached(&self, node: u64, offset: u64, len: u32) -> bool {
         self.service.is_content_cached(node, offset, len)
     }
+
+    fn may_write_wait(&self, len: usize) -> bool {
+        self.service.may_write_wait(len)
+    }
 }
 
 /// The watchdog's thread. It ends when this is dropped.
