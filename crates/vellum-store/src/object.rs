@@ -36,8 +36,8 @@ pub use self::bandwidth::BandwidthLimits;
 pub use self::blocks::BlockStore;
 pub(crate) use self::cache::fuzz_decoders as fuzz_cache_decoders;
 pub use self::cache::{
-    CacheCheck, CachePart, CachePartSummary, CachePin, CacheRoom, CacheSummary, EvictedBytes, PackCache,
-    PerPart, PinListing,
+    CacheCheck, CacheDiskProbe, CachePart, CachePartSummary, CachePin, CacheRoom, CacheSummary, EvictedBytes, PackCache,
+    PerPart, PinListing, set_cache_disk_probe,
 };
 pub use self::fetch_policy::{FetchPolicy, FetchPolicyScope};
 pub use self::guarantees::{StoreGuarantees, StoreMode};
@@ -48,7 +48,8 @@ pub use self::metered::{MeteredStore, RequestCounts};
 pub(crate) use self::numbered::fuzz_version_decoder;
 pub use self::numbered::{KeyUse, NumberedRefStore};
 pub use self::open::{
-    RequestLimits, StoreLocation, create_store, open_store, open_store_with_limits, set_retry_time,
+    RequestLimits, StoreLocation, chosen_retry_time, create_store, open_store, open_store_with_limits,
+    set_retry_time,
 };
 pub use self::parallel::{join_requests, map_requests};
 pub use self::pieces::PieceSet;

@@ -6,6 +6,7 @@ mod cli;
 mod commands;
 mod compare;
 mod context;
+mod disk_probe;
 mod error;
 mod foreign_words;
 mod heap;

@@ -31,6 +31,7 @@ use vellum_host::MetricsExposition;
 use vellum_types::PackId;
 
 pub(super) use self::disk::CacheDisk;
+pub use self::disk::{CacheDiskProbe, set_cache_disk_probe};
 use self::files::CacheFiles;
 pub use self::keeping::{CacheRoom, EvictedBytes};
 pub use self::parts::{CachePart, PerPart};

@@ -81,6 +81,12 @@ pub fn set_retry_time(time: Duration) {
     let _ = RETRY_TIME.set(time);
 }
 
+/// The time that [`set_retry_time`] has set, if it was called.
+#[must_use]
+pub fn chosen_retry_time() -> Option<Duration> {
+    RETRY_TIME.get().copied()
+}
+
 /// Opens the store at an address, and counts its requests. A directory must exist; a service is not asked.
 pub fn open_store(location: &StoreLocation) -> Result<Arc<dyn ObjectStore>, StoreError> {
     open_store_with_limits(location, &RequestLimits::default())

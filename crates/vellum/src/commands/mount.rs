@@ -1,6 +1,7 @@
 //! `vellum mount`: a worktree or a snapshot as a filesystem.
 
 mod background;
+mod naming;
 pub mod options;
 mod report;
 
@@ -9,7 +10,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use vellum_fs::LiveFilesystem;
 use vellum_fuse::metrics::RequestMetrics;
 use vellum_fuse::{MountFile, MountOptions, MountSource, ServedFilesystem};
@@ -18,8 +18,6 @@ use vellum_host::escape::format_path;
 use vellum_library::live::{self, LiveLimits, LiveStateClaim};
 use vellum_store::{RequestLimits, RequestPurpose};
 use vellum_types::SnapshotId;
-use vellum_volume::device::join_line_name;
-use vellum_volume::lease::Lease;
 use vellum_volume::residence::ContentScope;
 use vellum_volume::{StateDir, Volume, VolumeError};
 
@@ -28,7 +26,7 @@ use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
 use crate::heap;
 use crate::mounting::control::{self, ControlService};
-use crate::mounting::daemon::ServedMount;
+use crate::mounting::daemon::{EndSignals, ServedMount};
 use crate::mounting::end::ShutdownSignal;
 use crate::mounting::follow::{FollowIntervals, FollowState, WorktreeFollower};
 use crate::mounting::live::MountedLiveWorktree;
@@ -36,8 +34,9 @@ use crate::mounting::log::MountLog;
 use crate::mounting::metrics::{MetricsPages, MountProblems};
 use crate::mounting::{MountingError, daemon, metrics, mountpoint, service_manager, table};
 use crate::ui::format;
+use naming::choose_worktree;
 use options::MountOption;
-use report::report_mount;
+use report::{FencedHolder, MountJson, report_mount};
 
 /// Mount a worktree as a filesystem
 ///
@@ -156,43 +155,12 @@ impl Args {
     }
 }
 
-/// How long a program that reads from a mount waits for a service that does not answer; then it gets EIO.
+/// How long a program that reads from a mount waits for a service that does not answer, unless --retry-for says it; then it
+/// gets EIO.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 
 /// Where the process that serves a mount tells what happens.
 const LOG_FILE: &str = "daemon.log";
-
-/// What is mounted, for the user and for the process that started this one.
-#[derive(Serialize, Deserialize)]
-struct MountJson {
-    mountpoint: String,
-    worktree: Option<String>,
-    snapshot: Option<String>,
-    made: bool,
-    /// Whether the worktree goes when it is unmounted.
-    temporary: bool,
-    put_out: Option<FencedHolder>,
-    read_only: bool,
-    pid: u32,
-    log: String,
-    /// Where figures are to be had.
-    metrics: Option<String>,
-}
-
-/// Who had the worktree before and did not give it up.
-#[derive(Serialize, Deserialize)]
-struct FencedHolder {
-    host: String,
-    process: u32,
-    /// Where its live state is.
-    directory: String,
-}
-
-impl FencedHolder {
-    fn new(lease: &Lease, place: &str) -> Self {
-        Self { host: lease.session.host.clone(), process: lease.session.pid, directory: place.into() }
-    }
-}
 
 /// Mounts.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
@@ -228,7 +196,8 @@ fn serve_mount(args: &Args, context: &CommandContext) -> Result<CommandOutcome> 
             .map_err(|error| CliError::io_error("leave", "the terminal")(error.into()))?;
     }
     let state = open_state_dir(args, context)?;
-    let limits = RequestLimits { retry_for: ANSWER_WITHIN, ..RequestLimits::default() };
+    let retry_for = vellum_store::chosen_retry_time().unwrap_or(ANSWER_WITHIN);
+    let limits = RequestLimits { retry_for, ..RequestLimits::default() };
     let volume = Arc::new(Volume::open_with_limits(&state, &limits)?);
     let mountpoint = mountpoint::resolve_mountpoint(&context.resolve_local_path(&args.mountpoint))?;
     let ready = match &args.snapshot {
@@ -238,7 +207,7 @@ fn serve_mount(args: &Args, context: &CommandContext) -> Result<CommandOutcome> 
     // Whoever started this process waits for the report: it is written when the mount answers, and not before.
     report_mount(context, &ready.report)?;
     context.ui.flush_output()?;
-    let ReadyMount { mounted, live, log, end, keep, report } = ready;
+    let ReadyMount { mounted, live, signals, log, end, keep, report } = ready;
     service_manager::notify_ready(&format!("mounted on {}", format_path(report.mountpoint.as_bytes())));
     if args.detach {
         // The pipes to the command that started this process end here; that command ends, too.
@@ -247,7 +216,8 @@ fn serve_mount(args: &Args, context: &CommandContext) -> Result<CommandOutcome> 
     let mut needed = vec![volume.state.path().to_path_buf()];
     // A store in a directory is read and written by this process, too.
     needed.extend(volume.objects.local_dir().map(Path::to_path_buf));
-    let is_whole = daemon::serve_until_unmount(ServedMount { mounted, live, mountpoint, needed, log, end })?;
+    let serving = ServedMount { mounted, live, mountpoint, needed, log, end, signals };
+    let is_whole = daemon::serve_until_unmount(serving)?;
     match (&args.snapshot, report.worktree) {
         (Some(_), _) => report.snapshot.and_then(|id| id.parse().ok()).iter().for_each(|id| {
             live::remove_snapshot_log_dir(&volume, id);
@@ -266,6 +236,7 @@ struct ReadyMount {
     mounted: ServedFilesystem,
     /// The worktree, if that is what is mounted.
     live: Option<MountedLiveWorktree>,
+    signals: EndSignals,
     log: Arc<MountLog>,
     end: Arc<ShutdownSignal>,
     keep: MountRetention,
@@ -292,6 +263,14 @@ struct MountTarget<'a> {
     problems: MountProblems,
 }
 
+/// A mount that was just made.
+struct MountedTarget {
+    mounted: ServedFilesystem,
+    signals: EndSignals,
+    log: Arc<MountLog>,
+    report: MountJson,
+}
+
 fn mount_snapshot(
     args: &Args,
     volume: &Arc<Volume>,
@@ -311,8 +290,10 @@ fn mount_snapshot(
         problems: Box::new(Vec::new),
     };
     let shown = mount_target(args, volume, mountpoint, shown);
-    let (mounted, log, report) = shown.inspect_err(|_| live::remove_snapshot_log_dir(volume, &id))?;
-    Ok(ReadyMount { mounted, live: None, log, end: Arc::default(), keep: MountRetention::Nothing, report })
+    let MountedTarget { mounted, signals, log, report } =
+        shown.inspect_err(|_| live::remove_snapshot_log_dir(volume, &id))?;
+    let keep = MountRetention::Nothing;
+    Ok(ReadyMount { mounted, live: None, signals, log, end: Arc::default(), keep, report })
 }
 
 fn mount_worktree(args: &Args, volume: &Arc<Volume>, mountpoint: &Path) -> Result<ReadyMount> {
@@ -366,10 +347,10 @@ fn serve_worktree(
     let end = Arc::<ShutdownSignal>::default();
     let shown = LiveMount { name: &name, live: &live, log: &log, end: &end };
     match mount_live_worktree(args, volume, mountpoint, &shown) {
-        Ok((mounted, report)) => {
+        Ok(MountedTarget { mounted, signals, log, report }) => {
             let report = MountJson { put_out, temporary: args.temporary, ..report };
             let keep = if args.temporary { MountRetention::Nothing } else { MountRetention::Everything };
-            Ok(ReadyMount { mounted, live: Some(live), log, end, keep, report })
+            Ok(ReadyMount { mounted, live: Some(live), signals, log, end, keep, report })
         }
         Err(error) => {
             // The lease goes back: nobody must wait for a mount that never was.
@@ -392,7 +373,7 @@ fn mount_live_worktree(
     volume: &Arc<Volume>,
     mountpoint: &Path,
     shown: &LiveMount<'_>,
-) -> Result<(ServedFilesystem, MountJson)> {
+) -> Result<MountedTarget> {
     let LiveMount { name, live, log, end } = *shown;
     let fs = live.fs.clone();
     let publisher = live.publisher.clone();
@@ -417,16 +398,16 @@ fn mount_live_worktree(
         control,
         problems: Box::new(move || health.list_problems()),
     };
-    let (mounted, _, report) = mount_target(args, volume, mountpoint, target)?;
+    let made = mount_target(args, volume, mountpoint, target)?;
     if args.fetch_names {
         start_fetching_names(live.fs.clone(), log.clone())?;
     }
     // Nobody else sets it.
-    let _ = service.forgetter.set(mounted.cache_invalidator());
+    let _ = service.forgetter.set(made.mounted.cache_invalidator());
     if args.follow {
         start_following(service, mountpoint, args.follow_interval)?;
     }
-    Ok((mounted, report))
+    Ok(made)
 }
 
 fn start_following(service: Arc<ControlService>, mountpoint: &Path, interval: Option<u64>) -> Result<()> {
@@ -454,43 +435,12 @@ fn start_fetching_names(fs: Arc<LiveFilesystem>, log: Arc<MountLog>) -> Result<(
     started.map(drop).map_err(CliError::io_error("start", "a thread"))
 }
 
-/// A device's worktrees are named after it, unless there is one that is not.
-fn choose_worktree(args: &Args, volume: &Volume, mountpoint: &Path) -> Result<String> {
-    let own = worktree_name(args, mountpoint)?;
-    let Some(device) = volume.worktree.device.as_deref().filter(|_| args.worktree.is_none()) else {
-        return Ok(own);
-    };
-    let in_line = join_line_name(device, &own);
-    let is_there = |name: &str| live::find_live_worktree(volume, name).map(|found| found.is_some());
-    Ok(if is_there(&own)? && !is_there(&in_line)? { own } else { in_line })
-}
-
-fn worktree_name(args: &Args, mountpoint: &Path) -> Result<String> {
-    if let Some(name) = &args.worktree {
-        return Ok(name.clone());
-    }
-    // What a name may not have, a space above all, becomes a dash.
-    let typed = mountpoint.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
-    let is_plain = |letter: char| letter.is_alphanumeric() || matches!(letter, '-' | '_' | '.');
-    let plain: String = typed.chars().map(|letter| if is_plain(letter) { letter } else { '-' }).collect();
-    let name = plain.trim_matches(['-', '.']);
-    if vellum_volume::refs::check_ref_name(&typed).is_ok() {
-        return Ok(typed.into_owned());
-    }
-    if vellum_volume::refs::check_ref_name(name).is_ok() {
-        return Ok(name.to_owned());
-    }
-    let shown = format_path(mountpoint.as_os_str().as_encoded_bytes());
-    let message = format!("no worktree can be named after {shown}");
-    Err(CliError::usage_error(message, "'vellum fork NAME --mount DIR' makes one with a name of its own"))
-}
-
 fn mount_target(
     args: &Args,
     volume: &Arc<Volume>,
     mountpoint: &Path,
     shown: MountTarget<'_>,
-) -> Result<(ServedFilesystem, Arc<MountLog>, MountJson)> {
+) -> Result<MountedTarget> {
     let log_file = shown.dir.join(LOG_FILE);
     let log = Arc::new(MountLog::open_log(&log_file)?);
     let pid = std::process::id();
@@ -525,6 +475,7 @@ fn mount_target(
     let pages =
         MetricsPages { figures: Box::new(move || requests.format_metrics()), problems: shown.problems };
     let metrics = args.metrics.map(|address| metrics::serve_metrics(address, pages)).transpose()?;
+    let signals = EndSignals::install()?;
     let mounted = vellum_fuse::mount_filesystem(shown.source, volume, mountpoint, options)
         .map_err(MountingError::from)?;
     let report = MountJson {
@@ -539,7 +490,7 @@ fn mount_target(
         log: log_file.display().to_string(),
         metrics: metrics.map(|address| address.to_string()),
     };
-    Ok((mounted, log, report))
+    Ok(MountedTarget { mounted, signals, log, report })
 }
 
 /// What counts the requests of a mount, and tells what lies beneath it and what its process takes.

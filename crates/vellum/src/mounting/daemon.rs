@@ -19,6 +19,7 @@ use serde_json::Value;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::low_level::pipe;
+use vellum_fs::LiveFilesystem;
 use vellum_fuse::{MountError, ServedFilesystem};
 use vellum_library::LiveStateClaim;
 use vellum_library::live::HolderStage;
@@ -49,17 +50,20 @@ pub struct ServedMount {
     pub log: Arc<MountLog>,
     /// Where its end is announced.
     pub end: Arc<ShutdownSignal>,
+    /// Signals since before it was visible.
+    pub signals: EndSignals,
 }
 
 /// Serves a mount until it is ended, then makes everything durable. Returns whether all of it is in the store.
 pub fn serve_until_unmount(serving: ServedMount) -> Result<bool> {
-    let ServedMount { mounted, live, mountpoint, needed, log, end } = serving;
+    let ServedMount { mounted, live, mountpoint, needed, log, end, signals } = serving;
     log.write_line(&format!("mounted on {}", mountpoint.display()));
     // Later the mount may be out of sight: processes that hold it are then found by the number of its device.
     let device = table::find_mount_at(&mountpoint)?.map(|mount| mount.device);
     let claim = live.as_ref().map(|live| live.claim.clone());
-    let ending = MountShutdown { mountpoint, device, claim, log: log.clone(), end: end.clone() };
-    unmount_on_signal(ending)?;
+    let fs = live.as_ref().map(|live| live.fs.clone());
+    let ending = MountShutdown { mountpoint, device, claim, fs, log: log.clone(), end: end.clone() };
+    signals.unmount_when_received(ending)?;
     let failed = || CliError::io_error("start", "a thread");
     if let Some(device) = device {
         watch::start_mount_watch(device, needed, log.clone()).map_err(failed())?;
@@ -79,6 +83,8 @@ pub fn serve_until_unmount(serving: ServedMount) -> Result<bool> {
         // The connection to the kernel ends with this process: programs that still use the mount get ENOTCONN.
         log.write_line("the mount is still seen somewhere: it is dead there from now on");
     }
+    // Nobody writes any more, and what still waits for room is not lost.
+    live.iter().for_each(|live| live.fs.write_log().set_limit(u64::MAX));
     service_manager::notify_stopping("putting what was written into the store");
     let ended = live
         .map_or_else(|| Ok(UnmountReport::default()), |live| live.end_worktree(&log, end.skips_publishing()));
@@ -111,37 +117,56 @@ struct MountShutdown {
     mountpoint: PathBuf,
     device: Option<FilesystemDevice>,
     claim: Option<Arc<LiveStateClaim>>,
+    fs: Option<Arc<LiveFilesystem>>,
     log: Arc<MountLog>,
     end: Arc<ShutdownSignal>,
 }
 
-/// The first signal unmounts, or takes out of sight what is in use. A second one finds the usual reaction: death.
-fn unmount_on_signal(ending: MountShutdown) -> Result<()> {
-    let failed = || CliError::io_error("wait for", "signals");
-    // The handlers write a byte to a socket, which is one of the few things that a signal handler may do.
-    let (mut received, sender) = UnixStream::pair().map_err(failed())?;
-    let stop_flag = Arc::new(AtomicBool::new(false));
-    for signal in [SIGTERM, SIGINT, SIGHUP] {
-        let sender = sender.try_clone().map_err(failed())?;
-        // In this order: the handler of the second signal finds the flag set by the first.
-        flag::register_conditional_default(signal, stop_flag.clone())
-            .and_then(|_| flag::register(signal, stop_flag.clone()))
-            .and_then(|_| pipe::register(signal, sender))
-            .map_err(failed())?;
-    }
-    let unmount = move || {
-        if received.read_exact(&mut [0]).is_ok() {
-            ending.log.write_line("a signal asks to end");
-            ending.unmount_within_grace();
+/// The signals that ask to end a mount. The first one is kept until somebody heeds it. A second one finds the usual reaction:
+/// death.
+pub struct EndSignals {
+    received: UnixStream,
+}
+
+impl EndSignals {
+    /// From now on a signal does not kill the process. To be called before the mount is visible: who has seen it may send one.
+    pub fn install() -> Result<Self> {
+        let failed = || CliError::io_error("wait for", "signals");
+        // The handlers write a byte to a socket, which is one of the few things that a signal handler may do.
+        let (received, sender) = UnixStream::pair().map_err(failed())?;
+        let stop_flag = Arc::new(AtomicBool::new(false));
+        for signal in [SIGTERM, SIGINT, SIGHUP] {
+            let sender = sender.try_clone().map_err(failed())?;
+            // In this order: the handler of the second signal finds the flag set by the first.
+            flag::register_conditional_default(signal, stop_flag.clone())
+                .and_then(|_| flag::register(signal, stop_flag.clone()))
+                .and_then(|_| pipe::register(signal, sender))
+                .map_err(failed())?;
         }
-    };
-    std::thread::Builder::new().name("vellum-signals".into()).spawn(unmount).map_err(failed())?;
-    Ok(())
+        Ok(Self { received })
+    }
+
+    /// Unmounts when one arrives, or has arrived, or takes out of sight what is in use.
+    fn unmount_when_received(self, ending: MountShutdown) -> Result<()> {
+        let mut received = self.received;
+        let unmount = move || {
+            if received.read_exact(&mut [0]).is_ok() {
+                ending.log.write_line("a signal asks to end");
+                ending.unmount_within_grace();
+            }
+        };
+        let started = std::thread::Builder::new().name("vellum-signals".into()).spawn(unmount);
+        started.map(drop).map_err(CliError::io_error("wait for", "signals"))
+    }
 }
 
 impl MountShutdown {
     /// Ends the mount within [`GRACE`], even if programs still use it: what they wrote until then is kept.
     fn unmount_within_grace(&self) {
+        if let Some(fs) = &self.fs {
+            // The kernel writes back before it unmounts. A store that does not answer frees no room for that.
+            fs.write_log().set_limit(u64::MAX);
+        }
         let done = match vellum_fuse::unmount_filesystem(&self.mountpoint) {
             // A program stands in the mount, or has a file open (EBUSY): it keeps its files, and no program can enter
             // it or open files in it any more.

@@ -4,6 +4,9 @@
 //! used again (`workers`). Invariant:
 //! no caller waits for longer than [`ANSWER_MAX`] after the last progress. A disk that did not answer is left alone for a
 //! while, then one caller tries it again; how many threads it can hold is bounded.
+//!
+//! A process whose thread is held cannot end. One that others wait for sets a [`CacheDiskProbe`], which asks the disk from
+//! another process first.
 
 mod workers;
 
@@ -13,7 +16,7 @@ use std::io;
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Weak};
+use std::sync::{Arc, LazyLock, Once, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -30,6 +33,17 @@ const HELD_MAX: usize = 64;
 /// The disks of this process's caches, by folder: what one part of the program notices, all others know.
 static DISKS: LazyLock<Mutex<HashMap<PathBuf, Weak<CacheDisk>>>> = LazyLock::new(Mutex::default);
 
+/// Asks from another process, within some time, whether the disk of a folder answers. True if that cannot be found out.
+pub type CacheDiskProbe = fn(&Path, Duration) -> bool;
+
+static PROBE: OnceLock<CacheDiskProbe> = OnceLock::new();
+
+/// From now on the disk of each cache is probed before this process uses it, and before it is tried again.
+pub fn set_cache_disk_probe(probe: CacheDiskProbe) {
+    // The choice of a command line, of which a process has one.
+    let _ = PROBE.set(probe);
+}
+
 thread_local! {
     /// The steps of the work that this thread does.
     static STEPS: RefCell<Option<Arc<AtomicU64>>> = const { RefCell::new(None) };
@@ -40,6 +54,8 @@ pub(in crate::object) struct CacheDisk {
     folder: PathBuf,
     answer_max: Duration,
     bypassed_for: Duration,
+    probe: Option<CacheDiskProbe>,
+    first_probe: Once,
     state: Mutex<DiskState>,
     workers: DiskWorkers,
 }
@@ -81,7 +97,8 @@ impl CacheDisk {
             return disk;
         }
         disks.retain(|_, disk| disk.strong_count() > 0);
-        let disk = Arc::new(Self::new(folder, ANSWER_MAX, BYPASSED_FOR));
+        let disk =
+            Arc::new(Self { probe: PROBE.get().copied(), ..Self::new(folder, ANSWER_MAX, BYPASSED_FOR) });
         disks.insert(folder.to_owned(), Arc::downgrade(&disk));
         disk
     }
@@ -92,6 +109,8 @@ impl CacheDisk {
             folder: folder.to_owned(),
             answer_max,
             bypassed_for,
+            probe: None,
+            first_probe: Once::new(),
             state: Mutex::default(),
             workers: DiskWorkers::new(),
         }
@@ -112,7 +131,11 @@ impl CacheDisk {
         self: &Arc<Self>,
         work: impl FnOnce(&Path) -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
+        self.first_probe.call_once(|| drop(self.probe_disk()));
         let is_retry = self.admit_work()?;
+        if is_retry {
+            self.probe_disk()?;
+        }
         let job = Arc::new(DiskWork::new());
         let disk = Arc::clone(self);
         let running = Arc::clone(&job);
@@ -158,9 +181,22 @@ impl CacheDisk {
         Ok(true)
     }
 
+    /// Asks the disk from another process, if that was chosen.
+    fn probe_disk(&self) -> io::Result<()> {
+        if self.probe.is_none_or(|probe| probe(&self.folder, self.answer_max)) {
+            return Ok(());
+        }
+        self.note_bypass(&mut self.state.lock());
+        Err(no_answer())
+    }
+
     fn note_silence(&self) {
         let mut state = self.state.lock();
         state.held_threads += 1;
+        self.note_bypass(&mut state);
+    }
+
+    fn note_bypass(&self, state: &mut DiskState) {
         if state.next_try.replace(Instant::now() + self.bypassed_for).is_none() {
             tracing::warn!(
                 folder = %self.folder.display(),
@@ -290,6 +326,25 @@ mod tests {
             std::thread::yield_now();
         }
         assert!((1..=16).contains(&disk.workers.count_idle()), "{}", disk.workers.count_idle());
+        Ok(())
+    }
+
+    #[test]
+    fn a_disk_that_does_not_answer_the_probe_holds_no_thread() -> io::Result<()> {
+        let dir = tempfile::tempdir()?;
+        let answers = |folder: &Path, _| folder.join("answers").exists();
+        let times = CacheDisk::new(dir.path(), Duration::from_millis(50), Duration::from_millis(100));
+        let disk = Arc::new(CacheDisk { probe: Some(answers), ..times });
+        let run = || disk.run(|_| Ok(7)).map_err(|error| error.kind());
+        assert_eq!(run(), Err(io::ErrorKind::TimedOut));
+        assert!(disk.is_bypassed());
+        std::thread::sleep(disk.bypassed_for);
+        assert_eq!(run(), Err(io::ErrorKind::TimedOut), "it was tried again");
+        assert_eq!(disk.state.lock().held_threads, 0);
+        File::create(dir.path().join("answers"))?;
+        std::thread::sleep(disk.bypassed_for);
+        assert_eq!(run(), Ok(7));
+        assert!(!disk.is_bypassed());
         Ok(())
     }
 

@@ -9,8 +9,8 @@ use vellum_store::RequestLimits;
 use vellum_types::ErrorKind;
 use vellum_volume::Volume;
 
-use super::report::report_mount;
-use super::{Args, MountJson, open_state_dir};
+use super::report::{MountJson, report_mount};
+use super::{Args, open_state_dir};
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
 use crate::mounting::{MountingError, daemon};
@@ -67,6 +67,7 @@ fn daemon_arguments(args: &Args, context: &CommandContext) -> Vec<OsString> {
     option("metrics", args.metrics.map(|address| address.to_string().into()));
     option("lease-term", args.lease_term.map(|secs| secs.to_string().into()));
     option("follow-interval", args.follow_interval.map(|secs| secs.to_string().into()));
+    option("retry-for", vellum_store::chosen_retry_time().map(|time| format!("{}s", time.as_secs()).into()));
     option("table-name", args.table_name.clone().map(OsString::from));
     for name in &args.deny_hydrate {
         option("deny-hydrate", Some(name.into()));

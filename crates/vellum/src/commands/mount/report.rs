@@ -1,13 +1,45 @@
-//! What the user learns of a mount that is ready.
+//! What the command says of a mount.
 
+use serde::{Deserialize, Serialize};
 use vellum_host::escape::format_path;
+use vellum_volume::lease::Lease;
 
-use super::{FencedHolder, MountJson};
 use crate::context::CommandContext;
 use crate::error::Result;
 use crate::ui::format;
 
-/// Prints it.
+/// What is mounted, for the user and for the process that started this one.
+#[derive(Serialize, Deserialize)]
+pub(super) struct MountJson {
+    pub mountpoint: String,
+    pub worktree: Option<String>,
+    pub snapshot: Option<String>,
+    pub made: bool,
+    /// Whether the worktree goes when it is unmounted.
+    pub temporary: bool,
+    pub put_out: Option<FencedHolder>,
+    pub read_only: bool,
+    pub pid: u32,
+    pub log: String,
+    /// Where figures are to be had.
+    pub metrics: Option<String>,
+}
+
+/// Who had the worktree before and did not give it up.
+#[derive(Serialize, Deserialize)]
+pub(super) struct FencedHolder {
+    pub host: String,
+    pub process: u32,
+    /// Where its live state is.
+    pub directory: String,
+}
+
+impl FencedHolder {
+    pub fn new(lease: &Lease, place: &str) -> Self {
+        Self { host: lease.session.host.clone(), process: lease.session.pid, directory: place.into() }
+    }
+}
+
 pub(super) fn report_mount(context: &CommandContext, report: &MountJson) -> Result<()> {
     let ui = &context.ui;
     if ui.is_json() {

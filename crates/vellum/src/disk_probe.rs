@@ -1,0 +1,118 @@
+//! Whether the disk of a cache answers, asked by a process of its own.
+//!
+//! The system may hold a process that uses a disk which hangs: it cannot end before the disk answers, and whoever waits for its
+//! end waits, too. For this process nobody waits.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{OFlags, Timestamps, UTIME_NOW, UTIME_OMIT, futimens, statfs};
+use rustix::io::retry_on_intr;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::time::Timespec;
+
+use crate::context::CommandContext;
+use crate::error::{CommandOutcome, Result};
+
+/// The name of the hidden command.
+const COMMAND: &str = "probe-disk";
+/// Bytes of a read that does not go through the memory of the system: a block of any disk, at an address that is a multiple
+/// of its length.
+const BLOCK: usize = 4096;
+
+#[repr(align(4096))]
+struct AlignedBlock([u8; BLOCK]);
+
+/// Use the disk of a folder, whether it answers or not
+#[derive(Debug, clap::Args)]
+#[command(hide = true)]
+pub struct Args {
+    /// The folder
+    folder: PathBuf,
+}
+
+/// From now on this process uses no disk of a cache that does not answer.
+pub fn probe_cache_disks() {
+    vellum_store::set_cache_disk_probe(ask_disk);
+}
+
+/// Whether the disk of a folder answers within some time.
+fn ask_disk(folder: &Path, time: Duration) -> bool {
+    // Not by its path, where another program may be by now.
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("vellum").args([OsStr::new(COMMAND), folder.as_os_str()]).current_dir("/");
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    // Without a process the disk cannot be asked, and is used.
+    let Ok(mut child) = command.spawn() else { return true };
+    let has_ended = wait_for_end(&child, time).unwrap_or(true);
+    // One that does not end now ends when the disk answers.
+    let _ = if has_ended { child.wait().map(drop) } else { child.kill() };
+    has_ended
+}
+
+fn wait_for_end(child: &Child, time: Duration) -> io::Result<bool> {
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidInput)?;
+    let process = pidfd_open(pid, PidfdFlags::empty())?;
+    let end = Instant::now() + time;
+    let ended = retry_on_intr(|| {
+        let left = Timespec::try_from(end.saturating_duration_since(Instant::now())).ok();
+        poll(&mut [PollFd::new(&process, PollFlags::IN)], left.as_ref())
+    });
+    Ok(ended? > 0)
+}
+
+/// Uses the disk.
+pub fn run(args: &Args, _context: &CommandContext) -> Result<CommandOutcome> {
+    // A folder that is not there, or that this user may not use, answers.
+    let _ = use_disk(&args.folder);
+    Ok(CommandOutcome::Done)
+}
+
+fn use_disk(folder: &Path) -> io::Result<()> {
+    // A server answers this. A disk of this machine may not notice it: its directories are in memory.
+    statfs(folder)?;
+    for entry in folder.read_dir()? {
+        let entry = entry?;
+        if entry.file_type()?.is_file() {
+            return use_file(&entry.path());
+        }
+    }
+    Ok(())
+}
+
+fn use_file(path: &Path) -> io::Result<()> {
+    let direct = OFlags::DIRECT.bits().cast_signed();
+    let file = File::options().read(true).write(true).custom_flags(direct).open(path)?;
+    let mut block = Box::new(AlignedBlock([0; BLOCK]));
+    // From the disk.
+    rustix::io::pread(&file, &mut block.0[..], 0)?;
+    // A disk may be read and not be written, while its filesystem is frozen.
+    let last_access = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+    let last_modification = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+    Ok(futimens(&file, &Timestamps { last_access, last_modification })?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_folder_of_this_machine_can_be_used() -> io::Result<()> {
+        let dir = tempfile::tempdir()?;
+        assert!(use_disk(&dir.path().join("nowhere")).is_err());
+        use_disk(dir.path())?;
+        std::fs::write(dir.path().join("file"), "x")?;
+        match use_disk(dir.path()) {
+            // A filesystem in memory may know no direct reads.
+            Err(error) if error.kind() != io::ErrorKind::InvalidInput => Err(error),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+}
