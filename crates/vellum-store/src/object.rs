@@ -36,8 +36,8 @@ pub use self::bandwidth::BandwidthLimits;
 pub use self::blocks::BlockStore;
 pub(crate) use self::cache::fuzz_decoders as fuzz_cache_decoders;
 pub use self::cache::{
-    CacheCheck, CacheDiskProbe, CachePart, CachePartSummary, CachePin, CacheRoom, CacheSummary, EvictedBytes, PackCache,
-    PerPart, PinListing, set_cache_disk_probe,
+    CacheCheck, CacheDiskProbe, CachePart, CachePartSummary, CachePin, CacheRoom, CacheSummary, EvictedBytes,
+    PackCache, PerPart, PinListing, set_cache_disk_probe,
 };
 pub use self::fetch_policy::{FetchPolicy, FetchPolicyScope};
 pub use self::guarantees::{StoreGuarantees, StoreMode};

@@ -57,7 +57,12 @@ impl LazyMount {
     }
 
     pub fn mount(&self) {
-        self.run_in(&self.world.tree(), &["mount", &self.mountpoint().display().to_string()]).ok();
+        self.mount_with(&[]);
+    }
+
+    pub fn mount_with(&self, options: &[&str]) {
+        let mountpoint = self.mountpoint().display().to_string();
+        self.run_in(&self.world.tree(), &[&["mount"], options, &[&mountpoint]].concat()).ok();
     }
 
     pub fn umount(&self) {
@@ -109,7 +114,8 @@ impl Drop for LazyMount {
     }
 }
 
-fn read_state(path: &Path) -> String {
+/// Where the content of a file is.
+pub fn read_state(path: &Path) -> String {
     let mut value = [0; 64];
     let len = rustix::fs::getxattr(path, "user.vellum.state", &mut value).unwrap();
     String::from_utf8_lossy(&value[..len]).into_owned()

@@ -75,6 +75,7 @@ mod rings;
 mod rotate;
 mod selected;
 mod show;
+mod silent_store;
 mod single_writer;
 mod small_disk;
 mod snapshot;

@@ -6,7 +6,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::disk::Disk;
-use crate::mounting::{Mount, kill, sh, wait_until};
+use crate::hydrate::read_state;
+use crate::mounting::{Mount, hold, kill, sh, wait_until};
 use crate::world::{World, noise, run};
 
 #[test]
@@ -338,4 +339,57 @@ fn a_process_that_dies_while_it_publishes_is_no_success() {
     mount.again(&["--worktree", "work"]).ok();
     assert_eq!(fs::read_to_string(mount.at("new")).unwrap(), "not in the store");
     mount.umount().ok();
+}
+
+#[test]
+fn lazily_a_mount_is_detached_whose_process_does_not_answer() {
+    let world = World::with_snapshot();
+    let mount = Mount::new(&world, "work");
+    fs::write(mount.at("new"), "new\n").unwrap();
+    let pid = mount.pid();
+    hold(pid);
+    let ended = world.run(&["umount", "--lazy", mount.path.to_str().unwrap()]);
+    let is_mounted = mount.is_mounted();
+    kill(pid, "-CONT");
+    ended.ok().says("Unmounted").remarks("the process of the mount does not answer");
+    assert!(!is_mounted);
+    // The process ends by itself.
+    wait_until("it can be mounted", || mount.again(&[]).code == 0);
+    assert_eq!(fs::read_to_string(mount.at("new")).unwrap(), "new\n");
+}
+
+#[test]
+fn a_signal_unmounts_as_soon_as_something_is_mounted() {
+    let world = World::with_snapshot();
+    let mount = Mount::place(&world, "work");
+    for _ in 0..5 {
+        let mut server = Command::new(env!("CARGO_BIN_EXE_vellum"))
+            .args(["mount", "--foreground"])
+            .arg(&mount.path)
+            .current_dir(world.tree())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        while !mount.is_mounted() {
+            assert!(server.try_wait().unwrap().is_none(), "it has ended");
+        }
+        kill(i32::try_from(server.id()).unwrap(), "-TERM");
+        assert_eq!(server.wait().unwrap().code(), Some(0));
+        assert!(!mount.is_mounted());
+    }
+}
+
+#[test]
+fn what_a_killed_mount_left_is_published_by_the_next_one_without_a_write() {
+    let world = World::with_snapshot();
+    let mount = Mount::new(&world, "work");
+    fs::write(mount.at("left"), noise(200_000)).unwrap();
+    fs::File::open(mount.at("left")).unwrap().sync_all().unwrap();
+    kill(mount.pid(), "-KILL");
+    wait_until("it is dead", || mount.is_dead());
+    mount.again(&[]).ok();
+    // Of files of a mount whose process was killed nothing else tells: the age of what is unpublished begins anew.
+    wait_until("it is published", || read_state(&mount.at("left")) == "here");
+    assert_eq!(fs::read(mount.at("left")).unwrap(), noise(200_000));
 }
