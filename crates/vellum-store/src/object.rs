@@ -233,6 +233,13 @@ pub trait ObjectStore: Send + Sync {
         }
     }
 
+    /// Says that others have stored objects meanwhile: a listing that was read a moment ago is asked for again.
+    fn expect_new_objects(&self) {
+        if let Some(inner) = self.inner_store() {
+            inner.expect_new_objects();
+        }
+    }
+
     /// Drops what is kept on this machine of a range of a pack: it did not authenticate, and may have arrived garbled. The
     /// next read fetches it anew.
     fn drop_local_copies(&self, key: &ObjectKey, offset: u64, len: u64) {

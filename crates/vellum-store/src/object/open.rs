@@ -106,7 +106,7 @@ pub fn open_store_with_limits(
             let folder = cache.as_ref().map(PackCache::folder);
             let service = ServiceStore::open(address.clone(), credentials, limits, folder)?;
             if address.kind.is_read_only() {
-                let published = PublishedStore::new(Arc::new(MeteredStore::new(Arc::new(service))));
+                let published = PublishedStore::new(Arc::new(MeteredStore::new(Arc::new(service))), folder);
                 return Ok(Arc::new(BlockStore::new(Arc::new(published), cache)));
             }
             let store: Arc<dyn ObjectStore> = match (address.has_single_writer(), folder) {

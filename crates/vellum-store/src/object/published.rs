@@ -4,15 +4,18 @@
 //! not listed does not exist, whatever the server answers for its key. Nothing is ever written. Who writes the listing is
 //! in `publishing`.
 
+mod kept;
 mod listing;
 mod publishing;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use vellum_types::ErrorKind;
 
+use self::kept::KeptListings;
 pub(crate) use self::listing::fuzz_listing_decoder;
 use self::listing::{ListedObjects, PublishedObject, decode_listing};
 pub(crate) use self::publishing::replace_listed;
@@ -37,6 +40,8 @@ pub struct PublishedStore {
     inner: Arc<dyn ObjectStore>,
     main: Mutex<Option<KnownListing>>,
     packs: Mutex<Option<KnownListing>>,
+    /// What other processes of this user have read of them; none if the user has no folder for that.
+    kept: Option<KeptListings>,
 }
 
 /// A listing that was read.
@@ -49,10 +54,20 @@ struct KnownListing {
 }
 
 impl PublishedStore {
-    /// Reads the listings in `inner`, which is not asked to list anything.
+    /// Reads the listings in `inner`, which is not asked to list anything. They are kept in the folder `cache` for the next
+    /// process, if there is one.
     #[must_use]
-    pub fn new(inner: Arc<dyn ObjectStore>) -> Self {
-        Self { inner, main: Mutex::default(), packs: Mutex::default() }
+    pub fn new(inner: Arc<dyn ObjectStore>, cache: Option<&Path>) -> Self {
+        let kept = cache.map(KeptListings::in_folder);
+        Self { inner, main: Mutex::default(), packs: Mutex::default(), kept }
+    }
+
+    /// What an earlier process read of a listing. The server is asked whether there is another one before anything is taken
+    /// from it that can change.
+    fn load_kept(&self, name: &'static str) -> Option<KnownListing> {
+        let read = Instant::now().checked_sub(USED_FOR)?;
+        let (version, objects) = self.kept.as_ref()?.load_listing(name)?;
+        Some(KnownListing { objects: Arc::new(objects), version: Some(version), read })
     }
 
     /// The objects of a listing, as they were up to `age` ago.
@@ -60,6 +75,9 @@ impl PublishedStore {
         let known = if name == LISTING { &self.main } else { &self.packs };
         // Held during the request, so that several threads that need it send one.
         let mut known = known.lock();
+        if known.is_none() {
+            *known = self.load_kept(name);
+        }
         if let Some(known) = known.as_ref().filter(|known| known.read.elapsed() < age) {
             return Ok(known.objects.clone());
         }
@@ -90,6 +108,9 @@ impl PublishedStore {
             )
         })?;
         let objects = Arc::new(objects);
+        if let (Some(kept), Some(version)) = (&self.kept, &read.version) {
+            kept.keep_listing(name, version, &read.bytes);
+        }
         *known = Some(KnownListing { objects: objects.clone(), version: read.version, read: Instant::now() });
         Ok(objects)
     }
@@ -223,6 +244,19 @@ impl ObjectStore for PublishedStore {
 
     fn delete_object(&self, key: &ObjectKey) -> Result<(), StoreError> {
         Err(self.refuse("delete", key.as_str()))
+    }
+
+    fn expect_new_objects(&self) {
+        for known in [&self.main, &self.packs] {
+            let mut known = known.lock();
+            let outdated = Instant::now().checked_sub(USED_FOR);
+            match (known.as_mut(), outdated) {
+                (Some(known), Some(outdated)) => known.read = outdated,
+                // The machine was started just now: its clock has no earlier time.
+                (Some(_), None) => *known = None,
+                (None, _) => {}
+            }
+        }
     }
 
     fn probe_guarantees(&self) -> Result<StoreGuarantees, StoreError> {

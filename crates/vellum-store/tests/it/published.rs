@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use vellum_store::{
-    BlobStore, LocalStore, ObjectStore, StoreError, StoreLocation, open_store_with_limits, publish_store,
+    BlobStore, LocalStore, MeteredStore, ObjectStore, PublishedStore, StoreError, StoreLocation,
+    open_store_with_limits, publish_store,
 };
 use vellum_testkit::{LyingS3, WebServer};
 use vellum_types::{BlobId, BlobKind, ErrorKind, PackId};
@@ -74,6 +75,50 @@ fn a_listing_that_has_a_time_is_sent_once_unless_another_could_have_the_same() {
     // In this second the file may change again.
     set_time(SystemTime::now() + Duration::from_hours(1));
     assert_eq!(miss_listed_object(&*open_web(&server.store_url("store")), 3), 4 * len);
+}
+
+#[test]
+fn a_listing_is_kept_for_the_next_process() {
+    let server = LyingS3::start().unwrap();
+    let writer = Arc::new(open_service(&server.store_url("store"), &short_limits()));
+    writer.put_object(&key("index/a"), b"a").unwrap();
+    writer.swap_ref(&key("refs/tag/a"), None, Some(b"first")).unwrap();
+    publish_store(&*writer).unwrap();
+    let cache = World::new();
+    let open = || {
+        let service = Arc::new(MeteredStore::new(writer.clone()));
+        PublishedStore::new(service, Some(cache.dir.path()))
+    };
+    let read_ref = |reader: &PublishedStore| reader.get_object(&key("refs/tag/a"), 9).unwrap();
+    let len = server.read_object("store/listing").unwrap().len() as u64;
+    let first = open();
+    assert_eq!(read_ref(&first), b"first");
+    assert_eq!(received_bytes(&first), len);
+    // The server is asked, and answers that nothing changed.
+    let _ = server.take_requests();
+    let second = open();
+    assert_eq!(read_ref(&second), b"first");
+    assert_eq!(received_bytes(&second), 0);
+    assert_eq!(server.take_requests().len(), 1);
+    // What was listed once, and never changes, is not asked about.
+    let third = open();
+    assert_eq!(third.object_size(&key("index/a")).unwrap(), 1);
+    assert!(server.take_requests().is_empty());
+
+    writer.swap_ref(&key("refs/tag/a"), Some(b"first"), Some(b"other")).unwrap();
+    publish_store(&*writer).unwrap();
+    assert_eq!(read_ref(&open()), b"other");
+    // One that is damaged is read whole.
+    fs::write(cache.dir.path().join("listing"), b"vellum-kept-listing-1\n").unwrap();
+    let fourth = open();
+    assert_eq!(read_ref(&fourth), b"other");
+    assert!(received_bytes(&fourth) > 0);
+    // A process that has just asked asks again if somebody says that there is something new.
+    writer.swap_ref(&key("refs/tag/a"), Some(b"other"), Some(b"third")).unwrap();
+    publish_store(&*writer).unwrap();
+    assert_eq!(read_ref(&fourth), b"other");
+    fourth.expect_new_objects();
+    assert_eq!(read_ref(&fourth), b"third");
 }
 
 fn put_blobs(store: &BlobStore, seeds: std::ops::Range<u64>) -> (PackId, Vec<BlobId>) {

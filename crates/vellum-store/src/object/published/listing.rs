@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use super::kept::fuzz_kept_decoder;
 use crate::object::ObjectKey;
 
 /// The first line, with the version.
@@ -91,6 +92,7 @@ fn parse_hexadecimal(text: &str) -> Option<Vec<u8>> {
 /// # Panics
 /// When a listing that is read has another form.
 pub(crate) fn fuzz_listing_decoder(bytes: &[u8]) {
+    fuzz_kept_decoder(bytes);
     if let Some(objects) = decode_listing(bytes) {
         assert_eq!(encode_listing(&objects), bytes, "one listing has one form");
     }
