@@ -10,6 +10,7 @@ mod fetch;
 mod gc;
 mod reliance;
 mod residence;
+mod source;
 mod transfer;
 mod verify;
 mod writer;
@@ -24,6 +25,7 @@ use self::body::{BasePlace, BlobBodyFault, OpenedBody};
 pub use self::error::BlobError;
 pub use self::fetch::FetchedBlobs;
 pub use self::gc::PackInfo;
+pub use self::source::{BlobSource, HeldBlob};
 pub use self::transfer::PackCopyOutcome;
 pub use self::verify::RebuildStats;
 pub use self::writer::{BlobWriter, WriteStats};
@@ -69,6 +71,7 @@ struct BlobStoreInner {
     options: BlobOptions,
     lost: reliance::LostCopies,
     observer: OnceLock<Box<UnreadableObserver>>,
+    source: OnceLock<source::AttachedSource>,
 }
 
 /// A blob that is in the index and cannot be read.
@@ -108,6 +111,7 @@ impl BlobStore {
                 options: options.clamp_values(),
                 lost: reliance::LostCopies::default(),
                 observer: OnceLock::new(),
+                source: OnceLock::new(),
             }),
         })
     }
@@ -154,9 +158,14 @@ impl BlobStore {
         let _ = self.inner.observer.set(Box::new(observer));
     }
 
-    /// The blob's content, checked.
+    /// The blob's content, checked. What the store does not have is read from its source, if it has one.
     pub fn read_blob(&self, kind: BlobKind, id: &BlobId) -> Result<Vec<u8>, BlobError> {
         let _policy = exempt_nodes(kind);
+        if self.has_source() { self.read_here_or_there(kind, id) } else { self.read_own_blob(kind, id) }
+    }
+
+    /// A blob of this very store.
+    fn read_own_blob(&self, kind: BlobKind, id: &BlobId) -> Result<Vec<u8>, BlobError> {
         let mut last = None;
         let mut unreadable = Vec::new();
         let mut blobs = vec![*id];

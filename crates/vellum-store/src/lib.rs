@@ -14,8 +14,8 @@ pub mod pack;
 mod reserve;
 
 pub use blob::{
-    BlobError, BlobOptions, BlobStore, BlobWriter, FetchedBlobs, PackCopyOutcome, PackInfo, RebuildStats,
-    WriteStats,
+    BlobError, BlobOptions, BlobSource, BlobStore, BlobWriter, FetchedBlobs, HeldBlob, PackCopyOutcome,
+    PackInfo, RebuildStats, WriteStats,
 };
 pub use error::StoreError;
 pub use index::BlobLocation;

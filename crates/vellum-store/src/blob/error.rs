@@ -24,6 +24,26 @@ pub enum BlobError {
         /// Its id.
         id: BlobId,
     },
+    /// Neither the store nor its source has the blob.
+    #[error("{kind} {id} is neither in the store nor in {place}, from which its content is fetched")]
+    NotInSource {
+        /// What it would hold.
+        kind: BlobKind,
+        /// Its id.
+        id: BlobId,
+        /// The source.
+        place: String,
+    },
+    /// The source cannot be used.
+    #[error("{place}, from which content is fetched, cannot be used: {reason}")]
+    Source {
+        /// The source.
+        place: String,
+        /// Why not.
+        reason: String,
+        /// What a caller can do about it.
+        kind: ErrorKind,
+    },
     /// The pack that should hold the blob is not there.
     #[error("{kind} {id} cannot be read: pack {pack} is missing")]
     Missing {
@@ -97,7 +117,8 @@ impl BlobError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Store(error) => error.kind(),
-            Self::NotFound { .. } => ErrorKind::NotFound,
+            Self::NotFound { .. } | Self::NotInSource { .. } => ErrorKind::NotFound,
+            Self::Source { kind, .. } => *kind,
             // Authenticated, and of a later version of the format.
             Self::Damaged { fault: BlobBodyFault::Decode(DecodeError::Version(_)), .. } => {
                 ErrorKind::Unsupported

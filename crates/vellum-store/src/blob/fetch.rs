@@ -3,6 +3,7 @@
 //! Invariant: blobs that could not be fetched together are read one by one when they are opened, with all the retries
 //! of `BlobStore::read_blob`: a stale hint costs time, never an error.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
 use vellum_types::{BlobId, BlobKind, PackId};
@@ -28,6 +29,15 @@ pub struct FetchedBlobs {
     spans: Vec<Option<Vec<u8>>>,
     /// For each span its pack and where in it it begins.
     origins: Vec<(PackId, u32)>,
+    /// What the source has and the store has not.
+    from_source: Option<SourceBlobs>,
+}
+
+/// Blobs that were fetched from the source of a store.
+struct SourceBlobs {
+    fetched: Box<FetchedBlobs>,
+    /// Their positions in `fetched`, by their positions in the whole request.
+    positions: HashMap<usize, usize>,
 }
 
 /// One ranged get, and the blobs that it serves.
@@ -68,7 +78,30 @@ impl BlobStore {
             }
         }
         let origins = spans.iter().map(|span| (span.pack, span.start)).collect();
-        Ok(FetchedBlobs { store: self.clone(), wanted: wanted.to_vec(), places, spans: bytes, origins })
+        let missing = places.iter().enumerate().filter(|(_, place)| place.is_none());
+        let missing: Vec<_> = missing.map(|(position, _)| position).collect();
+        let from_source = self.fetch_from_source(wanted, &missing);
+        Ok(FetchedBlobs {
+            store: self.clone(),
+            wanted: wanted.to_vec(),
+            places,
+            spans: bytes,
+            origins,
+            from_source,
+        })
+    }
+
+    /// Fetches blobs of a request that are not in this store; none if there is no source, or it cannot be opened.
+    fn fetch_from_source(&self, wanted: &[(BlobKind, BlobId)], missing: &[usize]) -> Option<SourceBlobs> {
+        if missing.is_empty() {
+            return None;
+        }
+        // Why it cannot be opened is learnt by `FetchedBlobs::open_blob`.
+        let source = self.open_source().ok().flatten()?;
+        let there: Vec<_> = missing.iter().filter_map(|position| wanted.get(*position)).copied().collect();
+        let fetched = Box::new(source.fetch_blobs(&there).ok()?);
+        let positions = missing.iter().enumerate().map(|(there, position)| (*position, there)).collect();
+        Some(SourceBlobs { fetched, positions })
     }
 
     /// The bytes of each span; `None` where the store failed: `FetchedBlobs::open_blob` then learns why.
@@ -128,6 +161,12 @@ impl FetchedBlobs {
         let (kind, id) = self.wanted[position];
         if let Some(sealed) = self.sealed_bytes(position)
             && let Ok(plaintext) = self.open_fetched_blob(position, kind, &id, sealed)
+        {
+            return Ok(plaintext);
+        }
+        if let Some(SourceBlobs { fetched, positions }) = &self.from_source
+            && let Some(there) = positions.get(&position)
+            && let Ok(plaintext) = fetched.open_blob(*there)
         {
             return Ok(plaintext);
         }

@@ -45,6 +45,11 @@ impl LostCopies {
         lost.packs.contains(&place.pack) || lost.blobs.contains(id)
     }
 
+    /// Whether a blob was found lost, wherever it is.
+    fn contains_blob(&self, id: &BlobId) -> bool {
+        self.any.load(Ordering::Acquire) && self.lost.read().blobs.contains(id)
+    }
+
     /// The copy of a blob at this place could not be read.
     pub(super) fn record_unreadable(&self, place: &BlobLocation) {
         self.update_sets(|lost| lost.packs.extend([place.pack]));
@@ -173,10 +178,14 @@ impl BlobStore {
         Ok(lost)
     }
 
-    /// Whether every copy of a blob that the index knows was found missing or damaged, or it knows none.
+    /// Whether every copy of a blob that the index knows was found missing or damaged, or it knows none, and none in the
+    /// source of the store. A source that cannot be opened is taken to have it.
     #[must_use]
     pub fn is_lost(&self, id: &BlobId) -> bool {
         let places = self.inner.index.current_view().find_all_copies(id);
+        if places.is_empty() && self.has_source() && !self.inner.lost.contains_blob(id) {
+            return self.open_source().is_ok_and(|source| source.is_some_and(|source| source.is_lost(id)));
+        }
         places.iter().all(|place| self.inner.lost.contains_copy(id, place))
     }
 }

@@ -7,7 +7,7 @@
 use vellum_types::{BlobId, BlobKind};
 
 use super::body::{DecodedBody, unseal_body};
-use super::{BlobError, BlobStore};
+use super::{BlobError, BlobStore, HeldBlob};
 use crate::index::BlobLocation;
 use crate::object::{BlockStore, PieceSet};
 
@@ -18,37 +18,50 @@ const DIFFERENCE_PART: u64 = 4;
 const FRAMING_MAX: u64 = 256;
 
 impl BlobStore {
-    /// The local copies of packs; none if the store is on this machine.
+    /// The local copies of packs of the store, or else of its source; none if all is on this machine.
     #[must_use]
     pub fn local_copies(&self) -> Option<&BlockStore> {
-        self.inner.objects.as_block_store()
+        self.inner.objects.as_block_store().or_else(|| self.source_objects()?.as_block_store())
     }
 
-    /// Adds the pieces that hold a blob's own bytes.
+    /// Whether packs of this very store are fetched from elsewhere.
+    fn is_fetched(&self) -> bool {
+        self.inner.objects.as_block_store().is_some()
+    }
+
+    /// Adds the pieces that hold a blob's own bytes; none if it is in a store on this machine.
     pub fn add_blob_pieces(
         &self,
         kind: BlobKind,
         id: &BlobId,
         pieces: &mut PieceSet,
-    ) -> Result<BlobLocation, BlobError> {
-        let place = match self.locate_blob(id) {
-            Some(place) => place,
-            None => {
-                // Another process may have stored it since.
-                self.refresh_index()?;
-                self.locate_blob(id).ok_or(BlobError::NotFound { kind, id: *id })?
-            }
-        };
-        pieces.add_range(&place.pack, place.offset, place.len);
-        Ok(place)
+    ) -> Result<(), BlobError> {
+        self.add_own_pieces(kind, id, pieces).map(drop)
     }
 
-    /// All pieces of the pack that a blob is in; none if the index does not know it.
+    /// As [`Self::add_blob_pieces`]; gives the blob if it is not on this machine.
+    fn add_own_pieces(
+        &self,
+        kind: BlobKind,
+        id: &BlobId,
+        pieces: &mut PieceSet,
+    ) -> Result<Option<HeldBlob<'_>>, BlobError> {
+        let held = self.require_holder(kind, id)?;
+        if !held.holder.is_fetched() {
+            return Ok(None);
+        }
+        pieces.add_range(&held.place.pack, held.place.offset, held.place.len);
+        Ok(Some(held))
+    }
+
+    /// All pieces of the pack that a blob is in; none if no index knows it, or it is in a store on this machine.
     #[must_use]
     pub fn list_pack_pieces(&self, id: &BlobId) -> PieceSet {
         let mut pieces = PieceSet::default();
-        if let Some(BlobLocation { pack, .. }) = self.locate_blob(id) {
-            self.for_each_entry(|_, place| {
+        if let Ok(Some(HeldBlob { holder, place: BlobLocation { pack, .. } })) = self.find_holder(id)
+            && holder.is_fetched()
+        {
+            holder.for_each_entry(|_, place| {
                 if place.pack == pack {
                     pieces.add_range(&pack, place.offset, place.len);
                 }
@@ -66,18 +79,18 @@ impl BlobStore {
         content_len: u64,
         pieces: &mut PieceSet,
     ) -> Result<(), BlobError> {
-        let place = self.add_blob_pieces(kind, id, pieces)?;
+        let Some(HeldBlob { holder, place }) = self.add_own_pieces(kind, id, pieces)? else { return Ok(()) };
         if u64::from(place.len) > content_len / DIFFERENCE_PART + FRAMING_MAX {
             return Ok(());
         }
-        let sealed = self
+        let sealed = holder
             .local_copies()
             .and_then(|copies| copies.read_local_range(&place.pack, place.offset, place.len));
         // What the blob is a difference to stands in bytes that are not here yet. The caller asks again after it has
         // fetched them.
         let Some(sealed) = sealed else { return Ok(()) };
         // Damage is found and repaired when the blob is read.
-        if let Ok(DecodedBody::Difference(difference)) = unseal_body(&self.inner.keys, kind, id, &sealed) {
+        if let Ok(DecodedBody::Difference(difference)) = unseal_body(&holder.inner.keys, kind, id, &sealed) {
             pieces.add_range(&place.pack, difference.base.offset, difference.base.len);
         }
         Ok(())
