@@ -110,6 +110,10 @@ SEEDS = {
         b"\1" + varint(100) + bytes.fromhex("28b52ffd2064230300") + b"x",
     ],
     "key_slot": [SLOT, bytestr(SLOT) + bytestr(bytes(200))],
+    "store_identity": [
+        bytes([1]) + bytes(16) + bytes([1, 0]),
+        bytes([2]) + bytes(16) + bytes([1, 0]) + bytestr(b"https://example.org/a") + bytes([1]) + bytestr(b"reader"),
+    ],
     "device": [bytes([1]) + bytestr(b"laptop") + moment()],
     "key_epoch": [
         b"VLMEPOCH" + u32(1) + bytes(16) + u32(1) + moment() + varint(2) + bytes(240) + bytestr(bytes(136)),

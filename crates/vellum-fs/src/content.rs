@@ -73,7 +73,7 @@ impl LiveContent {
     /// The content that the map names; up to `chunk_cache` bytes of decoded chunks are kept in memory.
     pub(crate) fn new(base: &LiveBase, chunk_cache: u64) -> Self {
         let LiveBase { volume, lease, map, log } = base.clone();
-        let limits = PrefetchLimits::for_requests_at_once(volume.objects.parallel_get_count());
+        let limits = PrefetchLimits::for_requests_at_once(volume.blobs.parallel_get_count());
         let source = ContentSource::new(log.clone(), volume.blobs.clone(), chunk_cache, limits);
         let opened = OpenInodes::default();
         let released = ReleasedOrphans::default();

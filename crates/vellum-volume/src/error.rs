@@ -155,6 +155,19 @@ pub enum VolumeError {
         /// How it shows.
         reason: String,
     },
+    /// Content of a store is read from another one, and somebody wants to read it as if it were whole.
+    #[error(
+        "the store at {store} does not have all content of its volume: the rest is read from {source_url}"
+    )]
+    DependentStore {
+        /// The store.
+        store: String,
+        /// Where the rest is.
+        source_url: String,
+    },
+    /// A store has all its content, and reads none from another one.
+    #[error("all content of the volume is in {0} already: nothing is read from another store")]
+    WholeStore(String),
     /// A store that is to be a remote holds something else.
     #[error("{place} cannot be a remote of this volume: {reason}")]
     OtherVolume {
@@ -468,6 +481,8 @@ impl VolumeError {
             | Self::TooLong { .. }
             | Self::OtherSort { .. }
             | Self::OtherVolume { .. }
+            | Self::DependentStore { .. }
+            | Self::WholeStore(_)
             | Self::OccupiedStore(_)
             | Self::SeveralRemotes(_)
             | Self::NotCommon { .. }

@@ -1,5 +1,5 @@
-//! A door for a fuzz target to the reading of trees: what whoever holds the key could write into a map. Not for anybody
-//! else.
+//! A door for fuzz targets to the reading of trees, and of the object `store`: what whoever holds the key could write. Not
+//! for anybody else.
 //!
 //! Invariant: each function accepts any bytes, and panics only where the reading of a tree broke a promise of its own.
 
@@ -12,6 +12,7 @@ use vellum_types::limits::{KEY_MAX, VALUE_MAX};
 use vellum_types::{DecodeError, Dentry, FileKind, Ino, InodeAttr, MapKey};
 
 use crate::diff::StateComparison;
+use crate::store_identity::parse_identity;
 use crate::tree::{FsTree, collect_file_pieces};
 use crate::verify::structure;
 use crate::volume::Volume;
@@ -30,6 +31,16 @@ const SECOND: u8 = 0x80;
 /// When refs that decode encode to other ones.
 pub fn fuzz_known_refs(bytes: &[u8]) {
     crate::refs::fuzz_known_decoder(bytes);
+}
+
+/// The identity of a store, behind its seal.
+///
+/// # Panics
+/// When an identity that is read has another form.
+pub fn fuzz_store_identity(bytes: &[u8]) {
+    if let Ok(identity) = parse_identity(bytes) {
+        assert_eq!(identity.encode(), bytes, "one identity has one form");
+    }
 }
 
 /// Two trees that these bytes describe, step by step: walked, looked up, compared, and checked as `verify` does. The

@@ -15,4 +15,5 @@ pub use mark::{LiveBlobs, mark_live_blobs};
 pub(crate) use mark::{NodeReferences, read_node_references};
 pub use plan::{CollectionPlan, PackAction, PackPlan, plan_collection};
 pub use roots::LostRecord;
+pub(crate) use roots::find_live_roots;
 pub use run::{CollectionReport, CollectionRequest, run_collection};

@@ -116,6 +116,11 @@ impl KeyEpochs {
         Self { objects, keys: Arc::new(keys), source, state, end, refreshed: Mutex::new(None) }
     }
 
+    /// The state directory of the worktree that has the first master key; none for plain volumes.
+    pub(crate) fn home_worktree(&self) -> Option<&StateDir> {
+        self.source.as_ref().map(|source| &source.home.worktree)
+    }
+
     /// The keys.
     #[must_use]
     pub fn volume_keys(&self) -> &Arc<VolumeKeys> {

@@ -25,6 +25,7 @@ pub mod residence;
 pub mod resolve;
 pub mod retention;
 pub mod session;
+mod source;
 pub mod state;
 mod store_check;
 mod store_identity;

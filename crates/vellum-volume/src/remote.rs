@@ -14,11 +14,11 @@ mod under_way;
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
 
-use vellum_store::{ObjectStore, StoreLocation, set_owner_from_dir};
+use vellum_store::{ObjectStore, RequestLimits, StoreLocation, set_owner_from_dir};
 use vellum_types::ErrorKind;
 
 pub use self::published::{copy_keys_to_dir, publish_listing};
-pub use self::pull::{PullReport, PullRequest, PulledRef, pull_snapshots};
+pub use self::pull::{PullReport, PullRequest, PulledRef, pull_content, pull_snapshots};
 pub use self::push::{PushReport, PushRequest, PushedRef, RefPushOutcome, push_snapshots, push_to_volume};
 pub use self::standing::{RemoteStanding, compare_with_remote, estimate_standing};
 pub use self::tracking::RemoteRefs;
@@ -36,6 +36,8 @@ use crate::volume::{Volume, config_object_key, read_volume_config};
 const REMOTES_FOLDER: &str = "remotes";
 /// The remote that is meant where none is named.
 pub const DEFAULT_REMOTE: &str = "origin";
+/// The worktree of another store that a clone takes its files from, unless another snapshot is named.
+pub const MAIN_WORKTREE: &str = "main";
 
 /// Another store of the volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -216,7 +218,9 @@ impl Volume {
         }
         let epochs = self.open_remote_keys(state, objects.clone())?;
         let objects = open_known_store(state, objects, epochs.volume_keys())?;
-        Self::assemble_volume(state, objects, epochs, self.config, worktree).map(Some)
+        let mut volume = Self::assemble_volume(state, objects, epochs, self.config, worktree)?;
+        volume.attach_source(&RequestLimits::default())?;
+        Ok(Some(volume))
     }
 
     /// The volume in a remote's store, which is set up if it holds nothing.
@@ -298,7 +302,7 @@ const UNFINISHED_SUFFIX: &str = ".new";
 
 /// Creates the folder of a remote in the state directory of a worktree, and gives it to the owner of that: a command
 /// that runs as root must leave folders that the owner of the worktree can use.
-fn create_remote_dir(worktree: &StateDir, remote: &StateDir) -> Result<()> {
+pub(crate) fn create_remote_dir(worktree: &StateDir, remote: &StateDir) -> Result<()> {
     let make = || -> std::io::Result<()> {
         fs::DirBuilder::new().mode(0o700).recursive(true).create(remote.path())?;
         for made in [remote.root(), remote.path()] {

@@ -106,10 +106,14 @@ pub(crate) fn join_store(
         || adopt_shared_check(state, &*objects, keys),
     );
     let known = known?;
-    let objects = apply_mode(objects, known.map_or(StoreMode::Shared, |known| known.mode));
-    let found = check_store(state, &*objects, Some(keys), known.map(|known| known.mode))?;
+    if let Some(known) = &known {
+        known.require_whole(&*objects)?;
+    }
+    let known = known.map(|known| known.mode);
+    let objects = apply_mode(objects, known.unwrap_or(StoreMode::Shared));
+    let found = check_store(state, &*objects, Some(keys), known)?;
     match known {
-        Some(known) if found.is_fit_for(known.mode) => Ok(objects),
+        Some(mode) if found.is_fit_for(mode) => Ok(objects),
         Some(_) => Err(unfit_store_error(&*objects, found)),
         // Of an early version, or somebody sets it up in this moment: then whoever writes it first decides.
         None => {
@@ -140,7 +144,11 @@ pub(crate) fn open_known_store(
     let mode = match read_kept_check(state, &*objects)?.and_then(|known| known.mode) {
         Some(mode) => mode,
         None if may_have_identity(&*objects) => {
-            StoreIdentity::read_from(&*objects, keys)?.map_or(StoreMode::Shared, |found| found.mode)
+            let found = StoreIdentity::read_from(&*objects, keys)?;
+            if let Some(found) = found.as_ref().filter(|_| objects.is_remote()) {
+                found.require_whole(&*objects)?;
+            }
+            found.map_or(StoreMode::Shared, |found| found.mode)
         }
         None => StoreMode::Shared,
     };

@@ -5,15 +5,16 @@
 
 mod missing;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use parking_lot::Mutex;
 use vellum_host::ProgressMeter;
-use vellum_store::{BlobLocation, BlobWriter, PackCopyOutcome, RequestPurpose};
+use vellum_store::{BlobLocation, BlobStore, BlobWriter, HeldBlob, PackCopyOutcome, RequestPurpose};
 use vellum_types::{BlobId, ErrorKind, PackId, SnapshotId};
 
 use self::missing::{BaseTree, MissingBlobs};
 use crate::error::{Result, VolumeError};
+use crate::gc::find_live_roots;
 use crate::history::HistoryEntry;
 use crate::record::SnapshotRecord;
 use crate::session::SessionClaim;
@@ -49,6 +50,15 @@ pub struct TransferReport {
     pub packs: u64,
     /// Bytes put into the target.
     pub bytes: u64,
+}
+
+impl TransferReport {
+    /// Adds the content that another transfer stored.
+    pub(crate) fn add_content(&mut self, other: Self) {
+        self.blobs += other.blobs;
+        self.packs += other.packs;
+        self.bytes += other.bytes;
+    }
 }
 
 impl TransferPlan {
@@ -153,9 +163,63 @@ pub fn transfer_snapshots<T>(
     to.state.write_file(UNFINISHED_FILE, b"")?;
     let missing = find_missing_blobs(from, to, &plan, session.blobs()?, meter)?;
     let blobs = missing.len() as u64;
-    copy_missing_blobs(from, &missing, session.blobs()?, meter, &|| session.renew_if_due())?;
+    copy_missing_blobs(&from.blobs, &missing, session.blobs()?, meter, &|| session.renew_if_due())?;
     // Blobs before records: whatever the target lists must be whole at any moment.
     let stats = session.flush_blobs()?;
+    store_records(to, &plan, meter)?;
+    let finished = finish()?;
+    session.end_session()?;
+    to.state.remove_file(UNFINISHED_FILE)?;
+    let snapshots = plan.snapshots.len() as u64;
+    let report = TransferReport { snapshots, blobs, packs: stats.packs, bytes: stats.bytes_stored };
+    Ok((report, finished))
+}
+
+/// Stores in `to` the records of some snapshots and their ancestors, and none of their content: `from` is the source of its
+/// store.
+pub(crate) fn transfer_records<T>(
+    from: &Volume,
+    to: &Volume,
+    heads: &[SnapshotId],
+    meter: &ProgressMeter,
+    finish: impl FnOnce() -> Result<T>,
+) -> Result<(TransferReport, T)> {
+    if heads.is_empty() {
+        return Ok((TransferReport::default(), finish()?));
+    }
+    // Snapshots that are listed while the session stands keep what they need that is here.
+    let session = to.begin_write_session()?;
+    let plan = TransferPlan::build(from, to, heads)?;
+    store_records(to, &plan, meter)?;
+    let finished = finish()?;
+    session.end_session()?;
+    let snapshots = plan.snapshots.len() as u64;
+    Ok((TransferReport { snapshots, ..TransferReport::default() }, finished))
+}
+
+/// Copies into the store of a volume all content of its snapshots and worktrees that only its source has.
+pub(crate) fn copy_source_content(
+    volume: &Volume,
+    source: &BlobStore,
+    meter: &ProgressMeter,
+) -> Result<TransferReport> {
+    adopt_unfinished_transfer(volume)?;
+    let mut session = volume.begin_write_session()?;
+    volume.state.write_file(UNFINISHED_FILE, b"")?;
+    let mut missing = MissingBlobs::default();
+    for root in find_live_roots(volume, &BTreeSet::new())?.roots {
+        missing.add_tree(volume, root, Vec::new(), session.blobs()?, meter)?;
+    }
+    copy_missing_blobs(source, &missing, session.blobs()?, meter, &|| session.renew_if_due())?;
+    let stats = session.flush_blobs()?;
+    session.end_session()?;
+    volume.state.remove_file(UNFINISHED_FILE)?;
+    let blobs = missing.len() as u64;
+    Ok(TransferReport { snapshots: 0, blobs, packs: stats.packs, bytes: stats.bytes_stored })
+}
+
+/// Parents before children.
+fn store_records(to: &Volume, plan: &TransferPlan, meter: &ProgressMeter) -> Result<()> {
     for entry in &plan.forgotten {
         to.catalog.store_forgotten_record(&entry.record)?;
     }
@@ -163,12 +227,7 @@ pub fn transfer_snapshots<T>(
         meter.check_stopped()?;
         to.catalog.store_record(&entry.record)?;
     }
-    let finished = finish()?;
-    session.end_session()?;
-    to.state.remove_file(UNFINISHED_FILE)?;
-    let snapshots = plan.snapshots.len() as u64;
-    let report = TransferReport { snapshots, blobs, packs: stats.packs, bytes: stats.bytes_stored };
-    Ok((report, finished))
+    Ok(())
 }
 
 /// The snapshots of `from` that were not forgotten in `to`.
@@ -218,7 +277,9 @@ fn find_missing_blobs(
 }
 
 /// What is to be copied of one pack.
-struct PackCopy {
+struct PackCopy<'a> {
+    /// The store that has it: the one that is copied from, or its source.
+    holder: &'a BlobStore,
     pack: PackId,
     blobs: Vec<(BlobId, BlobLocation)>,
     /// Sealed bytes of these blobs.
@@ -227,7 +288,7 @@ struct PackCopy {
 }
 
 fn copy_missing_blobs(
-    from: &Volume,
+    from: &BlobStore,
     missing: &MissingBlobs,
     writer: &BlobWriter,
     meter: &ProgressMeter,
@@ -235,14 +296,14 @@ fn copy_missing_blobs(
 ) -> Result<()> {
     let copies = plan_pack_copies(from, missing)?;
     meter.begin_phase(missing.len() as u64, copies.iter().map(|copy| copy.wanted).sum());
-    let count = from.objects.parallel_get_count().clamp(1, PACKS_AT_ONCE);
+    let count = from.parallel_get_count().clamp(1, PACKS_AT_ONCE);
     let queue = Mutex::new(copies.into_iter());
     let work = || -> Result<()> {
         loop {
             let Some(copy) = queue.lock().next() else { return Ok(()) };
             meter.check_stopped()?;
             renew()?;
-            copy_pack(from, &copy, writer)?;
+            copy_pack(&copy, writer)?;
             meter.add_progress(copy.blobs.len() as u64, copy.wanted);
         }
     };
@@ -264,9 +325,9 @@ fn copy_missing_blobs(
     })
 }
 
-fn copy_pack(from: &Volume, copy: &PackCopy, writer: &BlobWriter) -> Result<()> {
+fn copy_pack(copy: &PackCopy<'_>, writer: &BlobWriter) -> Result<()> {
     if copy.is_whole {
-        match from.blobs.copy_pack_to(writer, &copy.pack) {
+        match copy.holder.copy_pack_to(writer, &copy.pack) {
             Ok(PackCopyOutcome::Copied) => return Ok(()),
             // Its blobs are sealed anew, with the key of the target.
             Ok(PackCopyOutcome::OtherKeys) => {}
@@ -277,23 +338,36 @@ fn copy_pack(from: &Volume, copy: &PackCopy, writer: &BlobWriter) -> Result<()> 
             Err(error) => return Err(error.into()),
         }
     }
-    from.blobs.copy_blobs_to(writer, &copy.pack, &copy.blobs)?;
+    copy.holder.copy_blobs_to(writer, &copy.pack, &copy.blobs)?;
     Ok(())
 }
 
 /// Where the missing blobs are, by pack.
-fn plan_pack_copies(from: &Volume, missing: &MissingBlobs) -> Result<Vec<PackCopy>> {
-    let mut packs: BTreeMap<PackId, Vec<(BlobId, BlobLocation)>> = BTreeMap::new();
+fn plan_pack_copies<'a>(from: &'a BlobStore, missing: &MissingBlobs) -> Result<Vec<PackCopy<'a>>> {
+    let mut copies: BTreeMap<PackId, PackCopy<'a>> = BTreeMap::new();
     for (kind, id) in missing.iter() {
-        let location = from.blobs.locate_blob(&id).filter(|location| location.kind == kind);
-        let location = location.ok_or(vellum_store::BlobError::NotFound { kind, id })?;
-        packs.entry(location.pack).or_default().push((id, location));
+        let HeldBlob { holder, place } = from.require_holder(kind, &id)?;
+        if place.kind != kind {
+            return Err(vellum_store::BlobError::NotFound { kind, id }.into());
+        }
+        // No name of a pack is used twice, so that each has one holder.
+        let new = || PackCopy { holder, pack: place.pack, blobs: Vec::new(), wanted: 0, is_whole: false };
+        let copy = copies.entry(place.pack).or_insert_with(new);
+        copy.wanted += u64::from(place.len);
+        copy.blobs.push((id, place));
     }
-    let held: HashMap<PackId, u64> = from.blobs.measure_packs(&packs.keys().copied().collect());
-    let plan = |(pack, blobs): (PackId, Vec<(BlobId, BlobLocation)>)| {
-        let wanted: u64 = blobs.iter().map(|(_, place)| u64::from(place.len)).sum();
-        let all = held.get(&pack).copied().unwrap_or(wanted);
-        PackCopy { pack, is_whole: wanted * 100 >= all * WHOLE_PERCENT, blobs, wanted }
-    };
-    Ok(packs.into_iter().map(plan).collect())
+    let packs: HashSet<PackId> = copies.keys().copied().collect();
+    let mut held: HashMap<PackId, u64> = from.measure_packs(&packs);
+    // If all is here, the source is not opened for this.
+    if copies.values().any(|copy| !std::ptr::eq(copy.holder, from))
+        && let Some(source) = from.open_source()?
+    {
+        held.extend(source.measure_packs(&packs));
+    }
+    let mut copies: Vec<_> = copies.into_values().collect();
+    for copy in &mut copies {
+        let all = held.get(&copy.pack).copied().unwrap_or(copy.wanted);
+        copy.is_whole = copy.wanted * 100 >= all * WHOLE_PERCENT;
+    }
+    Ok(copies)
 }

@@ -16,6 +16,7 @@ use vellum_host::ProgressMeter;
 use vellum_types::{BlobId, BlobKind};
 
 pub use self::foreign::ForeignObjects;
+use self::trees::CheckedContent;
 use crate::error::Result;
 use crate::history::HistoryEntry;
 use crate::volume::Volume;
@@ -75,7 +76,8 @@ pub(crate) struct CheckedAmount {
 
 impl CheckedAmount {
     fn add_blob(&mut self, volume: &Volume, id: &BlobId) {
-        self.add_stored_bytes(volume.blobs.locate_blob(id).map_or(0, |place| place.len));
+        let held = volume.blobs.find_holder(id).ok().flatten();
+        self.add_stored_bytes(held.map_or(0, |held| held.place.len));
     }
 
     fn add_stored_bytes(&mut self, len: u32) {
@@ -132,7 +134,7 @@ pub fn verify_volume(
 ) -> Result<VerifyReport> {
     let mut damage = FoundDamage::default();
     // A copy on this machine can be sound while the store has lost the object.
-    volume.objects.ignore_local_copies();
+    volume.blobs.ignore_local_copies();
     // Packs that another machine replaced since would be reported as missing.
     volume.blobs.refresh_index()?;
     let foreign = match scope {
@@ -142,13 +144,22 @@ pub fn verify_volume(
     let (snapshots, read) = match scope {
         VerifyScope::Snapshot(entry) => {
             let snapshots = Vec::from_iter(objects::check_record(volume, &entry.id, &mut damage)?);
-            let read = trees::walk_trees(volume, &snapshots, !metadata_only, &mut damage, meter)?;
+            let content = if metadata_only { CheckedContent::Nothing } else { CheckedContent::All };
+            let read = trees::walk_trees(volume, &snapshots, content, &mut damage, meter)?;
             (snapshots, read)
         }
         VerifyScope::All => {
             // The trees are made of blobs that were read with their packs.
-            let (snapshots, read) = objects::check_all_objects(volume, metadata_only, &mut damage, meter)?;
-            trees::walk_trees(volume, &snapshots, false, &mut damage, meter)?;
+            let (snapshots, mut read) =
+                objects::check_all_objects(volume, metadata_only, &mut damage, meter)?;
+            let is_content_there = volume.blobs.has_source() && !metadata_only;
+            let content = if is_content_there { CheckedContent::InSource } else { CheckedContent::Nothing };
+            let walked = trees::walk_trees(volume, &snapshots, content, &mut damage, meter)?;
+            // What is here was counted with its packs.
+            if content == CheckedContent::InSource {
+                read.blobs += walked.blobs;
+                read.bytes += walked.bytes;
+            }
             (snapshots, read)
         }
     };

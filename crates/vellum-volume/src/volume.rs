@@ -23,8 +23,10 @@ use vellum_store::{
 use vellum_types::SnapshotId;
 
 pub use self::init::{DEFAULT_STORE, InitialisedVolume, InspectedStore, NewWorktree, StoreContent};
-pub(crate) use self::stored_config::{CONFIG_COPY_FILE, StoredConfig, config_object_key, read_volume_config};
-use self::stored_config::{keep_config_copy, open_key_epochs, read_config_copy};
+use self::stored_config::open_key_epochs;
+pub(crate) use self::stored_config::{
+    CONFIG_COPY_FILE, StoredConfig, config_object_key, keep_config_copy, read_config_copy, read_volume_config,
+};
 pub(crate) use self::tags::decode_tag_target;
 use crate::catalog::SnapshotCatalog;
 use crate::config::VolumeConfig;
@@ -102,7 +104,8 @@ impl Volume {
         let epochs = open_key_epochs(state, self.objects.clone(), &self.config)?;
         // What this worktree has seen of the store, the new one need not find out.
         state.write_seen_counters(&self.state.read_seen_counters()?)?;
-        let fork = Self::assemble_volume(state, self.objects.clone(), epochs, self.config, worktree)?;
+        let mut fork = Self::assemble_volume(state, self.objects.clone(), epochs, self.config, worktree)?;
+        fork.attach_source(&RequestLimits::default())?;
         fork.add_worktree_ref(name)?;
         self.copy_remotes_to(state)?;
         // Last: only with this file is it a worktree. Until then, the same command can begin anew.
@@ -118,7 +121,7 @@ impl Volume {
     /// As [`Self::open`], with limits of requests to a service.
     pub fn open_with_limits(state: &StateDir, limits: &RequestLimits) -> Result<Self> {
         let location = locate_store(state, &state.read_worktree_file()?)?;
-        Self::open_on(vellum_store::open_store_with_limits(&location, limits)?, state)
+        Self::open_on_with_limits(vellum_store::open_store_with_limits(&location, limits)?, state, limits)
     }
 
     /// Opens the volume of a worktree whose store was moved to `store`, and remembers that. A store that holds another
@@ -143,6 +146,14 @@ impl Volume {
 
     /// As [`Self::open`], with a store that is open already.
     pub fn open_on(objects: Arc<dyn ObjectStore>, state: &StateDir) -> Result<Self> {
+        Self::open_on_with_limits(objects, state, &RequestLimits::default())
+    }
+
+    fn open_on_with_limits(
+        objects: Arc<dyn ObjectStore>,
+        state: &StateDir,
+        limits: &RequestLimits,
+    ) -> Result<Self> {
         let worktree = state.read_worktree_file()?;
         // Those of early versions have no such file. Who may not write there may still read.
         let _ = state.hide_from_git();
@@ -169,7 +180,7 @@ impl Volume {
             Err(_) if is_copy => {
                 // Only the copy is damaged, as far as is known.
                 state.remove_file(CONFIG_COPY_FILE)?;
-                return Self::open_on(objects, state);
+                return Self::open_on_with_limits(objects, state, limits);
             }
             Err(error) => return Err(error),
         }
@@ -177,7 +188,9 @@ impl Volume {
             keep_config_copy(state, &*objects, &stored);
         }
         let objects = open_known_store(state, objects, epochs.volume_keys())?;
-        Self::assemble_volume(state, objects, epochs, config, worktree)
+        let mut volume = Self::assemble_volume(state, objects, epochs, config, worktree)?;
+        volume.attach_source(limits)?;
+        Ok(volume)
     }
 
     /// The volume as seen from another of its worktrees.

@@ -332,6 +332,9 @@ pub fn volume_hint(error: &VolumeError) -> Option<String> {
              'vellum objbench URL' shows what a store keeps"
         }
         VolumeError::OccupiedStore(_) => "name a folder that is empty",
+        VolumeError::DependentStore { .. } => {
+            "'vellum pull --content', in the clone that it is the store of, copies the rest into it"
+        }
         VolumeError::OtherVolume { .. } => {
             "name a folder that is empty, or one to which this volume was pushed"
         }

@@ -26,6 +26,11 @@ impl LiveBlobs {
         self.ids.insert(low_half_bits(id))
     }
 
+    /// Adds what another mark found.
+    pub(super) fn add_all(&mut self, other: Self) {
+        self.ids.extend(other.ids);
+    }
+
     /// Returns whether some tree needs the blob.
     #[must_use]
     pub fn contains_id(&self, id: &BlobId) -> bool {
@@ -53,7 +58,8 @@ fn low_half_bits(id: &BlobId) -> u128 {
 }
 
 /// Adds to `live` all that the trees at `roots` need; what it has already is not walked again. Fails if the index does not
-/// know a blob, or a node is damaged.
+/// know a blob, or a node is damaged. A node that only the source of the store has is not walked: whoever stored it
+/// there stored all below it there, and what is written here is named by nodes that are here.
 pub fn mark_live_blobs(
     volume: &Volume,
     roots: impl IntoIterator<Item = MapRoot>,
@@ -71,7 +77,10 @@ pub fn mark_live_blobs(
     while !waiting.is_empty() {
         meter.check_stopped()?;
         // From the end: depth first keeps the list short, where breadth would hold a whole level of the largest tree.
-        let batch = waiting.split_off(waiting.len().saturating_sub(BATCH));
+        let mut batch = waiting.split_off(waiting.len().saturating_sub(BATCH));
+        if volume.blobs.has_source() {
+            batch = select_own_nodes(volume, batch)?;
+        }
         for references in read_node_references(volume, &batch)? {
             meter.add_progress(1, 0);
             waiting.extend(references.nodes.into_iter().filter(|id| live.insert_id(id)));
@@ -79,12 +88,33 @@ pub fn mark_live_blobs(
                 // Chunks are not read, only looked up in the local index: marking costs requests for nodes alone.
                 if live.insert_id(&id) && volume.blobs.locate_blob(&id).is_none() {
                     // Not known where it is: its pack would pass for one that nobody needs.
-                    return Err(BlobError::NotFound { kind: BlobKind::Chunk, id }.into());
+                    require_in_source(volume, BlobKind::Chunk, id)?;
                 }
             }
         }
     }
     Ok(())
+}
+
+/// The nodes that the store of the volume has. Fails if neither the store nor its source has one of the others.
+fn select_own_nodes(volume: &Volume, ids: Vec<BlobId>) -> Result<Vec<BlobId>> {
+    let mut own = Vec::with_capacity(ids.len());
+    for id in ids {
+        if volume.blobs.locate_blob(&id).is_some() {
+            own.push(id);
+        } else {
+            require_in_source(volume, BlobKind::Node, id)?;
+        }
+    }
+    Ok(own)
+}
+
+/// Fails if a blob that the store of the volume does not have is not in its source either, or if there is none.
+fn require_in_source(volume: &Volume, kind: BlobKind, id: BlobId) -> Result<()> {
+    if volume.blobs.has_source() {
+        return Ok(volume.blobs.require_holder(kind, &id).map(drop)?);
+    }
+    Err(BlobError::NotFound { kind, id }.into())
 }
 
 /// What a node refers to.

@@ -27,7 +27,7 @@ pub struct LostRecord {
 }
 
 /// What stays.
-pub(super) struct LiveRoots {
+pub(crate) struct LiveRoots {
     /// Snapshots that are kept.
     pub snapshots: u64,
     /// Trees that must stay.
@@ -61,7 +61,7 @@ pub(super) fn resolve_lost_ids(volume: &Volume, without: &[String]) -> Result<BT
 /// Returns the trees that must stay: of all snapshots, and of the heads of worktrees, which are snapshots too; and what
 /// mounted ones stand on and read besides. Fails with [`VolumeError::RecordsLost`] if a record is lost that is not in
 /// `without`.
-pub(super) fn find_live_roots(volume: &Volume, without: &BTreeSet<SnapshotId>) -> Result<LiveRoots> {
+pub(crate) fn find_live_roots(volume: &Volume, without: &BTreeSet<SnapshotId>) -> Result<LiveRoots> {
     let mut walk = RecordWalk::walk_records(volume)?;
     walk.lost.retain(|id, _| !without.contains(id));
     if !walk.lost.is_empty() {

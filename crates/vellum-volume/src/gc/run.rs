@@ -89,7 +89,11 @@ fn execute_collection(
     }
     // Whoever ended since the plan was drawn has a snapshot now: what it relied on is alive.
     volume.blobs.refresh_index()?;
+    // Of a store with a source everything is marked anew: what was below a node that only the source had was not marked,
+    // and a writer may have stored it here since.
+    let before = if volume.blobs.has_source() { std::mem::take(&mut live) } else { LiveBlobs::default() };
     mark_live_blobs(volume, find_live_roots(volume, &without)?.roots, &mut live, meter)?;
+    live.add_all(before);
     let needed = find_needed_blobs(volume, &mut packs, &live, &present);
     let needed: Vec<_> = needed.into_iter().collect();
     match volume.blobs.repack_blobs(&needed) {

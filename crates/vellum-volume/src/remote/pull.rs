@@ -9,7 +9,9 @@ use vellum_types::SnapshotId;
 use super::{Remote, RemoteRefs, TransferDirection};
 use crate::error::{Result, VolumeError};
 use crate::refs::RefKind;
-use crate::transfer::{TransferPlan, TransferReport, find_unforgotten, transfer_snapshots};
+use crate::transfer::{
+    TransferPlan, TransferReport, copy_source_content, find_unforgotten, transfer_records, transfer_snapshots,
+};
 use crate::volume::Volume;
 
 /// What is to be fetched.
@@ -71,9 +73,42 @@ pub fn pull_snapshots(
     // Most often there is nothing new: then no session is needed.
     let heads: Vec<_> = heads.into_iter().filter(|id| known.binary_search(id).is_err()).collect();
     // The refs are noted when the records are here: a name of the remote must lead to a snapshot that can be read.
-    let (fetched, ()) =
-        transfer_snapshots(&source, volume, &heads, meter, || volume.note_remote_refs(remote, &found))?;
+    let note_refs = || volume.note_remote_refs(remote, &found);
+    let is_source = volume.find_source()?.is_some_and(|location| location == remote.location);
+    if !is_source {
+        let (fetched, ()) = transfer_snapshots(&source, volume, &heads, meter, note_refs)?;
+        return Ok(PullReport { refs, fetched });
+    }
+    let (mut fetched, ()) = transfer_records(&source, volume, &heads, meter, note_refs)?;
+    // Another process may have made the volume independent of its source while the records were on their way.
+    if volume.find_source()?.is_none() {
+        fetched.add_content(pull_content(volume, meter)?);
+    }
     Ok(PullReport { refs, fetched })
+}
+
+/// Copies all content that only the source of a volume's store has, and reads nothing from the source any more. Fails with
+/// [`VolumeError::WholeStore`] if the store has no source.
+pub fn pull_content(volume: &Volume, meter: &ProgressMeter) -> Result<TransferReport> {
+    let Some(source) = volume.blobs.open_source()? else {
+        return Err(VolumeError::WholeStore(volume.objects.describe_location()));
+    };
+    // Records that came before their content was wanted, too.
+    source.refresh_index()?;
+    let mut copied = TransferReport::default();
+    loop {
+        let round = copy_source_content(volume, source, meter)?;
+        copied.add_content(round);
+        if round.blobs > 0 {
+            // Snapshots that were made meanwhile may need more.
+            continue;
+        }
+        if volume.find_source()?.is_none() {
+            return Ok(copied);
+        }
+        // Once more afterwards: whoever has read that there is a source may have stored a record in between.
+        volume.remove_source()?;
+    }
 }
 
 fn compare_refs(

@@ -4,13 +4,14 @@ use std::collections::HashSet;
 
 use vellum_types::SnapshotId;
 
-use super::Remote;
+use super::{MAIN_WORKTREE, Remote};
 use crate::catalog::SnapshotCatalog;
 use crate::error::{Result, VolumeError};
 use crate::merge::ancestry::AncestrySearch;
 use crate::volume::Volume;
 
-/// Where a remote's worktree is, compared with the worktree of the same name here.
+/// Where a remote's worktree is, compared with this one: the worktree of the same name or, in a store that can only be
+/// read and has none, the one that a clone takes its files from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RemoteStanding {
     /// The snapshot on which it stands there; none if it has none, or if there is no such worktree.
@@ -20,16 +21,23 @@ pub struct RemoteStanding {
     pub ahead: u64,
     /// Snapshots in the history there that are not in the history here.
     pub behind: u64,
+    /// Whether nothing can be pushed there.
+    pub is_read_only: bool,
 }
 
-/// Asks a remote where its worktree of the same name is.
+/// Asks a remote where the worktree is that is compared with this one.
 pub fn compare_with_remote(volume: &Volume, remote: &Remote) -> Result<RemoteStanding> {
     let here = volume.read_head()?;
     let target = volume.open_remote(remote)?;
-    let head = match &target {
+    let is_read_only = target.as_ref().is_some_and(|target| target.objects.is_read_only());
+    let mut head = match &target {
         Some(target) => target.read_worktree_head(&volume.worktree.worktree)?,
         None => None,
     };
+    // No push makes a worktree there: the one of that name is the one that goes on.
+    if let (None, true, Some(target)) = (&head, is_read_only, &target) {
+        head = target.read_worktree_head(MAIN_WORKTREE)?;
+    }
     let there = head.and_then(|head| head.head);
     let ours = collect_ancestors(&volume.catalog, here)?;
     let theirs = match &target {
@@ -43,6 +51,7 @@ pub fn compare_with_remote(volume: &Volume, remote: &Remote) -> Result<RemoteSta
         there,
         ahead: search.count_missing(&ours, &theirs)?,
         behind: search.count_missing(&theirs, &ours)?,
+        is_read_only,
     })
 }
 
@@ -60,6 +69,8 @@ pub fn estimate_standing(
         there,
         ahead: search.count_missing(&ours, &theirs)?,
         behind: search.count_missing(&theirs, &ours)?,
+        // Only the store could tell.
+        is_read_only: false,
     })
 }
 

@@ -239,8 +239,8 @@ impl TreeCheck<'_> {
         match extent.source {
             ExtentSource::Chunk { id, .. } => {
                 // Whether the chunk is there is checked with the blobs. Here, it only must not be a node.
-                let place = self.volume.blobs.locate_blob(&id);
-                if place.is_some_and(|place| place.kind != BlobKind::Chunk) {
+                let held = self.volume.blobs.find_holder(&id).ok().flatten();
+                if held.is_some_and(|held| held.place.kind != BlobKind::Chunk) {
                     self.add_problem(format!("inode {ino} names {id} as its content, which is no chunk"));
                 }
             }

@@ -20,12 +20,22 @@ const NODE_BATCH: usize = 256;
 /// Chunks that are fetched and opened together: 16 MiB of content.
 const CHUNK_BATCH: usize = 256;
 
-/// Walks the trees, and returns how much it read of them. With `content`, their chunks are read too; without it, it is
-/// enough that the index knows them and no pack was found damaged.
+/// Which chunks of trees are read. For the others, it is enough that the index knows them and no pack was found damaged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CheckedContent {
+    /// None.
+    Nothing,
+    /// Those that only the source of the store has. Only blobs of the source count as read.
+    InSource,
+    /// All.
+    All,
+}
+
+/// Walks the trees, and returns how much it read of them.
 pub fn walk_trees(
     volume: &Volume,
     snapshots: &[(SnapshotId, MapRoot)],
-    content: bool,
+    content: CheckedContent,
     damage: &mut FoundDamage,
     meter: &ProgressMeter,
 ) -> Result<CheckedAmount> {
@@ -40,7 +50,9 @@ pub fn walk_trees(
         // From the end, so that the walk goes down first: of a wide tree, few nodes wait at a time.
         let batch = waiting.split_off(waiting.len().saturating_sub(NODE_BATCH));
         for ((place, parent), outcome) in batch.iter().zip(check_nodes(volume, &batch)?) {
-            read.add_blob(volume, &place.id);
+            if content != CheckedContent::InSource || volume.blobs.locate_blob(&place.id).is_none() {
+                read.add_blob(volume, &place.id);
+            }
             let (facts, references) = match outcome {
                 Ok(sound) => sound,
                 Err(problem) => {
@@ -62,10 +74,15 @@ pub fn walk_trees(
             chunks.extend(references.chunks);
         }
     }
-    if content {
-        read_chunks(volume, chunks, damage, &mut read, meter)?;
-    } else {
-        look_up_chunks(volume, &chunks, damage)?;
+    match content {
+        CheckedContent::Nothing => look_up_chunks(volume, &chunks, damage)?,
+        CheckedContent::All => read_chunks(volume, chunks, damage, &mut read, meter)?,
+        CheckedContent::InSource => {
+            let is_here = |id: &BlobId| volume.blobs.locate_blob(id).is_some();
+            let (here, there): (HashSet<_>, HashSet<_>) = chunks.into_iter().partition(is_here);
+            look_up_chunks(volume, &here, damage)?;
+            read_chunks(volume, there, damage, &mut read, meter)?;
+        }
     }
     Ok(read)
 }
@@ -167,12 +184,20 @@ fn look_up_chunks(volume: &Volume, chunks: &HashSet<BlobId>, damage: &mut FoundD
     // Reading the trees may have taken hours. A collection may have moved chunks to other packs meanwhile.
     volume.blobs.refresh_index()?;
     for id in chunks {
-        let known = volume.blobs.locate_blob(id).is_some() && !damage.gone.contains(id);
+        let known = is_chunk_known(volume, id)? && !damage.gone.contains(id);
         if !known && !damage.is_blob_lost(id) {
             damage.add_blob(BlobKind::Chunk, *id, "it is not in the store");
         }
     }
     Ok(())
+}
+
+/// Whether the store or its source has a chunk.
+fn is_chunk_known(volume: &Volume, id: &BlobId) -> Result<bool> {
+    if volume.blobs.locate_blob(id).is_some() {
+        return Ok(true);
+    }
+    Ok(classify_outcome(volume.blobs.require_holder(BlobKind::Chunk, id))?.is_ok())
 }
 
 fn read_chunks(
@@ -183,7 +208,10 @@ fn read_chunks(
     meter: &ProgressMeter,
 ) -> Result<()> {
     // In the order in which they lie, so that neighbours come in one read.
-    let place = |id: &BlobId| volume.blobs.locate_blob(id).map(|place| (place.pack, place.offset));
+    let place = |id: &BlobId| {
+        let held = volume.blobs.find_holder(id).ok().flatten();
+        held.map(|held| (held.place.pack, held.place.offset))
+    };
     let mut ordered: Vec<_> = chunks.into_iter().map(|id| (place(&id), id)).collect();
     ordered.sort_unstable();
     meter.set_expected_total(ordered.len() as u64, 0);

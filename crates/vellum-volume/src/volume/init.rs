@@ -8,7 +8,7 @@ use std::sync::Arc;
 use vellum_chunker::ChunkSizes;
 use vellum_crypto::slots::KeySlotId;
 use vellum_crypto::{ExchangeSecret, MasterKey, RecoveryCode, VolumeKeys, check_randomness, fill_random};
-use vellum_store::{ObjectKey, ObjectStore, StoreLocation, join_requests};
+use vellum_store::{ObjectKey, ObjectStore, RequestLimits, StoreLocation, join_requests};
 use vellum_types::{ErrorKind, VolumeId};
 use zeroize::Zeroizing;
 
@@ -190,7 +190,8 @@ impl Volume {
         if !has_own_store(&worktree) {
             worktree.identity = Some(DirectoryIdentity::new(state)?);
         }
-        let volume = Self::assemble_volume(state, objects, epochs, config, worktree)?;
+        let mut volume = Self::assemble_volume(state, objects, epochs, config, worktree)?;
+        volume.attach_source(&RequestLimits::default())?;
         // Another's worktree shows that the volume was handed over already: then its code was, too.
         let place = volume.new_head();
         let ours = |head: &WorktreeHead| head.place == place.place && head.host == place.host;

@@ -57,7 +57,7 @@ pub(crate) fn read_volume_config(objects: &dyn ObjectStore) -> Result<Option<Sto
 
 /// The copy of a service's config in the state directory, if it is that of the worktree's volume. The object never changes:
 /// the copy spares a request for each command.
-pub(super) fn read_config_copy(
+pub(crate) fn read_config_copy(
     state: &StateDir,
     objects: &dyn ObjectStore,
     worktree: &WorktreeFile,
@@ -77,7 +77,7 @@ pub(super) fn read_config_copy(
 }
 
 /// Keeps the config of a service's volume in the state directory. Its seal was checked.
-pub(super) fn keep_config_copy(state: &StateDir, objects: &dyn ObjectStore, stored: &StoredConfig) {
+pub(crate) fn keep_config_copy(state: &StateDir, objects: &dyn ObjectStore, stored: &StoredConfig) {
     if objects.is_remote() {
         // Without it, the next command asks again.
         let _ = state.write_file(CONFIG_COPY_FILE, &stored.bytes);

@@ -11,7 +11,9 @@ use vellum_library::live;
 use vellum_store::{StoreAddress, StoreLocation};
 use vellum_volume::device::join_line_name;
 use vellum_volume::history::{HistoryEntry, list_history};
-use vellum_volume::remote::{DEFAULT_REMOTE, PullRequest, Remote, copy_keys_to_dir, pull_snapshots};
+use vellum_volume::remote::{
+    DEFAULT_REMOTE, MAIN_WORKTREE, PullRequest, Remote, copy_keys_to_dir, pull_snapshots,
+};
 use vellum_volume::state::STATE_DIR;
 use vellum_volume::volume::DEFAULT_STORE;
 use vellum_volume::{StateDir, Volume, VolumeError};
@@ -29,15 +31,13 @@ use crate::ui::format;
 use crate::ui::json::ProblemJson;
 use crate::ui::progress::ProgressTask;
 
-/// The worktree whose files are taken unless another snapshot is named.
-const MAIN_WORKTREE: &str = "main";
-
 /// Create a directory with the files of a volume
 ///
 /// DIR becomes a new worktree of the volume in the store at URL, and is filled from a snapshot. Its snapshots go into
 /// that store. A store over http:// or https:// can only be read: DIR then has a store of its own, into which the
 /// snapshots are copied, and the one at URL is its remote 'origin'. With --mount, the worktree is mounted on DIR: it can
-/// be used at once, and content is fetched when it is read. With --only, DIR is a partial checkout: the other paths are
+/// be used at once, and content is fetched when it is read, also over https://: 'vellum pull --content' copies what is
+/// left. With --only, DIR is a partial checkout: the other paths are
 /// absent, and snapshots take them from the last snapshot.
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -167,12 +167,12 @@ fn prepare_clone(
     fs::create_dir_all(dir).map_err(CliError::io_error("create", dir.display().to_string()))?;
     let state = StateDir::create(dir).inspect_err(|_| remove_new_dir(dir, is_new))?;
     // The keys come first: without them, the directory has no volume to which a worktree could be attached.
-    let prepared = copy_keys_to_dir(&location, &state.join(DEFAULT_STORE))
+    let mut prepared = copy_keys_to_dir(&location, &state.join(DEFAULT_STORE))
         .map_err(CliError::from)
         .and_then(|()| attach_worktree(args, context, dir, name))
         .inspect_err(|_| remove_copied_keys(&state, is_new))?;
-    let volume = &prepared.initialised.volume;
-    let fetched = add_clone_source(volume, &location).and_then(|()| {
+    let fetched = add_clone_source(&mut prepared.initialised.volume, &location, args.mount).and_then(|()| {
+        let volume = &prepared.initialised.volume;
         let remote = volume.find_remote(Some(DEFAULT_REMOTE))?;
         let task = ProgressTask { first: "Comparing", verb: "Fetching", item: "blob" };
         context
@@ -188,14 +188,20 @@ fn prepare_clone(
     }
 }
 
-/// Makes the store that is cloned the remote of the clone's own one.
-fn add_clone_source(volume: &Volume, location: &StoreLocation) -> vellum_volume::Result<()> {
+/// Makes the store that is cloned the remote of the clone's own one, and the source of its content if that is fetched when
+/// it is read.
+fn add_clone_source(
+    volume: &mut Volume,
+    location: &StoreLocation,
+    is_lazy: bool,
+) -> vellum_volume::Result<()> {
     // A clone that was interrupted may have come that far.
     let is_known = |remote: &Remote| remote.name == DEFAULT_REMOTE && remote.location == *location;
-    if volume.list_remotes()?.iter().any(is_known) {
-        return Ok(());
+    if !volume.list_remotes()?.iter().any(is_known) {
+        volume.add_remote(DEFAULT_REMOTE, location)?;
     }
-    volume.add_remote(DEFAULT_REMOTE, location).map(drop)
+    // Before the first record whose content is there alone.
+    if is_lazy { volume.set_source(location) } else { Ok(()) }
 }
 
 /// Takes back what was copied for a worktree that did not come to be. Only what was made here can be there: the directory

@@ -21,6 +21,9 @@ struct InfoJson {
     head: Option<String>,
     volume: String,
     store: String,
+    /// Where content is read that the store does not have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source: Option<String>,
     encrypted: bool,
     compression_level: u8,
     snapshots: usize,
@@ -55,6 +58,9 @@ pub fn run(_args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     facts.add_fact("Stands on", head);
     facts.add_fact("Volume", report.volume.clone());
     facts.add_fact("Store", format_path(report.store.as_bytes()));
+    if let Some(source) = &report.source {
+        facts.add_fact("Source", format!("{} (what is not in the store)", format_path(source.as_bytes())));
+    }
     facts.add_fact("Encrypted", if report.encrypted { "yes" } else { "no" });
     let counts = [
         format::format_count(report.snapshots as u64, "snapshot"),
@@ -86,6 +92,7 @@ fn collect_volume_info(volume: &Volume, names: &SnapshotNames) -> Result<InfoJso
         head: volume.read_head()?.map(|id| id.to_string()),
         volume: volume.config.volume.to_string(),
         store: volume.objects.describe_location(),
+        source: volume.find_source()?.map(|source| source.url),
         encrypted: volume.config.encrypted,
         compression_level: volume.config.level,
         snapshots: names.len(),

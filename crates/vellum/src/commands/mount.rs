@@ -508,7 +508,7 @@ fn new_mount_metrics(source: &MountSource, volume: &Arc<Volume>) -> Arc<RequestM
         if let Some(objects) = volume.objects.as_metered() {
             objects.expose_metrics(out);
         }
-        if let Some(traffic) = volume.objects.service_traffic() {
+        if let Some(traffic) = volume.blobs.service_traffic() {
             traffic.expose_metrics(out);
         }
         if let Some(cache) = volume.blobs.local_copies().and_then(|copies| copies.pack_cache()) {

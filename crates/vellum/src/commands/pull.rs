@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 use vellum_volume::Volume;
-use vellum_volume::remote::{PullReport, PullRequest, PulledRef, Remote, pull_snapshots};
+use vellum_volume::remote::{PullReport, PullRequest, PulledRef, Remote, pull_content, pull_snapshots};
+use vellum_volume::transfer::TransferReport;
 
 use crate::context::CommandContext;
 use crate::context::names::SnapshotNames;
@@ -16,6 +17,10 @@ use crate::ui::progress::ProgressTask;
 /// here already. No file, worktree or tag here is changed: 'REMOTE/NAME' names what was fetched, as in 'vellum diff
 /// HEAD origin/main' or 'vellum restore origin/main'. If the command is interrupted, run it again: what arrived is
 /// not fetched twice.
+///
+/// In a clone that was made with --mount from a store over https://, snapshots come without their content, which is
+/// fetched when it is read. With --content, all content of all snapshots is copied into the clone's own store, and
+/// nothing is read from that store any more.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The remote [default: origin, or the only one]
@@ -26,6 +31,9 @@ pub struct Args {
     /// Print what would be fetched, and change nothing
     #[arg(short = 'n', long)]
     dry_run: bool,
+    /// Copy the content that only the store which was cloned has, and need that store no more
+    #[arg(long, conflicts_with_all = ["remote", "all", "dry_run"])]
+    content: bool,
 }
 
 #[derive(Serialize)]
@@ -42,6 +50,13 @@ struct PullJson {
 }
 
 #[derive(Serialize)]
+struct PulledContentJson {
+    blobs: u64,
+    packs: u64,
+    bytes: u64,
+}
+
+#[derive(Serialize)]
 struct PulledRefJson {
     kind: &'static str,
     name: String,
@@ -52,6 +67,9 @@ struct PulledRefJson {
 /// Fetches.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let volume = context.open_volume()?;
+    if args.content {
+        return fetch_content(context, &volume);
+    }
     let remote = volume.find_remote(args.remote.as_deref())?;
     let request = PullRequest { is_everything: args.all, is_dry_run: args.dry_run };
     let task = ProgressTask { first: "Comparing", verb: "Fetching", item: "blob" };
@@ -61,6 +79,22 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
             CliError::from(error).with_resume_hint("run the command again: what arrived is not fetched twice")
         })?;
     report_pull(context, &volume, &remote, args.dry_run, &done)?;
+    Ok(CommandOutcome::Done)
+}
+
+/// Makes the volume independent of the store from which its content is fetched.
+fn fetch_content(context: &CommandContext, volume: &Volume) -> Result<CommandOutcome> {
+    let task = ProgressTask { first: "Comparing", verb: "Fetching", item: "blob" };
+    let TransferReport { snapshots: _, blobs, packs, bytes } =
+        context.run_with_progress(task, |meter| pull_content(volume, meter)).map_err(|error| {
+            CliError::from(error).with_resume_hint("run the command again: what arrived is not fetched twice")
+        })?;
+    let ui = &context.ui;
+    if ui.is_json() {
+        ui.print_json(&PulledContentJson { blobs, packs, bytes })?;
+    } else if !ui.voice.quiet {
+        ui.print_line(format!("Fetched {}: all content is here now", format::format_size(bytes)))?;
+    }
     Ok(CommandOutcome::Done)
 }
 

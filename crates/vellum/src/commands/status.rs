@@ -438,6 +438,11 @@ fn describe_standing(remote: &Remote, standing: &RemoteStanding) -> String {
     let count = |snapshots| format::format_count(snapshots, "snapshot");
     let name = &remote.name;
     match *standing {
+        RemoteStanding { is_read_only: true, ahead, behind, .. } => match (ahead, behind) {
+            (_, 0) => format!("{name}: nothing new there"),
+            (0, _) => format!("{name}: {} newer there", count(behind)),
+            _ => format!("{name}: diverged, {} here and {} there", count(ahead), count(behind)),
+        },
         RemoteStanding { there: None, ahead: 0, .. } => format!("{name}: nothing was pushed there"),
         RemoteStanding { there: None, ahead, .. } => {
             format!("{name}: nothing was pushed there; {} to push", count(ahead))

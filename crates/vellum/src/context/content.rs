@@ -170,12 +170,19 @@ impl CommandContext {
             Some(process) => process.state_dir()?,
             None => self.open_state_dir()?,
         };
-        let store = state.read_worktree_file()?.store;
-        let cache = match StoreAddress::parse(&store).map_err(VolumeError::from)? {
+        let mut store = state.read_worktree_file()?.store;
+        let mut address = StoreAddress::parse(&store).map_err(VolumeError::from)?;
+        // Packs of a local store are read where they are: a copy of them on the same machine would only take space.
+        // What it lacks may be fetched from elsewhere.
+        if matches!(address, StoreAddress::Directory(_))
+            && let Some(source) = Volume::open(&state)?.find_source()?
+        {
+            store = source.url;
+            address = StoreAddress::parse(&store).map_err(VolumeError::from)?;
+        }
+        let cache = match address {
             StoreAddress::Service(address) => PackCache::for_address(&address),
             StoreAddress::Sftp(address) => PackCache::for_address(&address),
-            // Packs of a local store are read where they are: a copy of them on the same machine would only take
-            // space.
             StoreAddress::Directory(_) | StoreAddress::Memory(_) => return Ok((store, None)),
         };
         Ok((store, Some(cache.ok_or(VolumeError::NoCache)?)))

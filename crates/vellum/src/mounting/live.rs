@@ -223,7 +223,7 @@ impl StoreSilence {
 impl RequestCount {
     /// All zero for a store that is no service.
     fn read(volume: &Volume) -> Self {
-        let Some(traffic) = volume.objects.service_traffic() else { return Self::default() };
+        let Some(traffic) = volume.blobs.service_traffic() else { return Self::default() };
         // Upkeep goes on beside, and tells nothing of publishing.
         let counted = [RequestPurpose::Foreground, RequestPurpose::Upload];
         let counts = counted.map(|purpose| *traffic.purposes.get(purpose));

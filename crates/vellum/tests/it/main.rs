@@ -40,6 +40,7 @@ mod inside;
 mod install;
 mod json;
 mod key;
+mod lazy_clone;
 mod lease;
 mod listing;
 mod log;
