@@ -14,9 +14,9 @@ In the template stand, each on a line of its own or within one:
     {{ratio RECORD row=R to=T [of=T] [group=G] [quantity=Q]}}
     {{costs RECORD group=G [rows=R;R]}}                what the work of some rows would cost at the prices of prices.toml
 
-A ratio is to a tool, to the best of some (T/T), or to the `best` rival. Ratios over the targets of bench/targets.json are bold. A figure that no
-record has is "not measured", and named on standard error. Text that has a measured figure of its own is refused: see
-`typed`.
+A ratio is to a tool, to the best of some (T/T), or to the `best` rival. Ratios over the targets of bench/targets.json, and
+figures of ours over theirs, are bold. A figure that no record has is "not measured", and named on standard error. Text
+that has a measured figure of its own is refused: see `typed`.
 """
 
 import argparse
@@ -34,7 +34,8 @@ ROOT = Path(__file__).resolve().parent.parent
 TEMPLATE = ROOT / "docs" / "benchmarks.in.md"
 OUTPUT = ROOT / "docs" / "benchmarks.md"
 RECORDS = ROOT / "bench" / "records"
-# The most that a ratio may be. The first that fits a row is meant; `rows` are shell patterns of their names.
+# The most that a ratio may be, or without `to` our figure itself. The first that fits a row is meant; `rows` are shell
+# patterns of their names.
 TARGETS = json.loads((ROOT / "bench" / "targets.json").read_text())
 MISSING = "not measured"
 DIRECTIVE = re.compile(r"\{\{(\w+) ([^}]*)\}\}")
@@ -124,7 +125,9 @@ def told(whole, row, tool) -> str:
     """A tool's figure in a row."""
     value = contest.median(row, tool)
     hidden = "≤ " if is_floor(whole, row, value) else ""
-    return hidden + shown(value, row["unit"])
+    text = hidden + shown(value, row["unit"])
+    most = target(whole, row) if tool == whole["ours"] and value is not None else None
+    return f"**{text}**" if most is not None and value > most else text
 
 
 def is_floor(whole, row, value) -> bool:
@@ -145,10 +148,10 @@ def compared(whole, row, ours, to, rivals) -> str:
     return f"**{text}**" if most and not found.noisy and round(found.value, 2) > most else text
 
 
-def target(whole, row, to):
-    """The most that a ratio may be, if anybody said."""
+def target(whole, row, to=None):
+    """The most that a ratio may be, or our figure, if anybody said."""
     for each in TARGETS:
-        fits = each["record"] == whole["name"] and each["to"] == to
+        fits = each["record"] == whole["name"] and each.get("to") == to
         fits = fits and all(each.get(key, row[key]) == row[key] for key in ("group", "quantity"))
         if fits and any(fnmatch.fnmatchcase(row["name"], pattern) for pattern in each.get("rows", ["*"])):
             return each["most"]

@@ -45,6 +45,15 @@ class Page(unittest.TestCase):
         self.assertEqual(self.made(wanted, x=quick)[0], "2.00 ×")
         self.assertIn("| **3.00 ×** |", self.made("{{table x}}", x=slow)[0])
 
+    def test_a_figure_of_ours_that_misses_its_target_is_bold(self):
+        row = {"name": "remote_store", "row": "find, cold", "quantity": "requests", "unit": "count"}
+        wanted = '{{figure x "row=find, cold" tool=vellum}}, {{figure x "row=find, cold" tool=restic}}'
+        self.assertEqual(self.made(wanted, x=whole(**row, vellum=[11], restic=[12]))[0], "**11**, 12")
+        self.assertEqual(self.made(wanted, x=whole(**row, vellum=[10], restic=[12]))[0], "10, 12")
+        row["row"] = "grep -r, from the disk cache"
+        wanted = wanted.replace("find, cold", row["row"])
+        self.assertEqual(self.made(wanted, x=whole(**row, vellum=[1], restic=[1]))[0], "**1**, 1")
+
     def test_a_ratio_may_be_to_the_best_of_some(self):
         kept = whole(vellum=[2.0] * 3, cp=[4.0] * 3, xcp=[1.0] * 3, rsync=[0.5] * 3)
         self.assertEqual(self.made("{{ratio x row=rename to=cp/xcp}}", x=kept)[0], "2.00 × (xcp)")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchkit import host
 from benchkit.service import BUCKET
-from cases.remote_store.line import RemoteBench, Sample
+from cases.remote_store.line import RCLONE, RemoteBench, Sample
 from cases.remote_store.mount import first_byte, mounted
 
 MIB = 1 << 20
@@ -88,15 +88,36 @@ def read_randomly(bench: RemoteBench, path: Path):
     )
 
 
-def aws(bench: RemoteBench):
-    """The aws command line, which downloads the file as it is."""
-    file, there = make_files(bench, "aws-tree") / "large", f"s3://{BUCKET}/{bench.new_folder()}/large"
-    bench.call(*bench.aws(file, there))
+def download(bench: RemoteBench, name: str, get):
+    """A program that downloads the file as it is. `get`: its command for an object, and the path to write to."""
+    file, folder = make_files(bench, f"{name}-tree") / "large", bench.new_folder()
+    bench.call(*bench.aws(file, f"s3://{BUCKET}/{folder}/large"))
     host.drop_caches()
-    sample = bench.run(SEQUENTIAL, *bench.aws(there, bench.new_path("aws-back")))
+    back = bench.new_path(f"{name}-back")
+    sample = bench.run(SEQUENTIAL, *get(folder, back))
     sample.amount = file.stat().st_size
-    (bench.work / "aws-back").unlink()
+    if back.stat().st_size != sample.amount:
+        raise host.CommandFailed(f"{name} got {back.stat().st_size} bytes of {sample.amount}")
+    back.unlink()
     yield sample
+
+
+def aws(bench: RemoteBench):
+    """The aws command line."""
+    yield from download(bench, "aws", lambda folder, back: bench.aws(f"s3://{BUCKET}/{folder}/large", back))
+
+
+def rclone(bench: RemoteBench):
+    """rclone, in ranges as large as those of others."""
+    ranges = ["--multi-thread-cutoff", "8M", "--multi-thread-streams", AT_ONCE]
+    get = lambda folder, back: [*RCLONE, *ranges, "copyto", f"{bench.rclone(folder)}/large", back]
+    yield from download(bench, "rclone", get)
+
+
+def s5cmd(bench: RemoteBench):
+    """s5cmd, in ranges of the same size, as many at once."""
+    words = [*bench.s5cmd(), "cp", "--concurrency", AT_ONCE, "--part-size", RANGE // MIB]
+    yield from download(bench, "s5cmd", lambda folder, back: [*words, f"s3://{BUCKET}/{folder}/large", back])
 
 
 def raw(bench: RemoteBench):
@@ -118,4 +139,4 @@ def raw(bench: RemoteBench):
     yield sample
 
 
-SIDES = {"vellum": vellum, "aws": aws, "raw ranges": raw}
+SIDES = {"vellum": vellum, "rclone": rclone, "aws": aws, "s5cmd": s5cmd, "raw ranges": raw}

@@ -76,4 +76,10 @@ def aws(bench: RemoteBench):
     yield from copies(bench, there, bench.aws)
 
 
-SIDES = {"vellum": vellum, "rclone": rclone, "aws": aws}
+def s5cmd(bench: RemoteBench):
+    """s5cmd."""
+    there = f"s3://{BUCKET}/{bench.new_folder()}"
+    yield from copies(bench, there, lambda source, to: [*bench.s5cmd(), "cp", source, to])
+
+
+SIDES = {"vellum": vellum, "rclone": rclone, "aws": aws, "s5cmd": s5cmd}

@@ -152,6 +152,10 @@ class RemoteBench:
         """The aws command line at work on this service."""
         return ["aws", "--endpoint-url", self.endpoint, "s3", "cp", "--only-show-errors", *arguments]
 
+    def s5cmd(self) -> list:
+        """s5cmd at work on this service."""
+        return [host.program("s5cmd"), "--endpoint-url", self.endpoint]
+
     def unlocked(self) -> list:
         """What Vellum opens a volume with."""
         return ["--passphrase-file", self.secret]
