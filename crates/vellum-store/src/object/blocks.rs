@@ -3,7 +3,7 @@
 //!
 //! Invariant: it changes no answer, since packs are immutable. A piece is requested once, however many threads want it.
 //! Of what is fetched from a pack, at least a quarter is used before larger spans are fetched; otherwise they become
-//! small again. Deliberately absent: trust; blobs are authenticated above.
+//! small again; of scattered reads, one that lies across two pieces is fetched alone. Deliberately absent: trust; blobs are authenticated above.
 
 mod local_copies;
 mod windows;
@@ -159,6 +159,22 @@ impl BlockStore {
         Some(FetchClaim { store: self, key, pieces: number..end })
     }
 
+    /// Whether a range across two pieces is to be fetched by itself: neither is here, and a reader that jumps wants nothing
+    /// else of them.
+    fn is_lone_range(&self, key: &ObjectKey, first: u64) -> bool {
+        let pieces = first..first + 2;
+        let is_here = |number| {
+            let id = (key.clone(), number);
+            self.pieces.get(&id).is_some() || self.fetching.lock().contains(&id)
+        };
+        if pieces.clone().any(is_here) {
+            return false;
+        }
+        // The disk is asked last, since that takes longest.
+        self.windows.lock().begin_lone_range(key, first)
+            && self.readable_cache().is_none_or(|cache| cache.find_pieces(key, pieces).is_empty())
+    }
+
     /// Fetches what was claimed, and returns its first piece.
     fn fetch_pieces(&self, claim: &FetchClaim<'_>, number: u64) -> Result<Option<Arc<[u8]>>, StoreError> {
         // It may have come between the look and the claim.
@@ -166,10 +182,11 @@ impl BlockStore {
             return Ok(Some(piece));
         }
         let wanted = (claim.pieces.end - claim.pieces.start) * PIECE;
-        let bytes = self.inner.get_range_up_to(claim.key, claim.pieces.start * PIECE, wanted)?;
+        let mut bytes = self.inner.get_range_up_to(claim.key, claim.pieces.start * PIECE, wanted)?;
         self.windows.lock().note_fetched(claim.key, bytes.len() as u64);
         if let Some(cache) = &self.cache {
-            cache.store_pieces(claim.key, claim.pieces.start, &bytes);
+            let all = 0..bytes.len();
+            bytes = cache.store_fetched_pieces(claim.key, claim.pieces.start, bytes, all);
         }
         let piece_len = usize::try_from(PIECE).unwrap_or(usize::MAX);
         let mut first = None;
@@ -217,12 +234,10 @@ impl BlockStore {
         let skipped = usize::try_from(first * PIECE - offset).unwrap_or(usize::MAX);
         let whole = (end / PIECE).saturating_sub(first) * PIECE;
         let whole = usize::try_from(whole).unwrap_or_default();
-        if let Some(whole) =
-            bytes.get(skipped..skipped.saturating_add(whole)).filter(|whole| !whole.is_empty())
-        {
-            cache.store_pieces(key, first, whole);
+        if whole == 0 {
+            return Ok(bytes);
         }
-        Ok(bytes)
+        Ok(cache.store_fetched_pieces(key, first, bytes, skipped..skipped.saturating_add(whole)))
     }
 }
 
@@ -247,9 +262,18 @@ impl ObjectStore for BlockStore {
         let Some(end) = offset.checked_add(len) else {
             return check_read_length(self, key, Vec::new(), len);
         };
-        let mut bytes = Vec::with_capacity(usize::try_from(len).unwrap_or_default());
+        let first = offset / PIECE;
         let last = (end - 1) / PIECE;
-        for number in offset / PIECE..=last {
+        if last == first + 1 && len <= PIECE && self.is_lone_range(key, first) {
+            self.check_fetch(key)?;
+            let bytes = self.inner.get_range(key, offset, len)?;
+            let mut windows = self.windows.lock();
+            windows.note_fetched(key, len);
+            windows.note_used(key, len);
+            return Ok(bytes);
+        }
+        let mut bytes = Vec::with_capacity(usize::try_from(len).unwrap_or_default());
+        for number in first..=last {
             // The pack ends before this piece. The check of the length below reports that.
             let Some(piece) = self.get_piece(key, number, last)? else { break };
             let start = offset.saturating_sub(number * PIECE).min(piece.len() as u64);

@@ -152,16 +152,30 @@ impl PackCache {
     /// [`PIECE`] bytes.
     pub(super) fn store_pieces(&self, key: &ObjectKey, first: u64, bytes: &[u8]) {
         // Nothing is copied for nobody.
-        if self.disk.is_bypassed() {
-            return;
+        if !self.disk.is_bypassed() {
+            self.store_fetched_pieces(key, first, bytes.to_vec(), 0..bytes.len());
         }
+    }
+
+    /// Keeps pieces as [`Self::store_pieces`] does, of a part of what was fetched, and returns all that was fetched. It is
+    /// not copied, unless the disk does not answer.
+    pub(super) fn store_fetched_pieces(
+        &self,
+        key: &ObjectKey,
+        first: u64,
+        fetched: Vec<u8>,
+        part: Range<usize>,
+    ) -> Vec<u8> {
+        let fetched = Arc::new(fetched);
         let key = key.clone();
-        let bytes = bytes.to_vec();
         let use_counts = does_use_count();
+        let shared = Arc::clone(&fetched);
         let _ = self.run(move |files| {
-            files.store_pieces(&key, first, &bytes, use_counts);
+            files.store_pieces(&key, first, shared.get(part).unwrap_or_default(), use_counts);
             Ok(())
         });
+        // A thread that the disk holds may keep its share for ever.
+        Arc::try_unwrap(fetched).unwrap_or_else(|shared| shared.to_vec())
     }
 
     /// Keeps pieces that the user requested by name, as [`Self::store_pieces`] does. False if there is no room.

@@ -205,3 +205,40 @@ fn damage_in_the_cache_changes_no_answer() {
     third.check_range(0, 4 * MIB);
     assert_eq!(third.gets(), 0, "it is healed");
 }
+
+/// Numbers in a fixed order that looks random.
+fn scatter(count: u64) -> impl Iterator<Item = u64> {
+    (0..count).map(move |at| at * 7919 % count)
+}
+
+/// Blobs of 100 KiB, one after another, as a pack of a large file has them: two of five lie across two pieces.
+#[test]
+fn scattered_blobs_are_one_request_each_of_a_piece_at_most() {
+    const BLOB: u64 = 100 << 10;
+    let pack = make_pack(64 * MIB);
+    let blobs = pack.content.len() as u64 / BLOB;
+    // The first few could be the beginning of anything.
+    let mut order = scatter(blobs).step_by(7).take(40);
+    order.by_ref().take(4).for_each(|blob| pack.check_range(blob * BLOB, BLOB));
+    let requests = pack.gets();
+    let bytes = pack.counting.bytes.load(Ordering::Relaxed);
+    let rest: Vec<u64> = order.collect();
+    rest.iter().for_each(|blob| pack.check_range(blob * BLOB, BLOB));
+    assert_eq!(pack.gets() - requests, rest.len() as u64);
+    let mean = (pack.counting.bytes.load(Ordering::Relaxed) - bytes) / rest.len() as u64;
+    assert!(mean <= PIECE, "{mean} bytes for each request");
+}
+
+#[test]
+fn a_reader_in_order_gets_long_spans_after_scattered_ones() {
+    let pack = make_pack(64 * MIB);
+    scatter(600).take(50).for_each(|blob| pack.check_range(blob * 100_000, 100_000));
+    let requests = pack.gets();
+    let other = ObjectKey::new("packs/cd/pack").unwrap();
+    pack.counting.inner.put_object(&other, &pack.content).unwrap();
+    for blob in 0..320_u64 {
+        pack.store.get_range(&other, blob * 100_000, 100_000).unwrap();
+    }
+    // 32 MB: at first a blob alone or two, then 256 KiB and doubled, up to 4 MiB.
+    assert!(pack.gets() - requests <= 16, "{} requests", pack.gets() - requests);
+}

@@ -17,6 +17,9 @@ use crate::object::{ObjectVersion, VersionedObject};
 /// How long after a modification nothing modified later can look the same: times in HTTP are whole seconds.
 const SURE_AFTER: Duration = Duration::from_secs(2);
 
+/// Most room that is made for an answer before its bytes are there: a service may announce any length.
+const ROOM_MAX: u64 = 16 << 20;
+
 /// An object, or a range of it, with what the service returns about it.
 #[derive(Debug, Clone)]
 pub(super) struct ReadObject {
@@ -53,7 +56,7 @@ pub(super) async fn read_version_range(
     let mut stream = reader.into_stream(range).await?;
     // Of the answer that the bytes come from: asked for by itself, it could be that of another version.
     let metadata = stream.metadata().await?;
-    let mut bytes = Vec::new();
+    let mut bytes = make_room(&metadata, max);
     match collect_pieces(stream, max, &mut bytes).await {
         Ok(true) => {}
         Ok(false) => return Ok(None),
@@ -108,6 +111,12 @@ fn find_sure_version(metadata: &Metadata, answered: Option<SystemTime>) -> Optio
 fn ends_object(offset: u64, bytes: &[u8]) -> bool {
     let end = current_exchange().and_then(|exchange| exchange.lock().end_of_object);
     end.is_some_and(|end| offset.checked_add(bytes.len() as u64) == Some(end))
+}
+
+/// Room for an answer, at once: a buffer that grows copies what it has, again and again.
+fn make_room(metadata: &Metadata, max: u64) -> Vec<u8> {
+    let room = metadata.content_length().min(max).min(ROOM_MAX);
+    Vec::with_capacity(usize::try_from(room).unwrap_or_default())
 }
 
 /// Collects all pieces; false as soon as they are more than `max` bytes.
