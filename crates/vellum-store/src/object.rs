@@ -7,6 +7,7 @@ pub mod address;
 mod bandwidth;
 mod blocks;
 mod cache;
+mod early;
 mod fetch_policy;
 mod guarantees;
 mod key;
@@ -39,6 +40,7 @@ pub use self::cache::{
     CacheCheck, CacheDiskProbe, CachePart, CachePartSummary, CachePin, CacheRoom, CacheSummary, EvictedBytes,
     PackCache, PerPart, PinListing, set_cache_disk_probe,
 };
+pub use self::early::{EarlyFolder, EarlyRead, EarlyReads};
 pub use self::fetch_policy::{FetchPolicy, FetchPolicyScope};
 pub use self::guarantees::{StoreGuarantees, StoreMode};
 pub use self::key::ObjectKey;

@@ -144,6 +144,11 @@ impl KeyEpochs {
         }
     }
 
+    /// Whether a newer key was not looked for a moment ago.
+    pub(crate) fn is_refresh_due(&self) -> bool {
+        self.source.is_some() && self.refreshed.lock().is_none_or(|last| last.elapsed() >= REFRESH_INTERVAL)
+    }
+
     fn look_for_keys(&self, refreshed: &mut Option<Instant>) -> Result<()> {
         let Some(source) = &self.source else { return Ok(()) };
         source.adopt_newer_keys(&self.keys)?;

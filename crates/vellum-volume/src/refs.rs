@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use vellum_crypto::{KeyEpoch, RecordDomain, VolumeKeys};
 use vellum_host::escape::is_invisible_char;
-use vellum_store::{ObjectInfo, ObjectKey, ObjectStore, StoreError, map_requests};
+use vellum_store::{ObjectInfo, ObjectKey, ObjectStore, StoreError, join_requests, map_requests};
 use vellum_types::limits::REF_NAME_MAX;
 use vellum_types::{BlobId, DecodeError, FieldReader, FieldWriter};
 
@@ -206,9 +206,17 @@ impl RefStore {
         // answer is no rollback.
         let seen = self.last_seen_counter(key);
         // The keys, too: a machine that has not heard of a rotation would accept a ref that a revoked device sealed
-        // with the old key.
-        self.epochs.refresh_keys_if_due()?;
-        let found = match self.objects.get_object(key, OBJECT_MAX) {
+        // with the old key. Both are asked for at once: what is opened below, the newest keys open.
+        let read = || self.objects.get_object(key, OBJECT_MAX);
+        let answer = if self.epochs.is_refresh_due() {
+            let (answer, refreshed) =
+                join_requests(&*self.objects, read, || self.epochs.refresh_keys_if_due());
+            refreshed?;
+            answer
+        } else {
+            read()
+        };
+        let found = match answer {
             Ok(bytes) => self.decode_ref(kind, key, bytes)?,
             // A removed ref leaves an object with its counter. So an object that was seen once and is missing was
             // deleted behind Vellum's back, or the store was replaced by an older copy.

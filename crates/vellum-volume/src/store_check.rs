@@ -23,7 +23,7 @@ const USED_FOR: i64 = 30 * 24 * 60 * 60;
 /// Raised when the probe tries more: what an older one found is not used.
 const PROBE_VERSION: u32 = 2;
 /// What was found, for all who open the volume. Trying takes some 60 requests.
-const STORE_CHECK_OBJECT: &str = "store-check";
+pub(crate) const STORE_CHECK_OBJECT: &str = "store-check";
 /// Longest object that is read, bytes: an address, and a few numbers.
 const OBJECT_MAX: u64 = 16 << 10;
 

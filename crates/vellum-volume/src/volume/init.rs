@@ -8,7 +8,7 @@ use std::sync::Arc;
 use vellum_chunker::ChunkSizes;
 use vellum_crypto::slots::KeySlotId;
 use vellum_crypto::{ExchangeSecret, MasterKey, RecoveryCode, VolumeKeys, check_randomness, fill_random};
-use vellum_store::{ObjectKey, ObjectStore, RequestLimits, StoreLocation, join_requests};
+use vellum_store::{EarlyFolder, EarlyRead, EarlyReads, ObjectKey, ObjectStore, RequestLimits, StoreLocation, join_requests};
 use vellum_types::{ErrorKind, VolumeId};
 use zeroize::Zeroizing;
 
@@ -18,15 +18,18 @@ use super::{LEVEL, StoredConfig, Volume, config_object_key, read_volume_config};
 use crate::config::VolumeConfig;
 use crate::device;
 use crate::error::{Result, VolumeError, is_data_loss};
-use crate::key_epochs::{self, HeldSlot, KeyEpochs, KeyHome};
+use crate::key_epochs::{self, HeldSlot, KeyEpochs, KeyHome, SLOT_KEY_PREFIX};
 use crate::keyring::{self, UnlockedKey};
-use crate::refs::{RefKind, WorktreeHead, check_ref_name};
+use crate::refs::{RefKind, WorktreeHead, check_ref_name, is_ref_key};
 use crate::state::{DirectoryIdentity, StateDir, WorktreeFile};
-use crate::store_check::{join_store, require_fit_store, set_up_store};
-use crate::store_identity::StoreIdentity;
+use crate::store_check::{STORE_CHECK_OBJECT, join_store, require_fit_store, set_up_store};
+use crate::store_identity::{STORE_OBJECT, StoreIdentity};
 
 /// Folder of the default store within the state directory.
 pub const DEFAULT_STORE: &str = "store";
+
+/// Most heads of worktrees that are read before anybody asks for them.
+const REFS_AT_ONCE: usize = 32;
 
 /// What a new worktree is to be.
 #[derive(Debug, Clone)]
@@ -125,6 +128,7 @@ impl Volume {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(nothing),
             opened => opened?,
         };
+        let objects = EarlyReads::begin(objects, choose_early_reads(new.encrypted)?);
         // The config is the first object that a volume gets.
         let Some(stored) = read_volume_config(&*objects)? else { return Ok(nothing) };
         let config = stored.config;
@@ -227,6 +231,23 @@ impl Volume {
         }
         Ok(InitialisedVolume { volume, recovery, attached })
     }
+}
+
+/// What is read of a volume that a store holds, whatever is found in it: all at once, while the secret is tried.
+fn choose_early_reads(encrypted: bool) -> Result<Vec<EarlyRead>> {
+    let folder = |folder, is_wanted, objects_max| {
+        EarlyRead::Folder(EarlyFolder { folder, is_wanted, objects_max })
+    };
+    let mut reads = vec![EarlyRead::of_index(), folder("refs/worktree/", is_ref_key, REFS_AT_ONCE)];
+    for name in [STORE_OBJECT, STORE_CHECK_OBJECT] {
+        reads.push(EarlyRead::Object(ObjectKey::new(name)?));
+    }
+    if encrypted {
+        reads.push(folder(keyring::SLOT_PREFIX, |_| true, keyring::SLOTS_MAX));
+        // Of the public keys only that of one slot is read.
+        reads.push(folder(SLOT_KEY_PREFIX, |_| true, 2));
+    }
+    Ok(reads)
 }
 
 /// A volume that was made, or that a store held.
