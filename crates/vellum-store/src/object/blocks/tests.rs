@@ -242,3 +242,14 @@ fn a_reader_in_order_gets_long_spans_after_scattered_ones() {
     // 32 MB: at first a blob alone or two, then 256 KiB and doubled, up to 4 MiB.
     assert!(pack.gets() - requests <= 16, "{} requests", pack.gets() - requests);
 }
+
+#[test]
+fn who_may_not_fetch_gets_no_range_across_two_pieces_either() {
+    let pack = make_pack(64 * MIB);
+    scatter(600).take(8).for_each(|blob| pack.check_range(blob * 100_000, 100_000));
+    let requests = pack.gets();
+    let _scope = FetchPolicy::Refuse.enter();
+    let refused = pack.store.get_range(&pack.key, 201 * PIECE - 1000, 2000).unwrap_err();
+    assert!(matches!(refused, StoreError::FetchRefused { .. }), "{refused}");
+    assert_eq!(pack.gets(), requests);
+}
