@@ -1,232 +1,254 @@
 //! Tries what a server keeps of its promises.
 //!
 //! Invariant: only objects in a folder of the probe's own are touched, and they are removed however it ends. Several
-//! handles of the store race, as several machines would.
+//! requests race, as those of several machines would. One object serves several trials, and requests that do not depend
+//! on each other are sent at once: most of the time of a probe is the way to the server.
 
-use std::sync::Barrier;
+use std::sync::{Barrier, OnceLock};
 use std::time::Duration;
 
 use vellum_types::ErrorKind;
 
-use super::{ObjectKey, ObjectStore, StoreGuarantees};
+use super::{ObjectInfo, ObjectKey, ObjectStore, StoreGuarantees, join_requests, map_requests};
 use crate::error::StoreError;
 
 /// The folder of all probes.
 pub(super) const FOLDER: &str = "probe";
-/// Handles that race.
+/// Requests that race, a count.
 const RACERS: usize = 4;
-/// Races of each kind.
-const ROUNDS: u32 = 3;
 /// What a probe left behind longer ago than this is removed by the next one.
 const ABANDONED: Duration = Duration::from_hours(24);
 /// Largest object of a probe, bytes.
 const MAX: u64 = 64;
 
 /// Opens another handle of the same store, which knows nothing of its refs.
-type OpenHandle<'a> = &'a dyn Fn() -> Result<Box<dyn ObjectStore>, StoreError>;
+type OpenHandle<'a> = &'a (dyn Fn() -> Result<Box<dyn ObjectStore>, StoreError> + Sync);
 
 /// Tries the promises of a store.
 pub(super) fn probe_store(
     store: &dyn ObjectStore,
     open_handle: OpenHandle<'_>,
 ) -> Result<StoreGuarantees, StoreError> {
-    let folder = format!("{FOLDER}/{:016x}", getrandom::u64().unwrap_or_default());
-    let probe = StoreProbe { store, open_handle, folder };
+    let probe = StoreProbe::new(store);
     // The objects are removed before the outcome is looked at, whatever it is.
-    let found = probe.try_promises();
+    let found = probe.try_promises(open_handle);
     probe.remove_objects();
     found
 }
 
-/// Tries what a single writer relies on: that objects are found as they were written.
+/// Tries what a single writer relies on: that objects are found as they were written. It has no rival, so there are no
+/// races.
 pub(super) fn probe_contents(store: &dyn ObjectStore) -> Result<StoreGuarantees, StoreError> {
-    let folder = format!("{FOLDER}/{:016x}", getrandom::u64().unwrap_or_default());
-    // Races need a second handle. A single writer has no rival, so there are none.
-    let no_handle = || Err(StoreError::Key(FOLDER.to_owned()));
-    let probe = StoreProbe { store, open_handle: &no_handle, folder };
-    let mut found = StoreGuarantees::ALL;
-    let mut try_contents = || -> Result<(), StoreError> {
-        found.creates = probe.try_creation()?;
-        found.ranges = probe.try_ranges()?;
-        found.lists = probe.try_listings()?;
-        Ok(())
-    };
-    let tried = try_contents();
+    let probe = StoreProbe::new(store);
+    let found = probe.try_contents();
     probe.remove_objects();
-    tried.map(|()| found)
+    found
 }
 
 /// One probe.
 struct StoreProbe<'a> {
     store: &'a dyn ObjectStore,
-    open_handle: OpenHandle<'a>,
     folder: String,
+    /// What the folder of all probes was found to hold.
+    listed: OnceLock<Vec<ObjectInfo>>,
 }
 
-impl StoreProbe<'_> {
+/// How a race to create one object ended.
+struct CreationRace {
+    /// The handles that raced.
+    handles: Vec<Box<dyn ObjectStore>>,
+    /// The number of the one that succeeded; none if not exactly one did.
+    winner: Option<usize>,
+}
+
+impl<'a> StoreProbe<'a> {
+    fn new(store: &'a dyn ObjectStore) -> Self {
+        let folder = format!("{FOLDER}/{:016x}", getrandom::u64().unwrap_or_default());
+        Self { store, folder, listed: OnceLock::new() }
+    }
+
     fn key(&self, name: &str) -> Result<ObjectKey, StoreError> {
         ObjectKey::new(format!("{}/{name}", self.folder))
     }
 
-    fn try_promises(&self) -> Result<StoreGuarantees, StoreError> {
-        let mut found = StoreGuarantees::ALL;
-        found.creates = self.try_creation()?;
+    fn try_promises(&self, open_handle: OpenHandle<'_>) -> Result<StoreGuarantees, StoreError> {
+        let none =
+            StoreGuarantees { creates: false, replaces: false, deletes: false, ..StoreGuarantees::ALL };
+        let key = self.key("raced")?;
+        let deleted = self.key("deleted")?;
+        let (raced, stored) = join_requests(
+            self.store,
+            || self.race_creation(open_handle, &key),
+            || self.store_and_delete(&deleted),
+        );
+        let CreationRace { handles, winner } = raced?;
         // Each of the other trials begins with a conditional creation.
-        if !found.creates {
-            return Ok(StoreGuarantees { replaces: false, deletes: false, ..found });
+        let Some(winner) = winner else { return Ok(none) };
+        let Some(other) = handles.first() else { return Ok(none) };
+        stored?;
+        let created = racer_bytes(winner);
+        // From here on, these two know the object as it is now. What the first one changes, the other does not learn, as if
+        // it was on another machine.
+        let knowing: [&dyn ObjectStore; 2] = [self.store, &**other];
+        let read_by_both = || map_requests(self.store, &knowing, |handle| handle.get_object(&key, MAX));
+        let (read, (ranges, lists)) = join_requests(self.store, read_by_both, || {
+            join_requests(self.store, || self.try_ranges(&key, &created), || self.try_listing(&key, &deleted))
+        });
+        let found = StoreGuarantees { ranges: ranges?, lists: lists?, ..none };
+        for bytes in read {
+            if bytes? != created {
+                return Ok(found);
+            }
         }
-        found.ranges = self.try_ranges()?;
-        found.lists = self.try_listings()?;
-        for round in 0..ROUNDS {
-            found.creates &= self.race_creation(round)?;
+        let found = StoreGuarantees { creates: true, ..found };
+        // All who lose this race try to replace what they do not know: the condition is tried as well as its atomicity.
+        let Some(replaced) = self.race_replacement(&key, &created)? else { return Ok(found) };
+        if self.store.get_object(&key, MAX)? != replaced {
+            return Ok(found);
         }
-        found.replaces = self.try_replacement()?;
-        if !found.replaces {
-            return Ok(StoreGuarantees { deletes: false, ..found });
-        }
-        found.deletes = self.try_conditional_deletion()?;
-        for round in 0..ROUNDS {
-            found.replaces &= self.race_replacement(round)?;
-        }
-        Ok(found)
+        // A handle whose knowledge is out of date cannot delete the object.
+        let deletes = is_refused(other.swap_ref(&key, Some(&created), None))?;
+        Ok(StoreGuarantees { replaces: true, deletes, ..found })
+    }
+
+    fn try_contents(&self) -> Result<StoreGuarantees, StoreError> {
+        let key = self.key("object")?;
+        let deleted = self.key("deleted")?;
+        let content = b"0123456789";
+        let creates = match self.store.put_object(&key, content) {
+            Err(error) if error.kind() == ErrorKind::Unsupported => false,
+            put => {
+                put?;
+                self.is_creation_refused(&key)? && self.store.get_object(&key, MAX)? == content
+            }
+        };
+        self.store_and_delete(&deleted)?;
+        let ranges = self.try_ranges(&key, content)?;
+        let lists = self.try_listing(&key, &deleted)?;
+        Ok(StoreGuarantees { creates, ranges, lists, ..StoreGuarantees::ALL })
     }
 
     /// An object can be created once.
-    fn try_creation(&self) -> Result<bool, StoreError> {
-        let key = self.key("object")?;
-        match self.store.put_object(&key, b"0123456789") {
-            Err(error) if error.kind() == ErrorKind::Unsupported => return Ok(false),
-            put => put?,
-        }
-        // A service that ignores the condition carries out the first creation as well. Only the second one shows
-        // whether it does.
-        match self.store.put_object(&key, b"another") {
-            Err(StoreError::Exists { .. }) => Ok(self.store.get_object(&key, MAX)? == b"0123456789"),
+    fn is_creation_refused(&self, key: &ObjectKey) -> Result<bool, StoreError> {
+        match self.store.put_object(key, b"another") {
+            Err(StoreError::Exists { .. }) => Ok(true),
             Err(error) => Err(error),
             Ok(()) => Ok(false),
         }
     }
 
-    fn try_ranges(&self) -> Result<bool, StoreError> {
-        let key = self.key("object")?;
-        let beyond = |offset, len| match self.store.get_range(&key, offset, len) {
+    fn store_and_delete(&self, key: &ObjectKey) -> Result<(), StoreError> {
+        match self.store.put_object(key, b"x") {
+            // The race finds out the same.
+            Err(error) if error.kind() == ErrorKind::Unsupported => Ok(()),
+            put => {
+                put?;
+                self.store.delete_object(key)
+            }
+        }
+    }
+
+    /// Ranges are exact: within an object, across its end and beyond it.
+    fn try_ranges(&self, key: &ObjectKey, content: &[u8]) -> Result<bool, StoreError> {
+        let len = content.len() as u64;
+        let is_refused = |offset, len| match self.store.get_range(key, offset, len) {
             Err(error) if error.kind() == ErrorKind::Corrupt => Ok(true),
             Err(error) => Err(error),
             Ok(_) => Ok(false),
         };
-        Ok(self.store.get_range(&key, 2, 3)? == b"234" && beyond(8, 4)? && beyond(10, 1)?)
+        let read_within = || self.store.get_range(key, 2, 3);
+        let (within, (across, beyond)) = join_requests(self.store, read_within, || {
+            join_requests(self.store, || is_refused(len - 2, 4), || is_refused(len, 1))
+        });
+        Ok(content.get(2..5) == Some(within?.as_slice()) && across? && beyond?)
     }
 
-    fn try_listings(&self) -> Result<bool, StoreError> {
-        let keys = [self.key("listed-1")?, self.key("listed-2")?];
-        for key in &keys {
-            self.store.put_object(key, b"x")?;
+    /// A listing shows what was stored, and not what was deleted.
+    fn try_listing(&self, stored: &ObjectKey, deleted: &ObjectKey) -> Result<bool, StoreError> {
+        // Of all probes, so that those that were abandoned are found as well.
+        let listed = self.store.list_objects(FOLDER)?;
+        let has = |key: &ObjectKey| listed.iter().any(|object| object.key == *key);
+        let is_right = has(stored) && !has(deleted);
+        // One that is not right cannot say what is to be removed.
+        if is_right {
+            let _ = self.listed.set(listed);
         }
-        // A service whose listings lag still shows the deleted object, or not yet the other one.
-        self.store.delete_object(&keys[0])?;
-        let listed = self.store.list_keys(&self.folder)?;
-        Ok(!listed.contains(&keys[0]) && listed.contains(&keys[1]))
+        Ok(is_right)
     }
 
-    /// A handle whose knowledge of a ref is out of date cannot replace it.
-    fn try_replacement(&self) -> Result<bool, StoreError> {
-        let key = self.key("replaced")?;
-        let other = self.prepare_changed_ref(&key)?;
-        is_refused(other.swap_ref(&key, Some(b"1"), Some(b"3")))
-            .and_then(|refused| Ok(refused && self.store.get_object(&key, MAX)? == b"2"))
-    }
-
-    /// Nor delete it.
-    fn try_conditional_deletion(&self) -> Result<bool, StoreError> {
-        let key = self.key("deleted")?;
-        let other = self.prepare_changed_ref(&key)?;
-        match is_refused(other.swap_ref(&key, Some(b"1"), None)) {
-            Ok(refused) => Ok(refused && self.store.list_keys(&self.folder)?.contains(&key)),
-            Err(error) if error.kind() == ErrorKind::Unsupported => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Makes a ref that has changed since the handle that is returned has read it.
-    fn prepare_changed_ref(&self, key: &ObjectKey) -> Result<Box<dyn ObjectStore>, StoreError> {
-        let other = (self.open_handle)()?;
-        self.store.swap_ref(key, None, Some(b"1"))?;
-        // This handle now remembers the ref as it is. The change below makes what it remembers outdated.
-        other.get_object(key, MAX)?;
-        match self.store.swap_ref(key, Some(b"1"), Some(b"2")) {
-            // The service cannot replace at all: the other handle will be refused, too, and nothing has changed.
-            Err(error) if error.kind() != ErrorKind::Unsupported => Err(error),
-            Err(_) | Ok(()) => Ok(other),
-        }
-    }
-
-    /// Of several who create the same object at once, one succeeds, and its bytes are there.
-    fn race_creation(&self, round: u32) -> Result<bool, StoreError> {
-        let key = self.key(&format!("created-{round}"))?;
-        let won = self.race(|store, own| match store.put_object(&key, own) {
-            Ok(()) => Ok(true),
-            Err(StoreError::Exists { .. }) => Ok(false),
-            Err(error) => Err(error),
+    /// Of several who create the same object at once, one succeeds.
+    fn race_creation(
+        &self,
+        open_handle: OpenHandle<'_>,
+        key: &ObjectKey,
+    ) -> Result<CreationRace, StoreError> {
+        // Handles that were opened are connections of their own, wherever one has a single connection.
+        let handles = (0..RACERS).map(|_| open_handle()).collect::<Result<Vec<_>, _>>()?;
+        let winner = race(|racer| {
+            match handles.get(racer).map(|handle| handle.put_object(key, &racer_bytes(racer))) {
+                Some(Ok(())) => Ok(true),
+                Some(Err(StoreError::Exists { .. })) | None => Ok(false),
+                // A service that has no conditions: nobody wins.
+                Some(Err(error)) if error.kind() == ErrorKind::Unsupported => Ok(false),
+                Some(Err(error)) => Err(error),
+            }
         })?;
-        self.has_one_winner(&key, &won)
+        Ok(CreationRace { handles, winner })
     }
 
-    /// Of several who replace the same ref at once, one succeeds, and its bytes are there.
-    fn race_replacement(&self, round: u32) -> Result<bool, StoreError> {
-        let key = self.key(&format!("raced-{round}"))?;
-        self.store.swap_ref(&key, None, Some(b"start"))?;
-        let won = self.race(|store, own| match store.swap_ref(&key, Some(b"start"), Some(own)) {
+    /// Of several who replace the same object at once, one succeeds: what it wrote, or none.
+    fn race_replacement(&self, key: &ObjectKey, created: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        let own = |racer: usize| format!("rival {racer}").into_bytes();
+        let winner = race(|racer| match self.store.swap_ref(key, Some(created), Some(&own(racer))) {
             Ok(()) => Ok(true),
             Err(StoreError::Changed { .. }) => Ok(false),
+            Err(error) if error.kind() == ErrorKind::Unsupported => Ok(false),
             Err(error) => Err(error),
         })?;
-        self.has_one_winner(&key, &won)
-    }
-
-    fn has_one_winner(&self, key: &ObjectKey, won: &[bool]) -> Result<bool, StoreError> {
-        let mut winners = (0..won.len()).filter(|&racer| won[racer]);
-        let (Some(winner), None) = (winners.next(), winners.next()) else { return Ok(false) };
-        Ok(self.store.get_object(key, MAX)? == racer_bytes(winner))
-    }
-
-    /// Lets several handles do the same at once; who succeeded, in order.
-    fn race(
-        &self,
-        act: impl Fn(&dyn ObjectStore, &[u8]) -> Result<bool, StoreError> + Sync,
-    ) -> Result<Vec<bool>, StoreError> {
-        let handles = (0..RACERS).map(|_| (self.open_handle)()).collect::<Result<Vec<_>, _>>()?;
-        let start = Barrier::new(RACERS);
-        std::thread::scope(|scope| {
-            let racing: Vec<_> = handles
-                .iter()
-                .enumerate()
-                .map(|(racer, handle)| {
-                    let start = &start;
-                    let act = &act;
-                    scope.spawn(move || {
-                        // All begin at once. Otherwise the first racer would be done before the last one is started.
-                        start.wait();
-                        act(&**handle, &racer_bytes(racer))
-                    })
-                })
-                .collect();
-            // A racer that panicked has not won.
-            racing.into_iter().map(|racer| racer.join().unwrap_or(Ok(false))).collect()
-        })
+        Ok(winner.map(own))
     }
 
     /// Removes the probe's objects, and those of probes that were abandoned. What cannot be removed now is removed by a
     /// later probe.
     fn remove_objects(&self) {
-        let Ok(objects) = self.store.list_objects(FOLDER) else { return };
+        let objects = match self.listed.get() {
+            Some(listed) => listed.clone(),
+            None => self.store.list_objects(FOLDER).unwrap_or_default(),
+        };
         // Ages are relative to the newest object, since this machine's clock may differ from the server's.
         let newest = objects.iter().filter_map(|object| object.modified).max();
-        for object in objects {
+        let is_removed = |object: &ObjectInfo| {
             let age = newest.zip(object.modified).and_then(|(newest, then)| newest.duration_since(then).ok());
-            if object.key.folder() == self.folder || age.is_some_and(|age| age > ABANDONED) {
-                let _ = self.store.delete_object(&object.key);
-            }
-        }
+            object.key.folder() == self.folder || age.is_some_and(|age| age > ABANDONED)
+        };
+        let removed: Vec<ObjectKey> =
+            objects.into_iter().filter(is_removed).map(|object| object.key).collect();
+        map_requests(self.store, &removed, |key| {
+            // The next probe tries again.
+            let _ = self.store.delete_object(key);
+        });
+    }
+}
+
+/// Lets several act at the same moment, each with its number; returns the one that succeeded, or none if not exactly one
+/// did.
+fn race(act: impl Fn(usize) -> Result<bool, StoreError> + Sync) -> Result<Option<usize>, StoreError> {
+    let start = Barrier::new(RACERS);
+    let run = |racer: usize| {
+        // Otherwise the first racer would be done before the last one is started.
+        start.wait();
+        act(racer)
+    };
+    let won = std::thread::scope(|scope| {
+        let run = &run;
+        let racing: Vec<_> = (0..RACERS).map(|racer| scope.spawn(move || run(racer))).collect();
+        // A racer that panicked has not won.
+        racing.into_iter().map(|racer| racer.join().unwrap_or(Ok(false))).collect::<Result<Vec<_>, _>>()
+    })?;
+    let mut winners = (0..RACERS).filter(|racer| won.get(*racer) == Some(&true));
+    match (winners.next(), winners.next()) {
+        (winner @ Some(_), None) => Ok(winner),
+        (Some(_), Some(_)) | (None, _) => Ok(None),
     }
 }
 

@@ -82,13 +82,19 @@ pub enum StoreContent {
 /// A store that was looked at before `init`.
 pub struct InspectedStore {
     content: StoreContent,
-    /// The store and the config of its volume, which never changes: `init` need not ask for them again.
-    existing: Option<ExistingVolume>,
+    /// The store, if there is one, and the config of its volume: `init` need not ask for it again.
+    objects: Option<Arc<dyn ObjectStore>>,
+    config: KnownConfig,
 }
 
-struct ExistingVolume {
-    objects: Arc<dyn ObjectStore>,
-    stored: StoredConfig,
+/// What is known of the config in a store. One that is there never changes.
+enum KnownConfig {
+    /// Nobody has asked.
+    Unread,
+    /// There was none a moment ago.
+    Missing,
+    /// This is the one.
+    Found(StoredConfig),
 }
 
 impl InspectedStore {
@@ -107,30 +113,32 @@ impl InspectedStore {
         secret: impl FnOnce() -> Result<Zeroizing<Vec<u8>>>,
     ) -> Result<InitialisedVolume> {
         check_ref_name(&new.name)?;
-        match self.existing {
-            Some(ExistingVolume { objects, stored }) => {
-                Volume::prepare_init_on(objects, Some(stored), state, new, secret)
+        let objects = match self.objects {
+            Some(objects) if objects.is_remote() || matches!(self.config, KnownConfig::Found(_)) => objects,
+            // The directory may have to be made, with what belongs into it.
+            Some(_) | None => {
+                vellum_store::create_store(&new.store_location().resolve_against(state.path())?)?
             }
-            None => {
-                let location = new.store_location().resolve_against(state.path())?;
-                let objects = vellum_store::create_store(&location)?;
-                Volume::prepare_init_on(objects, None, state, new, secret)
-            }
-        }
+        };
+        Volume::prepare_init_on(objects, self.config, state, new, secret)
     }
 }
 
 impl Volume {
     /// Looks at what [`Self::init_volume`] would find in the store, without making anything.
     pub fn inspect_store(state: &StateDir, new: &NewWorktree) -> Result<InspectedStore> {
-        let nothing = InspectedStore { content: StoreContent::Nothing, existing: None };
+        let nothing = |objects, config| InspectedStore { content: StoreContent::Nothing, objects, config };
         let objects = match vellum_store::open_store(&new.store_location().resolve_against(state.path())?) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(nothing),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return Ok(nothing(None, KnownConfig::Unread));
+            }
             opened => opened?,
         };
         let objects = EarlyReads::begin(objects, choose_early_reads(new.encrypted)?);
         // The config is the first object that a volume gets.
-        let Some(stored) = read_volume_config(&*objects)? else { return Ok(nothing) };
+        let Some(stored) = read_volume_config(&*objects)? else {
+            return Ok(nothing(Some(objects), KnownConfig::Missing));
+        };
         let config = stored.config;
         let is_own = match state.read_master_key()? {
             Some(master) => stored.authenticate(&VolumeKeys::for_encrypted(&master, config.volume)).is_ok(),
@@ -140,7 +148,7 @@ impl Volume {
             (true, false) => StoreContent::LockedVolume,
             (true, true) | (false, _) => StoreContent::OpenVolume,
         };
-        Ok(InspectedStore { content, existing: Some(ExistingVolume { objects, stored }) })
+        Ok(InspectedStore { content, objects: Some(objects), config: KnownConfig::Found(stored) })
     }
 
     /// Makes the directory of `state` a worktree: of a new volume, or of the one that the store holds already;
@@ -162,15 +170,15 @@ impl Volume {
         new: &NewWorktree,
         secret: impl FnOnce() -> Result<Zeroizing<Vec<u8>>>,
     ) -> Result<InitialisedVolume> {
-        let made = Self::prepare_init_on(objects, None, state, new, secret)?;
+        let made = Self::prepare_init_on(objects, KnownConfig::Unread, state, new, secret)?;
         made.finish_init()?;
         Ok(made)
     }
 
-    /// `found` is the config of the volume that the store holds, if that was read already.
+    /// `known` is what is known of the config of the volume that the store holds.
     fn prepare_init_on(
         objects: Arc<dyn ObjectStore>,
-        found: Option<StoredConfig>,
+        known: KnownConfig,
         state: &StateDir,
         new: &NewWorktree,
         secret: impl FnOnce() -> Result<Zeroizing<Vec<u8>>>,
@@ -178,8 +186,8 @@ impl Volume {
         check_ref_name(&new.name)?;
         // Before anything is made: without random bytes, no key and no seal is safe.
         check_randomness().map_err(VolumeError::wrap_local_error("/dev/urandom"))?;
-        let (opened, objects) = open_or_create(state, objects, found, new, secret)?;
-        let OpenedVolume { config, epochs, is_begun_here, unkept, device } = opened;
+        let (opened, objects) = open_or_create(state, objects, known, new, secret)?;
+        let OpenedVolume { config, epochs, is_new, is_begun_here, unkept, device } = opened;
         let name = match &device {
             Some(device) if new.is_in_device_line => device::join_line_name(device, &new.name),
             Some(_) | None => new.name.clone(),
@@ -199,8 +207,9 @@ impl Volume {
         // Another's worktree shows that the volume was handed over already: then its code was, too.
         let place = volume.new_head();
         let ours = |head: &WorktreeHead| head.place == place.place && head.host == place.host;
-        // Whoever attaches to a volume that was there need not know the others, which may be many.
-        let there = if is_begun_here { volume.list_worktrees()? } else { Vec::new() };
+        // Whoever attaches to a volume that was there need not know the others, which may be many; and one that was made just
+        // now has none.
+        let there = if is_begun_here && !is_new { volume.list_worktrees()? } else { Vec::new() };
         let attached = !(is_begun_here && there.iter().all(|(_, head)| ours(head)));
         // It fails if the name is that of another directory.
         volume.add_worktree_ref(&name)?;
@@ -254,6 +263,8 @@ fn choose_early_reads(encrypted: bool) -> Result<Vec<EarlyRead>> {
 struct OpenedVolume {
     config: VolumeConfig,
     epochs: Arc<KeyEpochs>,
+    /// It was made just now.
+    is_new: bool,
     /// Nobody else can have seen its recovery code.
     is_begun_here: bool,
     /// What a secret gave; the state directory does not have it yet.
@@ -274,13 +285,15 @@ struct UnkeptKeys {
 fn open_or_create(
     state: &StateDir,
     objects: Arc<dyn ObjectStore>,
-    found: Option<StoredConfig>,
+    known: KnownConfig,
     new: &NewWorktree,
     secret: impl FnOnce() -> Result<Zeroizing<Vec<u8>>>,
 ) -> Result<(OpenedVolume, Arc<dyn ObjectStore>)> {
-    let mut found = match found {
-        Some(found) => Some(found),
-        None => read_volume_config(&*objects)?,
+    let mut found = match known {
+        KnownConfig::Found(found) => Some(found),
+        // One that was made since is found below.
+        KnownConfig::Missing if objects.is_remote() => None,
+        KnownConfig::Missing | KnownConfig::Unread => read_volume_config(&*objects)?,
     };
     if found.is_none() && objects.is_remote() && objects.holds_objects()? {
         // Unless somebody else made a volume in this very moment.
@@ -324,12 +337,19 @@ fn create_volume(state: &StateDir, objects: &Arc<dyn ObjectStore>, encrypted: bo
         KeyEpochs::for_plain(objects.clone(), volume, state.clone())
     };
     objects.put_object(&config_object_key()?, &config.encode(epochs.volume_keys()))?;
-    Ok(OpenedVolume::begun_here(config, epochs))
+    Ok(OpenedVolume { is_new: true, ..OpenedVolume::begun_here(config, epochs) })
 }
 
 impl OpenedVolume {
     fn begun_here(config: VolumeConfig, epochs: KeyEpochs) -> Self {
-        Self { config, epochs: Arc::new(epochs), is_begun_here: true, unkept: None, device: None }
+        Self {
+            config,
+            epochs: Arc::new(epochs),
+            is_new: false,
+            is_begun_here: true,
+            unkept: None,
+            device: None,
+        }
     }
 }
 
@@ -406,7 +426,8 @@ fn join_volume(
         device => device?,
     };
     let unkept = Some(UnkeptKeys { master, held: held(exchange)?, slots: listed });
-    Ok(OpenedVolume { config, epochs: Arc::new(epochs), is_begun_here: false, unkept, device })
+    let epochs = Arc::new(epochs);
+    Ok(OpenedVolume { config, epochs, is_new: false, is_begun_here: false, unkept, device })
 }
 
 fn slot_id_of(slot: &ObjectKey) -> Result<KeySlotId> {

@@ -66,6 +66,7 @@ mod readme;
 mod remote;
 mod remote_devices;
 mod remote_faults;
+mod remote_first;
 mod remote_killed;
 mod remote_lines;
 mod remote_retries;
