@@ -33,6 +33,14 @@ pub enum StoreError {
         /// The ref's key.
         key: String,
     },
+    /// The service does not know an upload in parts any more: it may forget those that are old, or others may abort it.
+    #[error("{place} has lost the parts of {key} that it had: run the command again")]
+    UploadLost {
+        /// The store, as it describes itself.
+        place: String,
+        /// The object's key.
+        key: String,
+    },
     /// The store gave fewer or more bytes than were asked for, though it reported success.
     #[error("{place} returned {got} bytes of object {key}, not the {wanted} bytes that were requested")]
     Length {
@@ -136,7 +144,7 @@ impl StoreError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::NotFound { .. } => ErrorKind::NotFound,
-            Self::Exists { .. } | Self::Changed { .. } => ErrorKind::Conflict,
+            Self::Exists { .. } | Self::Changed { .. } | Self::UploadLost { .. } => ErrorKind::Conflict,
             Self::Length { .. } | Self::TooLarge { .. } | Self::NotAFile { .. } => ErrorKind::Corrupt,
             Self::Io { source, .. } => ErrorKind::from_io_error(source),
             Self::Service { kind, .. } | Self::Address { kind, .. } | Self::Credentials { kind, .. } => *kind,

@@ -67,6 +67,22 @@ pub fn fuzz_sftp(bytes: &[u8]) {
     crate::object::fuzz_sftp_decoder(bytes);
 }
 
+/// What a service answers about the parts of an upload.
+///
+/// # Panics
+/// When a tag that is sent is not the one that was read.
+pub fn fuzz_part_list(bytes: &[u8]) {
+    crate::object::fuzz_part_list(bytes);
+}
+
+/// What this machine remembers of an upload.
+///
+/// # Panics
+/// When a record that is read is not the one that is written.
+pub fn fuzz_upload_record(bytes: &[u8]) {
+    crate::object::fuzz_upload_record(bytes);
+}
+
 /// The file of a local run.
 pub fn fuzz_local_run(bytes: &[u8]) {
     let Ok(run) = IndexRun::from_bytes(bytes.to_vec()) else { return };

@@ -20,13 +20,16 @@ pub use blob::{
 pub use error::StoreError;
 pub use index::BlobLocation;
 pub use object::{
-    BandwidthLimits, BlockStore, CacheCheck, CacheDiskProbe, CachePart, CachePartSummary, CachePin, CacheRoom, CacheSummary, ClaimPace, EarlyFolder, EarlyRead, EarlyReads, EvictedBytes, FetchPolicy, FetchPolicyScope, KeyFilter, KeyUse,
-    LocalStore, MemoryObjectStore, MeteredStore, NumberedRefStore, ObjectCondition, ObjectInfo, ObjectKey,
-    ObjectSelection, ObjectStore, ObjectTag, ObjectVersion, OtherObjects, PackCache, PerPart, PerPurpose,
-    PieceSet, PinListing, PlainListing, PlainObject, PlainObjectHead, PlainObjects, PlainUpload,
-    PublishedObjects, PublishedStore, PurposeScope, PurposeTraffic, ReadOnlyStore, RequestCounts,
-    RequestLimits, RequestPurpose, ServiceStore, ServiceTraffic, SftpStore, SingleWriterStore, StoreAddress,
-    StoreGuarantees, StoreLocation, StoreMode, VersionedObject, chosen_retry_time, create_store, join_requests, map_requests, open_store, open_store_with_limits, publish_store, set_cache_disk_probe, set_retry_time, unlist_objects,
+    BandwidthLimits, BlockStore, CacheCheck, CacheDiskProbe, CachePart, CachePartSummary, CachePin,
+    CacheRoom, CacheSummary, ClaimPace, EarlyFolder, EarlyRead, EarlyReads, EvictedBytes, FetchPolicy,
+    FetchPolicyScope, KeyFilter, KeyUse, LocalStore, MemoryObjectStore, MeteredStore, NumberedRefStore,
+    ObjectCondition, ObjectInfo, ObjectKey, ObjectSelection, ObjectStore, ObjectTag, ObjectVersion,
+    OtherObjects, PackCache, PerPart, PerPurpose, PieceSet, PinListing, PlainListing, PlainObject,
+    PlainObjectHead, PlainObjects, PlainUpload, PublishedObjects, PublishedStore, PurposeScope,
+    PurposeTraffic, ReadOnlyStore, RequestCounts, RequestLimits, RequestPurpose, ServiceStore,
+    ServiceTraffic, SftpStore, SingleWriterStore, StoreAddress, StoreGuarantees, StoreLocation, StoreMode,
+    UploadedFile, VersionedObject, chosen_retry_time, create_store, join_requests, map_requests, open_store,
+    open_store_with_limits, publish_store, set_cache_disk_probe, set_retry_time, unlist_objects,
 };
 pub use owner::set_owner_from_dir;
 pub use pack::{PackEntry, PackFinding};

@@ -62,7 +62,8 @@ pub use self::published::{PublishedObjects, PublishedStore, publish_store, unlis
 pub use self::purpose::{PerPurpose, PurposeScope, RequestPurpose};
 pub use self::read_only::ReadOnlyStore;
 pub use self::selection::{KeyFilter, ObjectSelection, OtherObjects};
-pub use self::service::{PlainObjects, PlainUpload, ServiceStore};
+pub use self::service::{PlainObjects, PlainUpload, ServiceStore, UploadedFile};
+pub(crate) use self::service::{fuzz_part_list, fuzz_upload_record};
 pub use self::sftp::SftpStore;
 pub(crate) use self::sftp::fuzz_sftp_decoder;
 pub(crate) use self::single_writer::fuzz_claim_decoder;

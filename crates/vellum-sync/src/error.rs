@@ -63,6 +63,9 @@ pub enum SyncError {
         "something else has this name: it appeared meanwhile, or the destination takes two names for one"
     )]
     Taken,
+    /// The service does not know an upload in parts any more.
+    #[error("the service has lost the parts of it that were uploaded: run the command again")]
+    UploadLost,
     /// The written content differs from the content that was read.
     #[error("what was written is not what was read")]
     Unequal,
@@ -140,6 +143,7 @@ impl SyncError {
             Self::Changed
             | Self::LinkOutside
             | Self::ObjectChanged
+            | Self::UploadLost
             | Self::Taken
             | Self::Dangling(_)
             | Self::Cycle

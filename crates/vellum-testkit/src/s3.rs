@@ -45,6 +45,8 @@ pub enum S3Lie {
     Disconnect,
     /// Neither replies nor closes, until the server ends.
     Hang,
+    /// Has its effect, and neither replies nor closes, until the server ends.
+    HangAfter,
     /// Announces the whole body, and closes after this many bytes.
     CutBody(usize),
     /// Announces the whole body, sends this many bytes, and then nothing until the server ends.
@@ -101,6 +103,8 @@ pub struct S3Request {
     pub method: &'static str,
     /// The key, or the prefix of a listing.
     pub key: String,
+    /// The number of the part that it uploads.
+    pub part: Option<u32>,
     /// The length of its body, bytes.
     pub bytes: usize,
 }
@@ -223,6 +227,21 @@ impl LyingS3 {
         self.shared.state.lock().objects.uploads.len()
     }
 
+    /// The numbers of the parts of all multipart uploads in progress, sorted.
+    #[must_use]
+    pub fn list_stored_parts(&self) -> Vec<u32> {
+        let state = self.shared.state.lock();
+        let mut parts: Vec<u32> =
+            state.objects.uploads.values().flat_map(|upload| upload.parts.keys().copied()).collect();
+        parts.sort_unstable();
+        parts
+    }
+
+    /// Forgets all multipart uploads in progress, as services do with old ones.
+    pub fn forget_uploads(&self) {
+        self.shared.state.lock().objects.uploads.clear();
+    }
+
     /// The keys of all objects.
     #[must_use]
     pub fn list_keys(&self) -> Vec<String> {
@@ -276,6 +295,7 @@ impl S3Shared {
         state.requests.push(S3Request {
             method: request.operation(),
             key: request.key(),
+            part: request.part_number(),
             bytes: request.body.len(),
         });
         let Some(lie) = state.find_lie(request) else {
@@ -313,6 +333,7 @@ impl S3Shared {
             | S3Lie::RefuseIfMatch
             | S3Lie::RefuseKey(..)
             | S3Lie::LoseReply
+            | S3Lie::HangAfter
             | S3Lie::CutBody(_)
             | S3Lie::StallBody(_)
             | S3Lie::ShortBody(_)
@@ -323,6 +344,10 @@ impl S3Shared {
         drop(state);
         match lie {
             S3Lie::LoseReply => return false,
+            S3Lie::HangAfter => {
+                self.wait_for_end();
+                return false;
+            }
             S3Lie::CutBody(len) => {
                 let _ = reply.write_beginning(stream, len);
                 return false;

@@ -11,6 +11,7 @@ mod failure;
 mod gate;
 mod hedge;
 mod listing;
+mod multipart;
 mod no_answer;
 mod offline;
 mod operator;
@@ -39,9 +40,12 @@ use self::failure::{FailedRequest, FailureClass};
 use self::gate::RequestGate;
 use self::hedge::{EndedAttempt, HEDGED_BELOW, send_hedged, send_once};
 use self::listing::{ListingProgress, list_pages};
+use self::multipart::MultipartClient;
+pub(crate) use self::multipart::fuzz_decoder as fuzz_part_list;
 use self::offline::RequestSwitch;
 pub(super) use self::offline::{is_offline, set_offline};
-pub use self::plain::{PlainObjects, PlainUpload};
+pub(crate) use self::plain::fuzz_upload_record;
+pub use self::plain::{PlainObjects, PlainUpload, UploadedFile};
 use self::pool::RequestPool;
 use self::refs::{DELETION_MARKER, KnownRefs};
 pub(super) use self::retry::wait_before_repeat;
@@ -66,6 +70,8 @@ pub struct ServiceStore {
     limits: RequestLimits,
     location: String,
     operator: RwLock<Operator>,
+    /// For uploads in parts that a later run can continue; none if the service has others.
+    multipart: RwLock<Option<MultipartClient>>,
     budget: RequestRetryBudget,
     switch: RequestSwitch,
     bandwidth: Arc<BandwidthMeter>,
@@ -97,12 +103,14 @@ impl ServiceStore {
         let location = address.to_string();
         let pool = RequestPool::for_store(&location, credentials);
         let operator = operator::build_operator(&address, credentials, limits, &bandwidth, &pool.traffic)?;
+        let multipart = operator::build_multipart_client(&address, credentials, &operator)?;
         Ok(Self {
             bandwidth,
             location,
             credentials: credentials.map(str::to_owned),
             limits: limits.clone(),
             operator: RwLock::new(operator),
+            multipart: RwLock::new(multipart),
             budget: RequestRetryBudget::new(limits.first_answer_max),
             switch: RequestSwitch::new(cache, limits.break_for),
             pool,
@@ -247,15 +255,8 @@ impl ServiceStore {
         can_reload: &mut bool,
     ) -> Result<bool, StoreError> {
         if failed.classify() == FailureClass::CredentialsRefused && std::mem::take(can_reload) {
-            let credentials = self.credentials.as_deref();
             // Once for each call: credentials that are refused again have not been renewed.
-            *self.operator.write() = operator::build_operator(
-                &self.address,
-                credentials,
-                &self.limits,
-                &self.bandwidth,
-                &self.pool.traffic,
-            )?;
+            self.reload_credentials()?;
             return Ok(true);
         }
         match schedule.next_pause(failed) {
@@ -274,6 +275,25 @@ impl ServiceStore {
             }
             Some(_) => Err(self.wrap_run_error(subject, RunError::Interrupted)),
         }
+    }
+
+    fn reload_credentials(&self) -> Result<(), StoreError> {
+        let credentials = self.credentials.as_deref();
+        let operator = operator::build_operator(
+            &self.address,
+            credentials,
+            &self.limits,
+            &self.bandwidth,
+            &self.pool.traffic,
+        )?;
+        *self.multipart.write() = operator::build_multipart_client(&self.address, credentials, &operator)?;
+        *self.operator.write() = operator;
+        Ok(())
+    }
+
+    /// Whether uploads in parts can be continued by a later run.
+    fn can_resume_uploads(&self) -> bool {
+        self.multipart.read().is_some()
     }
 
     fn wrap_run_error(&self, subject: RequestSubject<'_>, error: RunError) -> StoreError {

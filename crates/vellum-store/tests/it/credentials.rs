@@ -4,9 +4,10 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-use vellum_store::{ObjectStore, ServiceStore, StoreAddress};
+use bytes::Bytes;
+use vellum_store::{ObjectCondition, ObjectStore, PlainObjects, ServiceStore, StoreAddress, UploadedFile};
 use vellum_testkit::{LyingS3, S3Lie, S3Match};
-use vellum_types::ErrorKind;
+use vellum_types::{ErrorKind, UnixTime};
 
 use crate::services::{key, short_limits, test_credentials};
 
@@ -99,4 +100,34 @@ fn credentials_that_are_still_refused_are_named_at_once() {
     server.add_lie(after(0), S3Lie::RefuseKey("NEW", "ExpiredToken"));
     let error = store.get_object(&key("packs/a"), 9).unwrap_err();
     assert!(error.to_string().contains(&*file.path.to_string_lossy()), "{error}");
+}
+
+#[test]
+fn credentials_that_expire_during_an_upload_in_parts_are_read_again() {
+    let server = LyingS3::start().unwrap();
+    let file = CredentialsFile::create("long-upload", "OLD");
+    let StoreAddress::Service(address) = StoreAddress::parse(&server.store_url("plain")).unwrap() else {
+        panic!("no service")
+    };
+    let objects = PlainObjects::open(address, Some(file.name), &short_limits()).unwrap();
+    let part = Bytes::from(vec![7; PlainObjects::part_len(0) as usize]);
+    let mtime = UnixTime { secs: 1, nanos: 2 };
+    let uploaded =
+        UploadedFile { key: "big", size: 3 * part.len() as u64, mtime, expected: &ObjectCondition::Absent };
+    let upload = objects.begin_upload(&uploaded).unwrap();
+    upload.send_part(1, &part).unwrap();
+    file.write("NEW");
+    server.add_lie(after(0), S3Lie::RefuseKey("OLD", "ExpiredToken"));
+    upload.send_part(2, &part).unwrap();
+    file.write("NEWEST");
+    server.add_lie(after(0), S3Lie::RefuseKey("NEW", "ExpiredToken"));
+    upload.send_part(3, &part).unwrap();
+    upload.finish().unwrap();
+    assert_eq!(server.read_object("plain/big").unwrap().len(), 3 * part.len());
+
+    // Those of a run that ends are read again, too, to give the upload up.
+    let upload = objects.begin_upload(&UploadedFile { key: "other", ..uploaded }).unwrap();
+    upload.send_part(1, &part).unwrap();
+    drop(upload);
+    assert_eq!(server.count_unfinished_uploads(), 0);
 }

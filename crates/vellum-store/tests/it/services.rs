@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use vellum_store::{
     NumberedRefStore, ObjectCondition, ObjectKey, ObjectStore, PlainObjects, RequestLimits, ServiceStore,
-    StoreAddress, StoreError, StoreGuarantees, StoreMode,
+    StoreAddress, StoreError, StoreGuarantees, StoreMode, UploadedFile,
 };
 use vellum_testkit::{
     CloudEmulator, LyingS3, S3Failure, S3Lie, S3Match, SeaweedServer, WebdavServer, conformance,
@@ -540,23 +540,29 @@ fn check_plain_objects(objects: &PlainObjects) {
 
     // In parts, on the same conditions; what is not finished is nothing.
     let part = Bytes::from(vec![7; PlainObjects::part_len(0) as usize]);
-    let mut upload = objects.begin_upload("big", mtime, &ObjectCondition::Absent).unwrap();
-    for _ in 0..5 {
-        upload.write_part(&part).unwrap();
+    let file = |size: usize| UploadedFile {
+        key: "big",
+        size: size as u64,
+        mtime,
+        expected: &ObjectCondition::Absent,
+    };
+    let upload = objects.begin_upload(&file(5 * part.len())).unwrap();
+    for number in 1..6 {
+        upload.send_part(number, &part).unwrap();
     }
     assert_eq!(objects.stat_object("big").unwrap(), None);
     drop(upload);
     assert_eq!(objects.stat_object("big").unwrap(), None);
-    let mut upload = objects.begin_upload("big", mtime, &ObjectCondition::Absent).unwrap();
-    upload.write_part(&part).unwrap();
-    upload.write_part(&Bytes::from_static(b"end")).unwrap();
+    let upload = objects.begin_upload(&file(part.len() + 3)).unwrap();
+    upload.send_part(1, &part).unwrap();
+    upload.send_part(2, &Bytes::from_static(b"end")).unwrap();
     upload.finish().unwrap();
     let big = objects.stat_object("big").unwrap().unwrap();
     assert_eq!((big.size, big.mtime), (part.len() as u64 + 3, Some(mtime)));
     assert_eq!(objects.read_range("big", &big.tag, big.size - 4..big.size).unwrap(), b"\x07end");
-    let mut upload = objects.begin_upload("big", mtime, &ObjectCondition::Absent).unwrap();
-    upload.write_part(&part).unwrap();
-    upload.write_part(&part).unwrap();
+    let upload = objects.begin_upload(&file(2 * part.len())).unwrap();
+    upload.send_part(1, &part).unwrap();
+    upload.send_part(2, &part).unwrap();
     assert!(matches!(upload.finish(), Err(StoreError::Changed { .. })));
     assert_eq!(objects.stat_object("big").unwrap().unwrap().size, big.size);
 

@@ -221,6 +221,7 @@ fn map_object_error(error: StoreError) -> SyncError {
     match error {
         StoreError::Changed { .. } => SyncError::ObjectChanged,
         StoreError::NotFound { .. } => SyncError::Vanished,
+        StoreError::UploadLost { .. } => SyncError::UploadLost,
         // The request was given up because the user wants to stop, which is no failure of the service.
         error if error.kind() == ErrorKind::Interrupted => SyncError::Stopped,
         error => VolumeError::from(error).into(),

@@ -78,6 +78,11 @@ impl HttpRequest {
         parts.into_iter().find(|(known, _)| *known == name).map(|(_, value)| decode_percents(value))
     }
 
+    /// The number of the part that is uploaded.
+    pub fn part_number(&self) -> Option<u32> {
+        self.parameter("partNumber")?.parse().ok()
+    }
+
     /// The method, or `LIST`. Multipart uploads are begun and finished by `POST`.
     pub fn operation(&self) -> &'static str {
         match self.method.as_str() {

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use super::generated::GeneratedObjects;
 use super::http::{HttpReply, HttpRequest};
 
+/// Parts in one reply to a listing of those of an upload, a count.
+const PART_PAGE: usize = 3;
 /// Keys in one reply to a listing, a count: few, so that tests see several replies.
 const PAGE: usize = 100;
 
@@ -48,7 +50,7 @@ struct S3Object {
 /// A multipart upload in progress.
 pub(super) struct S3Upload {
     mtime: Option<String>,
-    parts: BTreeMap<u32, Vec<u8>>,
+    pub parts: BTreeMap<u32, Vec<u8>>,
 }
 
 /// The header with the modification time of a file.
@@ -167,6 +169,7 @@ impl S3Objects {
                 self.objects.remove(&key);
                 HttpReply::new(204)
             }
+            "GET" if upload.is_some() => self.list_parts(request, &upload.unwrap_or_default()),
             "GET" => self.read_object(request, &key),
             "HEAD" => match self.objects.get(&key) {
                 Some(object) => HttpReply {
@@ -237,13 +240,38 @@ impl S3Objects {
     }
 
     fn keep_part(&mut self, request: &HttpRequest, upload: &str) -> HttpReply {
-        let number = request.parameter("partNumber").and_then(|number| number.parse().ok());
-        let (Some(upload), Some(number)) = (self.uploads.get_mut(upload), number) else {
+        let (Some(upload), Some(number)) = (self.uploads.get_mut(upload), request.part_number()) else {
             return HttpReply::for_error(404, "NoSuchUpload");
         };
         // As in S3, a part that is sent again replaces the earlier one.
         upload.parts.insert(number, request.body.clone());
         HttpReply { headers: vec![("etag", format!("\"part{number}\""))], ..HttpReply::new(200) }
+    }
+
+    fn list_parts(&self, request: &HttpRequest, upload: &str) -> HttpReply {
+        let Some(upload) = self.uploads.get(upload) else {
+            return HttpReply::for_error(404, "NoSuchUpload");
+        };
+        let after =
+            request.parameter("part-number-marker").and_then(|number| number.parse().ok()).unwrap_or(0);
+        let mut found = upload.parts.iter().filter(|(number, _)| **number > after);
+        let page: Vec<_> = found.by_ref().take(PART_PAGE).collect();
+        let is_truncated = found.next().is_some();
+        let mut body = format!(
+            "<?xml version=\"1.0\"?><ListPartsResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">\
+             <IsTruncated>{is_truncated}</IsTruncated>"
+        );
+        if let Some((last, _)) = page.last() {
+            body.push_str(&format!("<NextPartNumberMarker>{last}</NextPartNumberMarker>"));
+        }
+        for (number, bytes) in page {
+            body.push_str(&format!(
+                "<Part><PartNumber>{number}</PartNumber><ETag>&quot;part{number}&quot;</ETag><Size>{}</Size></Part>",
+                bytes.len()
+            ));
+        }
+        body.push_str("</ListPartsResult>");
+        HttpReply::with_body(200, body.into_bytes())
     }
 
     fn finish_upload(&mut self, upload: &str, key: &str) -> HttpReply {

@@ -99,6 +99,7 @@ mod sync_moving;
 mod sync_names;
 mod sync_objects;
 mod sync_owners;
+mod sync_parts;
 mod sync_remote;
 mod sync_rsync;
 mod sync_staging;

@@ -268,7 +268,7 @@ fn what_was_changed_by_others_is_left_and_told() {
 }
 
 #[test]
-fn a_failed_or_stopped_upload_leaves_nothing_unfinished() {
+fn a_failed_upload_leaves_nothing_unfinished_and_a_stopped_one_goes_on() {
     let world = new_world();
     let server = LyingS3::start().unwrap();
     let url = server.store_url("p");
@@ -295,8 +295,13 @@ fn a_failed_or_stopped_upload_leaves_nothing_unfinished() {
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130), "{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!((server.count_unfinished_uploads(), server.list_keys()), (0, vec!["p/extra".to_owned()]));
+    assert_eq!((server.count_unfinished_uploads(), server.list_keys()), (1, vec!["p/extra".to_owned()]));
+    let stored = server.list_stored_parts();
+    let _ = server.take_requests();
     sync(&world, &["-a", "src/", &url]).ok();
+    let sent: Vec<u32> = server.take_requests().iter().filter_map(|request| request.part).collect();
+    assert!(sent.len() + stored.len() == 5 && !sent.iter().any(|part| stored.contains(part)), "{sent:?}");
+    assert_eq!(server.count_unfinished_uploads(), 0);
 }
 
 #[test]

@@ -73,11 +73,8 @@ fn key_of(text: &str) -> ObjectKey {
 #[test]
 fn what_was_read_early_is_not_requested_again_and_counts_once() {
     let service = NotedStore::with_objects(&[("keys/a", b"1"), ("keys/b", b"2"), ("store", b"3")]);
-    let reads = vec![
-        folder("keys/", 2),
-        EarlyRead::Object(key_of("store")),
-        EarlyRead::Object(key_of("missing")),
-    ];
+    let reads =
+        vec![folder("keys/", 2), EarlyRead::Object(key_of("store")), EarlyRead::Object(key_of("missing"))];
     let store = EarlyReads::begin(service.clone(), reads);
     assert_eq!(store.list_keys("keys/").unwrap(), [key_of("keys/a"), key_of("keys/b")]);
     assert_eq!(store.get_object(&key_of("keys/a"), 10).unwrap(), b"1");

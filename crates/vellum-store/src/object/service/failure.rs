@@ -103,6 +103,16 @@ impl FailedRequest {
         }
     }
 
+    /// Whether the service does not know the upload in parts that the request is about.
+    pub fn is_missing_upload(&self) -> bool {
+        self.exchange.error_code().as_deref() == Some("NoSuchUpload")
+    }
+
+    /// Whether the condition of the request is not met.
+    pub fn is_condition_failure(&self) -> bool {
+        self.classify() == FailureClass::ConditionFailed
+    }
+
     /// The kind of the error that callers get.
     pub fn error_kind(&self) -> ErrorKind {
         // A mistake in the address: the service did its work.

@@ -7,9 +7,14 @@ use std::time::Duration;
 
 use opendal::services::{Azblob, Gcs, Http, S3, Webdav};
 use opendal::{Executor, HttpTransporter, OperationContext, Operator};
+use reqsign_aws_v4::{
+    DefaultCredentialProvider, DefaultCredentialProviderBuilder, RequestSigner, StaticCredentialProvider,
+};
+use reqsign_core::{Context, ProvideCredentialChain, Signer};
 use vellum_types::ErrorKind;
 
 use super::credentials::ServiceCredentials;
+use super::multipart::MultipartClient;
 use super::runtime::RuntimeSpawner;
 use super::transport::ServiceTransport;
 use crate::error::StoreError;
@@ -63,6 +68,50 @@ pub(super) fn build_operator(
     Ok(operator.with_context(context))
 }
 
+/// What sends requests about uploads in parts to S3; none for other services, and for directory buckets, whose sessions
+/// are signed in another way.
+pub(super) fn build_multipart_client(
+    address: &ServiceAddress,
+    credentials: Option<&str>,
+    operator: &Operator,
+) -> Result<Option<MultipartClient>, StoreError> {
+    if address.kind != ServiceKind::S3 || address.bucket.ends_with("--x-s3") {
+        return Ok(None);
+    }
+    let credentials = credentials.map(ServiceCredentials::load).transpose()?;
+    let get = |field: &str| credentials.as_ref().and_then(|credentials| credentials.get_field(field));
+    // The same sources, in the same order, as OpenDAL has them by `build_s3`.
+    let mut sources = DefaultCredentialProvider::builder();
+    if credentials.is_some() && get("profile").is_none() {
+        sources = sources.no_env().no_profile().no_imds();
+    }
+    sources = get("profile").into_iter().fold(sources, DefaultCredentialProviderBuilder::with_profile);
+    let mut chain = ProvideCredentialChain::new().push(sources.build());
+    if let (Some(id), Some(secret)) = (get("access-key-id"), get("secret-access-key")) {
+        let named = StaticCredentialProvider::new(id, secret);
+        chain = chain.push_front(match get("session-token") {
+            Some(token) => named.with_session_token(token),
+            None => named,
+        });
+    }
+    // OpenDAL's operator was built, so there is a region.
+    let region = find_s3_region(address).unwrap_or_default();
+    let signer = Signer::new(Context::new(), chain, RequestSigner::new("s3", &region));
+    Ok(Some(MultipartClient::new(signer, operator.clone())))
+}
+
+/// The region of the address or of the environment, or the one of servers that have none.
+fn find_s3_region(address: &ServiceAddress) -> Option<String> {
+    let options = &address.options;
+    let set = |name| std::env::var(name).ok();
+    options
+        .region
+        .clone()
+        .or_else(|| set("AWS_REGION"))
+        .or_else(|| options.endpoint.as_ref().map(|_| REGION_WITH_ENDPOINT.to_owned()))
+        .or_else(|| set("AWS_DEFAULT_REGION"))
+}
+
 /// Credentials that were named are the only ones that are used: others that happen to be in the environment could be
 /// those of another account.
 fn build_s3<'a>(
@@ -74,14 +123,7 @@ fn build_s3<'a>(
     let options = &address.options;
     let mut builder = S3::default().bucket(&address.bucket).root(root);
     builder = options.endpoint.iter().fold(builder, |builder, endpoint| builder.endpoint(endpoint));
-    let set_in_environment = std::env::var_os("AWS_REGION").is_some();
-    match &options.region {
-        Some(region) => builder = builder.region(region),
-        None if options.endpoint.is_some() && !set_in_environment => {
-            builder = builder.region(REGION_WITH_ENDPOINT);
-        }
-        None => {}
-    }
+    builder = find_s3_region(address).into_iter().fold(builder, |builder, region| builder.region(&region));
     // Servers other than Amazon's seldom have a host name for each bucket.
     let style = options.style.unwrap_or(match options.endpoint {
         Some(_) => AddressingStyle::Path,

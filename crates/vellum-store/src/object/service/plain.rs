@@ -7,6 +7,7 @@ mod upload;
 
 use std::future::poll_fn;
 use std::ops::Range;
+use std::path::Path;
 use std::pin::Pin;
 
 use bytes::Bytes;
@@ -14,7 +15,9 @@ use futures_core::Stream;
 use opendal::{Metadata, Operator};
 use vellum_types::{ErrorKind, UnixTime};
 
-pub use self::upload::PlainUpload;
+use self::upload::UploadStates;
+pub(crate) use self::upload::fuzz_upload_record;
+pub use self::upload::{PlainUpload, UploadedFile};
 use super::failure::{FailedRequest, FailureClass};
 use super::{Attempt, RequestSubject, ServiceStore, body};
 use crate::error::StoreError;
@@ -34,6 +37,8 @@ const LISTED_STEP: u64 = 1000;
 /// The plain objects in a folder of a service.
 pub struct PlainObjects {
     service: ServiceStore,
+    /// Where this machine remembers uploads in parts.
+    states: Option<UploadStates>,
 }
 
 /// How a request names the version that it is about.
@@ -73,7 +78,13 @@ impl PlainObjects {
                 kind: ErrorKind::Unsupported,
             });
         }
-        Ok(Self { service: ServiceStore::open(address, credentials, limits, None)? })
+        Ok(Self { service: ServiceStore::open(address, credentials, limits, None)?, states: None })
+    }
+
+    /// Remembers uploads in parts below this directory, so that a later run continues or removes them.
+    #[must_use]
+    pub fn with_upload_records(self, dir: &Path) -> Self {
+        Self { states: Some(UploadStates::for_place(dir, &self.service.location)), ..self }
     }
 
     /// The address without secrets, for messages.

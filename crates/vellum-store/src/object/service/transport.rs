@@ -110,7 +110,8 @@ impl HttpTransport for ServiceTransport {
 /// What services charge a request as.
 fn classify_request(method: &Method, query: Option<&str>) -> ServiceRequestKind {
     let is_listing = query.is_some_and(|query| {
-        query.split('&').any(|part| part.starts_with("list-type=") || part.starts_with("comp=list"))
+        let kinds = ["list-type=", "comp=list", "uploadId="];
+        query.split('&').any(|part| kinds.iter().any(|kind| part.starts_with(kind)))
     });
     match method.as_str() {
         "GET" if is_listing => ServiceRequestKind::List,
@@ -206,10 +207,11 @@ impl RequestedAnswer {
     }
 }
 
-/// Whether a query asks for a listing: S3 has `list-type`, Azure `comp=list`, and all three, Google included, name the
-/// folder as the prefix, unless it is the root. Reads of objects have none of these, but may have a signature.
+/// Whether a query asks for a listing: S3 has `list-type`, and `uploadId` for the parts of an upload, Azure `comp=list`, and
+/// all three, Google included, name the folder as the prefix, unless it is the root. Reads of objects have none of these, but may have a signature.
 fn is_listing_query(query: &str) -> bool {
-    let names = ["list-type", "comp", "restype", "prefix", "delimiter", "maxResults", "pageToken"];
+    let names =
+        ["list-type", "comp", "restype", "prefix", "delimiter", "maxResults", "pageToken", "uploadId"];
     query.split('&').filter_map(|field| field.split('=').next()).any(|name| names.contains(&name))
 }
 
@@ -455,6 +457,7 @@ mod tests {
             "restype=container&comp=list&prefix=packs%2F",
             "prefix=packs%2F&maxResults=1000",
             "pageToken=x",
+            "part-number-marker=1000&uploadId=x",
         ] {
             assert_eq!(max(Some(listing)), TEXT_MAX, "{listing}");
         }

@@ -1,15 +1,15 @@
 //! Carrying out a plan in an object store: files are uploaded in parallel, and objects deleted.
 //!
 //! Invariant: an object is complete or does not exist, and only the listed version is replaced or deleted. After the
-//! failure of one entry all others are carried out, except deletions; no multipart upload is left unfinished. Memory is
-//! bounded by the number of concurrent files, and is independent of their length.
+//! failure of one entry all others are carried out, except deletions. A multipart upload is left unfinished only if the
+//! next run can continue it. Memory is bounded by the number of concurrent files, and is independent of their length.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use vellum_host::ProgressMeter;
-use vellum_store::{ObjectCondition, PlainObjects, StoreError};
+use vellum_store::{ObjectCondition, PlainObjects, PlainUpload, StoreError, UploadedFile};
 use vellum_volume::VolumeError;
 
 use super::reader::ObjectContentReader;
@@ -40,6 +40,34 @@ struct UploadRun<'a> {
     problems: Mutex<Vec<SyncProblem>>,
 }
 
+/// A part of a file.
+struct FilePart {
+    /// From 1.
+    number: u32,
+    bytes: Bytes,
+}
+
+/// Reads a file in the parts that it is uploaded in.
+struct PartReader {
+    /// Bytes of all parts but the last.
+    len: u64,
+    /// Parts so far.
+    sent: u32,
+    content: ObjectContentReader,
+}
+
+impl PartReader {
+    /// The next part; none at the end.
+    fn read_next(&mut self) -> Result<Option<FilePart>> {
+        if self.content.is_at_end() {
+            return Ok(None);
+        }
+        self.sent += 1;
+        let bytes = Bytes::from(self.content.read_part(self.len)?);
+        Ok(Some(FilePart { number: self.sent, bytes }))
+    }
+}
+
 /// Carries out a plan.
 pub(super) fn execute_plan(end: &ObjectEnd, job: &SyncJob<'_>, meter: &ProgressMeter) -> Result<SyncReport> {
     if let Some(refusal) = &job.plan.refusal {
@@ -57,6 +85,10 @@ pub(super) fn execute_plan(end: &ObjectEnd, job: &SyncJob<'_>, meter: &ProgressM
         problems: Mutex::default(),
     };
     run.execute_phases();
+    // Only after a whole run is it known that nothing continues them. One that does not answer is left alone.
+    if !meter.is_stopped() && !run.over.load(Ordering::Relaxed) {
+        end.objects.remove_abandoned_uploads();
+    }
     let mut problems = run.problems.into_inner();
     problems.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(SyncReport {
@@ -114,9 +146,9 @@ impl UploadRun<'_> {
         let mut left = self.job.options.effort.retries.unwrap_or(RETRIES);
         loop {
             match self.execute_step(step) {
-                // The file changed while it was read. Failures of the service were repeated by the layer
-                // below.
-                Err(SyncError::Changed | SyncError::Unequal) if left > 0 => left -= 1,
+                // The file changed while it was read, or the service lost parts of it. Other failures of the service
+                // were repeated by the layer below.
+                Err(SyncError::Changed | SyncError::Unequal | SyncError::UploadLost) if left > 0 => left -= 1,
                 other => return other,
             }
         }
@@ -159,19 +191,66 @@ impl UploadRun<'_> {
             let _ = self.flow.throttle_bytes(bytes.len() as u64);
             return Ok(());
         }
-        let mut upload = objects.begin_upload(&key, content.mtime, &expected).map_err(map_written_error)?;
-        let part_len = PlainObjects::part_len(content.size);
-        while !content.is_at_end() {
-            let part = Bytes::from(content.read_part(part_len)?);
-            self.flow.throttle_bytes(part.len() as u64)?;
-            upload.write_part(&part).map_err(map_written_error)?;
+        let file = UploadedFile { key: &key, size: content.size, mtime: content.mtime, expected: &expected };
+        let upload = objects.begin_upload(&file).map_err(map_written_error)?;
+        match self.send_parts(&upload, content) {
+            Ok(()) => {}
+            Err(error) => {
+                // The next run goes on with the parts that the service has. After other failures they are of no use,
+                // and the service gives them up.
+                if matches!(error, SyncError::Stopped) || error.is_final() {
+                    upload.keep_for_next_run();
+                }
+                return Err(error);
+            }
         }
-        content.check_unchanged()?;
-        // A request to stop that came during the last part is noticed before the object gets its name.
-        self.flow.throttle_bytes(0)?;
         upload.finish().map_err(map_written_error)?;
-        self.flow.written.fetch_add(content.size, Ordering::Relaxed);
+        self.flow.written.fetch_add(file.size, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Sends the parts of a file, several at once.
+    fn send_parts(&self, upload: &PlainUpload<'_>, content: ObjectContentReader) -> Result<()> {
+        let parts = PartReader { len: PlainObjects::part_len(content.size), sent: 0, content };
+        let parts = Mutex::new(parts);
+        let has_failed = AtomicBool::new(false);
+        let send_some = || -> Result<()> {
+            while !has_failed.load(Ordering::Relaxed) {
+                // Read under the lock: content arrives in its order, and one part after the other keeps the limit of
+                // the bandwidth.
+                let mut reader = parts.lock();
+                let Some(part) = reader.read_next()? else { break };
+                let is_there = upload.has_part(part.number, &part.bytes);
+                // What is there already takes no bandwidth.
+                match is_there {
+                    true => self.meter.add_progress(0, part.bytes.len() as u64),
+                    false => self.flow.throttle_bytes(part.bytes.len() as u64)?,
+                }
+                self.meter.check_stopped()?;
+                drop(reader);
+                if !is_there {
+                    upload.send_part(part.number, &part.bytes).map_err(map_written_error)?;
+                }
+            }
+            Ok(())
+        };
+        let send = || {
+            let sent = send_some();
+            has_failed.fetch_or(sent.is_err(), Ordering::Relaxed);
+            sent
+        };
+        std::thread::scope(|scope| {
+            let others: Vec<_> = (1..upload.parts_at_once()).map(|_| scope.spawn(send)).collect();
+            let mut outcome = send();
+            for other in others {
+                // A thread ends without a result only if it panicked, which the panic hook has printed.
+                outcome = outcome.and(other.join().unwrap_or(Err(SyncError::Unequal)));
+            }
+            outcome
+        })?;
+        parts.into_inner().content.check_unchanged()?;
+        // A request to stop that came during the last part is noticed before the object gets its name.
+        self.flow.throttle_bytes(0)
     }
 
     fn delete_object(&self, step: &SyncStep) -> Result<()> {

@@ -26,6 +26,7 @@ use super::ends::{self, DestinationEndpoint, EndpointArg, SourceEndpoint, Source
 use super::line_format::TransferDirection;
 use super::list_only::SourceLister;
 use super::sources::{SourceArg, format_source_list};
+use super::user_state::find_user_state_dir;
 use super::{TypedEnds, backups, check_move_options, meaning, split_typed_ends, watch, worktree_file_path};
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
@@ -340,5 +341,11 @@ fn open_end(address: ServiceAddress, args: &Args) -> Result<ObjectEnd> {
         0 => 0,
         len => len + 1,
     };
-    Ok(ObjectEnd::new(open_objects(address, args)?, folder_len))
+    let objects = open_objects(address, args)?;
+    // Without a place for records, uploads begin anew each time.
+    let objects = match find_user_state_dir() {
+        Some(dir) => objects.with_upload_records(&dir.join("uploads")),
+        None => objects,
+    };
+    Ok(ObjectEnd::new(objects, folder_len))
 }

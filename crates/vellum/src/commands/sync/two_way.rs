@@ -28,6 +28,7 @@ use vellum_sync::two_way::{
 use super::args::Args;
 use super::ends::{self, EndpointArg};
 use super::patience::RetryBudget;
+use super::user_state::find_user_state_dir;
 use super::{TASK, remote, worktree_file_path};
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
@@ -281,11 +282,9 @@ fn validate_options(options: &SyncOptions, filters: &SyncFilters) -> Result<Sync
 
 /// Where archives are kept.
 fn archive_dir() -> Result<PathBuf> {
-    // The XDG specification treats an empty variable as unset.
-    let state = std::env::var_os("XDG_STATE_HOME").filter(|state| !state.is_empty()).map(PathBuf::from);
-    let state = state.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/state")));
     let message = "there is no place for the archive: neither XDG_STATE_HOME nor HOME is set";
-    Ok(state.ok_or_else(|| CliError::usage_error(message, "set one of them"))?.join("vellum/sync"))
+    let dir = find_user_state_dir().ok_or_else(|| CliError::usage_error(message, "set one of them"))?;
+    Ok(dir.join("sync"))
 }
 
 /// What this host calls itself.

@@ -1,20 +1,23 @@
 //! An object that is uploaded in parts.
 //!
-//! Invariant: nothing stands at the key before [`PlainUpload::finish`], and an upload that is not finished is given up at
-//! the service, too. Memory is bounded by the parts that are under way.
+//! Invariant: nothing stands at the key before [`PlainUpload::finish`]. An upload that is dropped is given up at the
+//! service, too, unless it is kept for the next run. Memory is bounded by the parts that callers hold.
+
+mod resumable;
+mod state;
+mod stream;
 
 use bytes::Bytes;
-use opendal::Writer;
+use parking_lot::Mutex;
 use vellum_types::UnixTime;
 
-use super::{PlainObjects, VersionMatch, WriteCondition, WriteRequest};
+use self::resumable::ResumableUpload;
+pub(super) use self::state::UploadStates;
+pub(crate) use self::state::fuzz_decoder as fuzz_upload_record;
+use self::stream::StreamUpload;
+use super::PlainObjects;
 use crate::error::StoreError;
-use crate::object::RequestPurpose;
-use crate::object::plain::{MTIME_FIELD, ObjectCondition, ObjectTag};
-use crate::object::service::exchange::{ExchangeRecord, record_exchange};
-use crate::object::service::failure::{FailedRequest, FailureClass};
-use crate::object::service::runtime::run_future_to_end;
-use crate::object::service::{RequestSubject, ServiceStore};
+use crate::object::plain::{ObjectCondition, ObjectTag};
 
 /// Parts of one object under way at once, a count.
 const PARTS_AT_ONCE: usize = 4;
@@ -23,16 +26,27 @@ const PART_MIN: u64 = 8 << 20;
 /// Most parts that services allow, with some to spare, a count.
 const PARTS_MAX: u64 = 9_000;
 
-/// An upload in parts.
+/// A file that is uploaded, and what it replaces.
+#[derive(Debug, Clone, Copy)]
+pub struct UploadedFile<'a> {
+    /// The key of the object.
+    pub key: &'a str,
+    /// Its length, bytes.
+    pub size: u64,
+    /// When it was last changed.
+    pub mtime: UnixTime,
+    /// What must stand at the key.
+    pub expected: &'a ObjectCondition,
+}
+
+/// An upload in parts. All parts but the last have the length [`PlainObjects::part_len`], and are numbered from 1.
 pub struct PlainUpload<'a> {
-    objects: &'a PlainObjects,
-    key: String,
-    mtime: UnixTime,
-    expected: ObjectCondition,
-    /// Bytes of all parts so far.
-    sent: u64,
-    /// None when it is finished or given up.
-    writer: Option<Writer>,
+    way: UploadWay<'a>,
+}
+
+enum UploadWay<'a> {
+    Resumable(ResumableUpload<'a>),
+    Stream(Mutex<StreamUpload<'a>>),
 }
 
 impl PlainObjects {
@@ -42,137 +56,71 @@ impl PlainObjects {
         PART_MIN.max(size.div_ceil(PARTS_MAX).next_multiple_of(1 << 20))
     }
 
-    /// Begins an upload. An object that is empty in the end is no object for parts.
-    pub fn begin_upload(
-        &self,
-        key: &str,
-        mtime: UnixTime,
-        expected: &ObjectCondition,
-    ) -> Result<PlainUpload<'_>, StoreError> {
-        let subject = RequestSubject { action: "write", key };
-        let operator = self.service.operator.read().clone();
-        let WriteRequest { mtime: stored_mtime, condition } = self.write_request(mtime, expected);
-        let path = key.to_owned();
-        let opened = run_future_to_end(async move {
-            let writing = operator
-                .writer_with(&path)
-                .concurrent(PARTS_AT_ONCE)
-                .user_metadata([(MTIME_FIELD.to_owned(), stored_mtime)]);
-            match condition {
-                None => writing.await,
-                Some(WriteCondition::Absent) => writing.if_not_exists(true).await,
-                Some(WriteCondition::Unchanged(VersionMatch::Etag(etag))) => writing.if_match(&etag).await,
-                Some(WriteCondition::Unchanged(VersionMatch::Version(version))) => {
-                    writing.if_version_match(&version).await
-                }
-            }
-        });
-        let opened = opened.map_err(|error| self.service.wrap_run_error(subject, error))?;
-        let writer = opened.map_err(|error| {
-            self.service.wrap_failure(subject, &FailedRequest { error, exchange: Default::default() })
-        })?;
-        Ok(PlainUpload {
-            objects: self,
-            key: key.to_owned(),
-            mtime,
-            expected: expected.clone(),
-            sent: 0,
-            writer: Some(writer),
-        })
+    /// Begins an upload, or continues that of an earlier run. An object that is empty is no object for parts.
+    pub fn begin_upload(&self, file: &UploadedFile<'_>) -> Result<PlainUpload<'_>, StoreError> {
+        let way = match self.service.can_resume_uploads() {
+            true => UploadWay::Resumable(ResumableUpload::begin(self, file)?),
+            false => UploadWay::Stream(Mutex::new(self.begin_stream_upload(file)?)),
+        };
+        Ok(PlainUpload { way })
+    }
+
+    /// Whether the object is what an upload makes of a file.
+    fn has_uploaded(&self, file: &UploadedFile<'_>) -> Result<bool, StoreError> {
+        // The old version may have the same length and time. It cannot have the same tag.
+        let is_new = |tag: &ObjectTag| match file.expected {
+            ObjectCondition::Absent => true,
+            ObjectCondition::Unchanged(old) => !old.is_same_version(tag),
+        };
+        let found = self.stat_object(file.key)?;
+        Ok(found.is_some_and(|head| {
+            head.size == file.size && head.mtime == Some(file.mtime) && is_new(&head.tag)
+        }))
     }
 }
 
 impl PlainUpload<'_> {
-    /// Sends the next part; all but the last have the length [`PlainObjects::part_len`].
-    pub fn write_part(&mut self, part: &Bytes) -> Result<(), StoreError> {
-        self.sent += part.len() as u64;
-        self.repeat(|mut writer| {
-            let part = part.clone();
-            async move {
-                let outcome = writer.write(part).await;
-                (writer, outcome)
-            }
-        })
+    /// How many parts can be sent at once. If it is one, they are sent in their order.
+    #[must_use]
+    pub fn parts_at_once(&self) -> usize {
+        match &self.way {
+            UploadWay::Resumable(_) => PARTS_AT_ONCE,
+            // It sends several by itself.
+            UploadWay::Stream(_) => 1,
+        }
+    }
+
+    /// Whether the service has this part of an earlier run; then it is not sent again.
+    #[must_use]
+    pub fn has_part(&self, number: u32, part: &[u8]) -> bool {
+        match &self.way {
+            UploadWay::Resumable(upload) => upload.reuse_part(number, part),
+            UploadWay::Stream(_) => false,
+        }
+    }
+
+    /// Sends a part.
+    pub fn send_part(&self, number: u32, part: &Bytes) -> Result<(), StoreError> {
+        match &self.way {
+            UploadWay::Resumable(upload) => upload.send_part(number, part),
+            UploadWay::Stream(upload) => upload.lock().write_part(part),
+        }
     }
 
     /// Makes the object of the parts. Fails with [`StoreError::Changed`] if something else than expected has the key.
-    pub fn finish(mut self) -> Result<(), StoreError> {
-        // Not every service looks at the condition of an upload in parts.
-        self.objects.check_condition(&self.key, &self.expected)?;
-        let finished = self.repeat(|mut writer| async move {
-            let outcome = writer.close().await.map(drop);
-            (writer, outcome)
-        });
-        // A service that finished it, and whose answer was lost, knows nothing of the upload when it is asked again.
-        if finished.is_err() && !self.is_stored()? {
-            return finished;
-        }
-        self.writer = None;
-        Ok(())
-    }
-
-    /// Whether the object is what the parts make.
-    fn is_stored(&self) -> Result<bool, StoreError> {
-        // The old version may have the same length and time. It cannot have the same tag.
-        let is_new = |tag: &ObjectTag| match &self.expected {
-            ObjectCondition::Absent => true,
-            ObjectCondition::Unchanged(old) => !old.is_same_version(tag),
-        };
-        let found = self.objects.stat_object(&self.key)?;
-        Ok(found.is_some_and(|head| {
-            head.size == self.sent && head.mtime == Some(self.mtime) && is_new(&head.tag)
-        }))
-    }
-
-    /// Aborts the upload.
-    fn abort(&mut self) {
-        let Some(mut writer) = self.writer.take() else { return };
-        // Parts that remain at the service are paid for until a rule of the bucket removes them.
-        let aborted = run_future_to_end(async move { writer.abort().await });
-        if !matches!(aborted, Ok(Ok(()))) {
-            tracing::warn!(key = self.key, "an unfinished upload could not be given up");
+    pub fn finish(self) -> Result<(), StoreError> {
+        match self.way {
+            UploadWay::Resumable(upload) => upload.finish(),
+            UploadWay::Stream(upload) => upload.into_inner().finish(),
         }
     }
 
-    /// Carries out a step, and again after failures that may pass. It is never dropped half-way: what the service knows
-    /// of the upload would be forgotten here.
-    fn repeat<F>(&mut self, step: impl Fn(Writer) -> F) -> Result<(), StoreError>
-    where
-        F: Future<Output = (Writer, opendal::Result<()>)> + Send + 'static,
-    {
-        let objects = self.objects;
-        let service: &ServiceStore = &objects.service;
-        let key = self.key.clone();
-        let subject = RequestSubject { action: "write", key: &key };
-        let mut schedule = service.budget.begin(service.limits.retry_for);
-        // The writer keeps the operator that it was opened with, so it would not use new credentials.
-        let mut can_reload = false;
-        loop {
-            // It is missing after a step that did not run to its end: nothing is known of the upload then.
-            let Some(writer) = self.writer.take() else { return Err(objects.changed_error(&key)) };
-            // For one step, and not for the whole upload: other writes come between the parts, and during the pause
-            // before the next try.
-            let purpose = RequestPurpose::current();
-            let permit = service.pool.writes.enter(purpose);
-            let record = ExchangeRecord::for_purpose(purpose);
-            let ended = run_future_to_end(record_exchange(record.clone(), step(writer)));
-            drop(permit);
-            let (writer, outcome) = ended.map_err(|error| service.wrap_run_error(subject, error))?;
-            self.writer = Some(writer);
-            let Err(error) = outcome else { return Ok(()) };
-            let failed = FailedRequest { error, exchange: Box::new(record.read_exchange()) };
-            if failed.classify() == FailureClass::ConditionFailed {
-                return Err(objects.changed_error(&key));
-            }
-            if !service.may_repeat(subject, &failed, &mut schedule, &mut can_reload)? {
-                return Err(service.wrap_failure(subject, &failed));
-            }
+    /// Leaves the parts at the service for the next run, if that can find them.
+    pub fn keep_for_next_run(self) {
+        match self.way {
+            UploadWay::Resumable(upload) => upload.keep(),
+            // Dropping it gives it up.
+            UploadWay::Stream(_) => {}
         }
-    }
-}
-
-impl Drop for PlainUpload<'_> {
-    fn drop(&mut self) {
-        self.abort();
     }
 }
