@@ -28,8 +28,9 @@ pub use object::{
     PlainObjectHead, PlainObjects, PlainUpload, PublishedObjects, PublishedStore, PurposeScope,
     PurposeTraffic, ReadOnlyStore, RequestCounts, RequestLimits, RequestPurpose, ServiceStore,
     ServiceTraffic, SftpStore, SingleWriterStore, StoreAddress, StoreGuarantees, StoreLocation, StoreMode,
-    UploadedFile, VersionedObject, chosen_retry_time, create_store, join_requests, map_requests, open_store,
-    open_store_with_limits, publish_store, set_cache_disk_probe, set_retry_time, unlist_objects,
+    UploadedFile, VersionedObject, chosen_retry_time, create_store, describe_clock_lead, join_requests,
+    map_requests, open_store, open_store_with_limits, publish_store, set_cache_disk_probe, set_retry_time,
+    unlist_objects,
 };
 pub use owner::set_owner_from_dir;
 pub use pack::{PackEntry, PackFinding};

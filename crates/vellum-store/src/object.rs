@@ -62,7 +62,7 @@ pub use self::published::{PublishedObjects, PublishedStore, publish_store, unlis
 pub use self::purpose::{PerPurpose, PurposeScope, RequestPurpose};
 pub use self::read_only::ReadOnlyStore;
 pub use self::selection::{KeyFilter, ObjectSelection, OtherObjects};
-pub use self::service::{PlainObjects, PlainUpload, ServiceStore, UploadedFile};
+pub use self::service::{PlainObjects, PlainUpload, ServiceStore, UploadedFile, describe_clock_lead};
 pub(crate) use self::service::{fuzz_part_list, fuzz_upload_record};
 pub use self::sftp::SftpStore;
 pub(crate) use self::sftp::fuzz_sftp_decoder;
@@ -272,6 +272,12 @@ pub trait ObjectStore: Send + Sync {
     /// What this process sent to the service, if the store is in one.
     fn service_traffic(&self) -> Option<ServiceTraffic> {
         self.inner_store()?.service_traffic()
+    }
+
+    /// By how many seconds this machine's clock is ahead of the service's, as far as answers have told; negative if it is
+    /// behind.
+    fn clock_lead(&self) -> Option<i64> {
+        self.inner_store()?.clock_lead()
     }
 
     /// The request statistics, if requests are counted.

@@ -41,6 +41,14 @@ pub enum VolumeError {
         /// What it does instead of keeping its promises.
         missing: String,
     },
+    /// The clocks of this machine and of the service differ.
+    #[error("{}, as {store} says", vellum_store::describe_clock_lead(*.lead))]
+    WrongClock {
+        /// The store, as it describes itself.
+        store: String,
+        /// By how many seconds this machine's clock is ahead; negative if it is behind.
+        lead: i64,
+    },
     /// A merge is under way in the worktree.
     #[error("a merge of {name} is under way in this worktree")]
     MergeUnderWay {
@@ -507,7 +515,8 @@ impl VolumeError {
             | Self::WrongSecret
             | Self::RemovedSlot
             | Self::Revoked { .. }
-            | Self::KeyChanged { .. } => ErrorKind::Denied,
+            | Self::KeyChanged { .. }
+            | Self::WrongClock { .. } => ErrorKind::Denied,
             Self::Exists { .. }
             | Self::DirectoryGone { .. }
             | Self::MergeUnderWay { .. }

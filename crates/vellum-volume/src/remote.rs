@@ -28,7 +28,7 @@ use crate::key_epochs::{KeyEpochs, KeyHome};
 use crate::keyring;
 use crate::refs::check_ref_name;
 use crate::state::{StateDir, WorktreeFile};
-use crate::store_check::{join_store, open_known_store, require_fit_store, set_up_store};
+use crate::store_check::{join_store, open_known_store, refuse_wrong_clock, require_fit_store, set_up_store};
 use crate::store_identity::StoreIdentity;
 use crate::volume::{Volume, config_object_key, read_volume_config};
 
@@ -146,12 +146,16 @@ impl Volume {
         };
         state.write_worktree_file(&file)?;
         match self.open_remote_in(state)? {
-            Some(_) => Ok(RemoteContent::Volume),
+            Some(volume) => {
+                refuse_wrong_clock(&*volume.objects)?;
+                Ok(RemoteContent::Volume)
+            }
             None => {
                 if let Some(objects) = open_existing_store(location)? {
                     // Now and not at the first push, which may come weeks later and with nobody who remembers the
                     // address.
                     require_fit_store(state, &*objects)?;
+                    refuse_wrong_clock(&*objects)?;
                 }
                 Ok(RemoteContent::Nothing)
             }

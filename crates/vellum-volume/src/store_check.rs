@@ -20,6 +20,8 @@ use crate::store_identity::{STORE_OBJECT, StoreIdentity, apply_mode};
 
 /// For how long it is used, seconds.
 const USED_FOR: i64 = 30 * 24 * 60 * 60;
+/// How far this machine's clock may be from a service's, seconds: what Amazon S3 allows.
+const CLOCK_LEAD_MAX: i64 = 15 * 60;
 /// Raised when the probe tries more: what an older one found is not used.
 const PROBE_VERSION: u32 = 2;
 /// What was found, for all who open the volume. Trying takes 23 requests.
@@ -58,6 +60,17 @@ impl StoreCheck {
         if let Err(error) = state.write_json_file(STORE_CHECK_FILE, self) {
             tracing::debug!(%error, "the result of the store's probe is not kept");
         }
+    }
+}
+
+/// Fails if this machine's clock is far from the service's: snapshots would have wrong times, and many services refuse the
+/// requests of such a machine. The store has to be asked for something before.
+pub(crate) fn refuse_wrong_clock(objects: &dyn ObjectStore) -> Result<()> {
+    match objects.clock_lead() {
+        Some(lead) if lead.abs() > CLOCK_LEAD_MAX => {
+            Err(VolumeError::WrongClock { store: objects.describe_location(), lead })
+        }
+        Some(_) | None => Ok(()),
     }
 }
 

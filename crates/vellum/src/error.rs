@@ -331,6 +331,9 @@ pub fn volume_hint(error: &VolumeError) -> Option<String> {
              add 'single-writer' to the address ('s3://bucket/folder?single-writer') if one machine writes at a time; \
              'vellum objbench URL' shows what a store keeps"
         }
+        VolumeError::WrongClock { .. } => {
+            "set it right, or that of the service: snapshots would have wrong times, and services refuse requests"
+        }
         VolumeError::OccupiedStore(_) => "name a folder that is empty",
         VolumeError::DependentStore { .. } => {
             "'vellum pull --content', in the clone that it is the store of, copies the rest into it"

@@ -5,6 +5,7 @@
 //! instead of writing unconditionally. Calls block.
 
 mod body;
+mod clock;
 mod credentials;
 mod exchange;
 mod failure;
@@ -36,6 +37,8 @@ use opendal::{ErrorKind as DalKind, Operator};
 use parking_lot::RwLock;
 use vellum_types::ErrorKind;
 
+use self::clock::ClockLead;
+pub use self::failure::describe_clock_lead;
 use self::failure::{FailedRequest, FailureClass};
 use self::gate::RequestGate;
 use self::hedge::{EndedAttempt, HEDGED_BELOW, send_hedged, send_once};
@@ -77,6 +80,7 @@ pub struct ServiceStore {
     bandwidth: Arc<BandwidthMeter>,
     pool: Arc<RequestPool>,
     known_refs: KnownRefs,
+    clock: ClockLead,
     /// Whether refs are deleted by a marker, since the service ignores the condition of a deletion.
     uses_deletion_markers: AtomicBool,
 }
@@ -115,6 +119,7 @@ impl ServiceStore {
             switch: RequestSwitch::new(cache, limits.break_for),
             pool,
             known_refs: KnownRefs::default(),
+            clock: ClockLead::default(),
             uses_deletion_markers: AtomicBool::new(false),
             address,
         })
@@ -185,6 +190,9 @@ impl ServiceStore {
         // Any status is an answer, even that of an error: the service can be reached.
         if ended.is_answered {
             self.budget.note_answer();
+        }
+        if let Some(service_clock) = ended.service_clock {
+            self.clock.note_service_clock(service_clock);
         }
         self.pool.traffic.count_discarded(purpose, ended.discarded);
         match &ended.attempt {
@@ -570,6 +578,10 @@ impl ObjectStore for ServiceStore {
 
     fn service_traffic(&self) -> Option<ServiceTraffic> {
         Some(self.pool.read_traffic())
+    }
+
+    fn clock_lead(&self) -> Option<i64> {
+        self.clock.read_lead()
     }
 
     fn adapt_to_guarantees(&self, found: &StoreGuarantees) {

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use vellum_chunker::ChunkSizes;
 use vellum_crypto::slots::KeySlotId;
 use vellum_crypto::{ExchangeSecret, MasterKey, RecoveryCode, VolumeKeys, check_randomness, fill_random};
-use vellum_store::{EarlyFolder, EarlyRead, EarlyReads, ObjectKey, ObjectStore, RequestLimits, StoreLocation, join_requests};
+use vellum_store::{
+    EarlyFolder, EarlyRead, EarlyReads, ObjectKey, ObjectStore, RequestLimits, StoreLocation, join_requests,
+};
 use vellum_types::{ErrorKind, VolumeId};
 use zeroize::Zeroizing;
 
@@ -22,7 +24,9 @@ use crate::key_epochs::{self, HeldSlot, KeyEpochs, KeyHome, SLOT_KEY_PREFIX};
 use crate::keyring::{self, UnlockedKey};
 use crate::refs::{RefKind, WorktreeHead, check_ref_name, is_ref_key};
 use crate::state::{DirectoryIdentity, StateDir, WorktreeFile};
-use crate::store_check::{STORE_CHECK_OBJECT, join_store, require_fit_store, set_up_store};
+use crate::store_check::{
+    STORE_CHECK_OBJECT, join_store, refuse_wrong_clock, require_fit_store, set_up_store,
+};
 use crate::store_identity::{STORE_OBJECT, StoreIdentity};
 
 /// Folder of the default store within the state directory.
@@ -98,6 +102,10 @@ enum KnownConfig {
 }
 
 impl InspectedStore {
+    fn without_volume(objects: Option<Arc<dyn ObjectStore>>, config: KnownConfig) -> Self {
+        Self { content: StoreContent::Nothing, objects, config }
+    }
+
     /// What it holds.
     #[must_use]
     pub fn content(&self) -> StoreContent {
@@ -127,17 +135,16 @@ impl InspectedStore {
 impl Volume {
     /// Looks at what [`Self::init_volume`] would find in the store, without making anything.
     pub fn inspect_store(state: &StateDir, new: &NewWorktree) -> Result<InspectedStore> {
-        let nothing = |objects, config| InspectedStore { content: StoreContent::Nothing, objects, config };
-        let objects = match vellum_store::open_store(&new.store_location().resolve_against(state.path())?) {
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                return Ok(nothing(None, KnownConfig::Unread));
-            }
-            opened => opened?,
-        };
-        let objects = EarlyReads::begin(objects, choose_early_reads(new.encrypted)?);
+        match open_chosen_store(state, new)? {
+            Some(objects) => Self::inspect_objects(objects, state),
+            None => Ok(InspectedStore::without_volume(None, KnownConfig::Unread)),
+        }
+    }
+
+    fn inspect_objects(objects: Arc<dyn ObjectStore>, state: &StateDir) -> Result<InspectedStore> {
         // The config is the first object that a volume gets.
         let Some(stored) = read_volume_config(&*objects)? else {
-            return Ok(nothing(Some(objects), KnownConfig::Missing));
+            return Ok(InspectedStore::without_volume(Some(objects), KnownConfig::Missing));
         };
         let config = stored.config;
         let is_own = match state.read_master_key()? {
@@ -158,7 +165,15 @@ impl Volume {
         new: &NewWorktree,
         secret: impl FnOnce() -> Result<Zeroizing<Vec<u8>>>,
     ) -> Result<InitialisedVolume> {
-        let made = Self::inspect_store(state, new)?.prepare_init(state, new, secret)?;
+        let inspected = match open_chosen_store(state, new)? {
+            // Most who call this know that there is a volume: all that attaching reads is requested at once.
+            Some(objects) => {
+                let objects = EarlyReads::begin(objects, choose_early_reads(new.encrypted)?);
+                Self::inspect_objects(objects, state)?
+            }
+            None => InspectedStore::without_volume(None, KnownConfig::Unread),
+        };
+        let made = inspected.prepare_init(state, new, secret)?;
         made.finish_init()?;
         Ok(made)
     }
@@ -242,11 +257,18 @@ impl Volume {
     }
 }
 
+/// Opens the store of a new worktree; none if it has to be made.
+fn open_chosen_store(state: &StateDir, new: &NewWorktree) -> Result<Option<Arc<dyn ObjectStore>>> {
+    match vellum_store::open_store(&new.store_location().resolve_against(state.path())?) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        opened => Ok(Some(opened?)),
+    }
+}
+
 /// What is read of a volume that a store holds, whatever is found in it: all at once, while the secret is tried.
 fn choose_early_reads(encrypted: bool) -> Result<Vec<EarlyRead>> {
-    let folder = |folder, is_wanted, objects_max| {
-        EarlyRead::Folder(EarlyFolder { folder, is_wanted, objects_max })
-    };
+    let folder =
+        |folder, is_wanted, objects_max| EarlyRead::Folder(EarlyFolder { folder, is_wanted, objects_max });
     let mut reads = vec![EarlyRead::of_index(), folder("refs/worktree/", is_ref_key, REFS_AT_ONCE)];
     for name in [STORE_OBJECT, STORE_CHECK_OBJECT] {
         reads.push(EarlyRead::Object(ObjectKey::new(name)?));
@@ -295,6 +317,7 @@ fn open_or_create(
         KnownConfig::Missing if objects.is_remote() => None,
         KnownConfig::Missing | KnownConfig::Unread => read_volume_config(&*objects)?,
     };
+    refuse_wrong_clock(&*objects)?;
     if found.is_none() && objects.is_remote() && objects.holds_objects()? {
         // Unless somebody else made a volume in this very moment.
         found = read_volume_config(&*objects)?;

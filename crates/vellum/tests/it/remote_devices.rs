@@ -27,12 +27,12 @@ struct Device<'a> {
     days_ahead: i32,
 }
 
-/// Runs the binary in a directory beside the worktree, on a machine whose clock is so many days ahead.
-fn run_with_clock(world: &World, dir: &str, days_ahead: i32, args: &[&str]) -> Ran {
+/// Runs the binary in a directory beside the worktree, on a machine whose clock is ahead: `+61m`, `-3d`.
+pub fn run_with_clock(world: &World, dir: &str, ahead: &str, args: &[&str]) -> Ran {
     let vellum = world.command_at_home(args);
     let mut command = Command::new("faketime");
     // Waits are as long as they are: only the time of day is wrong, and that of files is the filesystem's.
-    command.args(["-m", "--exclude-monotonic", "-f", &format!("{days_ahead:+}d")]);
+    command.args(["-m", "--exclude-monotonic", "-f", ahead]);
     command.arg(vellum.get_program()).args(args).current_dir(world.path(dir)).env_clear();
     vellum.get_envs().for_each(|(name, value)| {
         command.env(name, value.unwrap());
@@ -46,7 +46,7 @@ impl Device<'_> {
     }
 
     fn run(&self, args: &[&str]) -> Ran {
-        run_with_clock(self.world, self.name, self.days_ahead, args)
+        run_with_clock(self.world, self.name, &format!("{:+}d", self.days_ahead), args)
     }
 
     fn json(&self, args: &[&str]) -> Value {

@@ -1,10 +1,12 @@
-//! The first contact with a service: how many requests it takes.
+//! The first contact with a service: how many requests it takes, and what is noticed about this machine.
 
 use std::collections::BTreeMap;
+use std::fs;
 
-use vellum_testkit::LyingS3;
+use vellum_testkit::{LyingS3, SeaweedServer};
 
-use crate::remote::world_with_credentials;
+use crate::remote::{init, world_with_credentials};
+use crate::remote_devices::run_with_clock;
 
 /// Requests of each method since the last call.
 fn count_requests(server: &LyingS3) -> BTreeMap<&'static str, usize> {
@@ -29,4 +31,39 @@ fn first_contacts_take_few_requests() {
         .ok();
     let counts = count_requests(&server);
     assert_eq!(counts, BTreeMap::from([("DELETE", 3), ("GET", 12), ("LIST", 3), ("PUT", 9)]), "remote add");
+}
+
+#[test]
+fn a_wrong_clock_is_noticed_at_the_first_contact() {
+    let world = world_with_credentials();
+    let server = SeaweedServer::start(&world.path("seaweed"));
+    let url = server.store_url("store");
+    init(&world, &url).ok();
+    world.write("a.txt", "one\n");
+    world.run_at_home(&["snapshot"]).ok();
+    let other = server.store_url("other");
+    let third = server.store_url("third");
+    for dir in ["new", "volume"] {
+        fs::create_dir(world.path(dir)).unwrap();
+    }
+    world.run_beside("volume", &["init", "--plain"]).ok();
+    let commands: [(&str, &[&str]); 4] = [
+        ("new", &["init", "--plain", "--store", &other, "--credentials", "test"]),
+        ("new", &["init", "--plain", "--store", &url, "--credentials", "test"]),
+        ("new", &["clone", "--plain", "--credentials", "test", &url, "clone"]),
+        ("volume", &["remote", "add", "origin", &third, "--credentials", "test"]),
+    ];
+    for (clock, words) in [("+61m", "this machine's clock is 61 min fast"), ("-3h", "clock is 180 min slow")]
+    {
+        for (dir, args) in commands {
+            let ran = run_with_clock(&world, dir, clock, args).code(2);
+            ran.remarks(words);
+        }
+    }
+    assert!(fs::read_dir(world.path("new")).unwrap().next().is_none(), "nothing is made");
+    // What services allow is allowed.
+    for (dir, args) in commands {
+        run_with_clock(&world, dir, "+5m", args).ok();
+        let _ = fs::remove_dir_all(world.path("new/.vellum"));
+    }
 }

@@ -5,6 +5,7 @@ use std::time::SystemTime;
 use opendal::ErrorKind as DalKind;
 use vellum_types::ErrorKind;
 
+use super::clock::measure_lead;
 use super::exchange::{Exchange, TransportFailureKind};
 
 /// Codes of services that do not accept the credentials, whatever they are asked for. Those that do not allow one thing
@@ -178,15 +179,17 @@ impl FailedRequest {
 
 /// How far this machine's clock is from the service's.
 fn describe_skew(service_clock: Option<SystemTime>) -> String {
-    let Some(service_clock) = service_clock else {
-        return "this machine's clock is wrong, says the service".to_owned();
-    };
-    let now = SystemTime::now();
-    let (skew, word) = match now.duration_since(service_clock) {
-        Ok(ahead) => (ahead, "fast"),
-        Err(behind) => (behind.duration(), "slow"),
-    };
-    format!("this machine's clock is {} min {word}", skew.as_secs().div_ceil(60))
+    match service_clock {
+        Some(service_clock) => describe_clock_lead(measure_lead(service_clock)),
+        None => "this machine's clock is wrong, says the service".to_owned(),
+    }
+}
+
+/// In words, by how many seconds this machine's clock is ahead.
+#[must_use]
+pub fn describe_clock_lead(lead: i64) -> String {
+    let word = if lead >= 0 { "fast" } else { "slow" };
+    format!("this machine's clock is {} min {word}", lead.unsigned_abs().div_ceil(60))
 }
 
 #[cfg(test)]

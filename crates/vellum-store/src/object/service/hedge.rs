@@ -9,7 +9,7 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
 
@@ -49,6 +49,8 @@ pub(super) struct EndedAttempt<T> {
     pub attempt: Attempt<T>,
     /// Whether the service answered, be it with an error.
     pub is_answered: bool,
+    /// The service's clock, as it was in an answer.
+    pub service_clock: Option<SystemTime>,
     /// Bytes of objects that were received in vain.
     pub discarded: u64,
 }
@@ -165,10 +167,11 @@ where
 
 fn finish<T>(sent: &SentRequest<T>, output: opendal::Result<T>) -> EndedAttempt<T> {
     let discarded = if output.is_ok() { 0 } else { sent.record.received_count() };
-    let is_answered = sent.record.read_exchange().status.is_some();
+    let exchange = sent.record.read_exchange();
     EndedAttempt {
         attempt: sent.end(output),
-        is_answered,
+        is_answered: exchange.status.is_some(),
+        service_clock: exchange.date,
         discarded: discarded + sent.record.skipped_count(),
     }
 }
@@ -201,7 +204,9 @@ async fn race_requests<T>(
         pool.traffic.count_won_hedge();
     }
     let records = [&first.record, &second.record];
-    let is_answered = records.iter().any(|record| record.read_exchange().status.is_some());
+    let exchanges = records.map(ExchangeRecord::read_exchange);
+    let is_answered = exchanges.iter().any(|exchange| exchange.status.is_some());
+    let service_clock = exchanges.iter().find_map(|exchange| exchange.date);
     let received: u64 = records.iter().map(|record| record.received_count() + record.skipped_count()).sum();
     let used = match &output {
         Some(Ok(_)) => if is_second { &second } else { &first }.record.received_count(),
@@ -213,7 +218,7 @@ async fn race_requests<T>(
         let error = opendal::Error::new(opendal::ErrorKind::Unexpected, "no answer");
         Err(FailedRequest { error, exchange: Box::default() })
     });
-    EndedAttempt { attempt, is_answered, discarded: received.saturating_sub(used) }
+    EndedAttempt { attempt, is_answered, service_clock, discarded: received.saturating_sub(used) }
 }
 
 fn may_succeed_later(failed: &FailedRequest) -> bool {
