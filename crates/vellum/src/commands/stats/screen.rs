@@ -232,6 +232,7 @@ fn store_groups(figures: &IntervalFigures) -> Vec<FigureGroup> {
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 mod tests {
     use super::super::figures::{DiskCacheFigures, HydrationFigures, NodeCacheFigures, ServiceFigures};
     use super::*;
