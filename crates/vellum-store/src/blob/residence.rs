@@ -70,6 +70,19 @@ impl BlobStore {
         pieces
     }
 
+    /// Tells the store that all nodes are going to be read: each of their packs is fetched in two requests then, as soon as
+    /// something of it is read.
+    pub fn announce_all_nodes(&self) {
+        let Some(copies) = self.local_copies() else { return };
+        let mut pieces = PieceSet::default();
+        self.for_each_entry(|_, place| {
+            if place.kind == BlobKind::Node {
+                pieces.add_range(&place.pack, place.offset, place.len);
+            }
+        });
+        copies.announce_reads(&pieces);
+    }
+
     /// Adds the pieces that must be here to read a blob that has so many bytes: its own and, as soon as these are here,
     /// those of the blob that it is a difference to.
     pub fn add_readable_pieces(

@@ -96,7 +96,7 @@ impl BlockStore {
         self.cache.as_ref().filter(|_| !self.ignores_cache.load(Ordering::Relaxed))
     }
 
-    /// A piece, kept or fetched together with those that are wanted after it, up to `last`. `None` if the object ends
+    /// A piece, kept or fetched together with those that are wanted with it, up to `last` at least. `None` if the object ends
     /// before it.
     fn get_piece(&self, key: &ObjectKey, number: u64, last: u64) -> Result<Option<Arc<[u8]>>, StoreError> {
         let id = (key.clone(), number);
@@ -135,13 +135,14 @@ impl BlockStore {
         }
     }
 
-    /// Claims a piece and those after it that are worth fetching with it. `None` if another thread fetches it already.
+    /// Claims a piece and those beside it that are worth fetching with it. `None` if another thread fetches it already.
     fn claim_pieces<'a>(&'a self, key: &'a ObjectKey, number: u64, last: u64) -> Option<FetchClaim<'a>> {
+        let mut span = self.windows.lock().choose_span(key, number);
         // The range of the caller goes into one request, even if the window is smaller.
-        let count = self.windows.lock().choose_piece_count(key, number).max(last.saturating_sub(number) + 1);
+        span.end = span.end.max(last + 1);
         // Files are opened before the lock is taken, since all threads of all packs wait for it. A piece that comes to
         // the disk in between is fetched once more, which does no harm.
-        let cached = self.readable_cache().map(|cache| cache.find_pieces(key, number..number + count));
+        let cached = self.readable_cache().map(|cache| cache.find_pieces(key, span.clone()));
         // Locked for the whole choice, so that two threads cannot claim one piece.
         let mut fetching = self.fetching.lock();
         if fetching.contains(&(key.clone(), number)) {
@@ -152,11 +153,11 @@ impl BlockStore {
             let is_cached = cached.as_ref().is_some_and(|cached| cached.contains(piece));
             !fetching.contains(&id) && self.pieces.get(&id).is_none() && !is_cached
         };
-        // The claim ends before the first piece that is here already, since a request cannot leave out its middle.
-        let end =
-            (number + 1..number + count).take_while(is_wanted).last().map_or(number + 1, |last| last + 1);
-        fetching.extend((number..end).map(|piece| (key.clone(), piece)));
-        Some(FetchClaim { store: self, key, pieces: number..end })
+        // The claim ends at pieces that are here already, since a request cannot leave out its middle.
+        let start = (span.start..number).rev().take_while(is_wanted).last().unwrap_or(number);
+        let end = (number + 1..span.end).find(|piece| !is_wanted(piece)).unwrap_or(span.end);
+        fetching.extend((start..end).map(|piece| (key.clone(), piece)));
+        Some(FetchClaim { store: self, key, pieces: start..end })
     }
 
     /// Whether a range across two pieces is to be fetched by itself: neither is here, and a reader that jumps wants nothing
@@ -175,28 +176,30 @@ impl BlockStore {
             && self.readable_cache().is_none_or(|cache| cache.find_pieces(key, pieces).is_empty())
     }
 
-    /// Fetches what was claimed, and returns its first piece.
+    /// Fetches what was claimed, and returns the piece with this number.
     fn fetch_pieces(&self, claim: &FetchClaim<'_>, number: u64) -> Result<Option<Arc<[u8]>>, StoreError> {
         // It may have come between the look and the claim.
         if let Some(piece) = self.pieces.get(&(claim.key.clone(), number)) {
             return Ok(Some(piece));
         }
-        let wanted = (claim.pieces.end - claim.pieces.start) * PIECE;
-        let mut bytes = self.inner.get_range_up_to(claim.key, claim.pieces.start * PIECE, wanted)?;
-        self.windows.lock().note_fetched(claim.key, bytes.len() as u64);
+        let most = (claim.pieces.end - claim.pieces.start) * PIECE;
+        let mut bytes = self.inner.get_range_up_to(claim.key, claim.pieces.start * PIECE, most)?;
+        self.windows.lock().note_fetched(claim.key, &claim.pieces, bytes.len() as u64);
         if let Some(cache) = &self.cache {
             let all = 0..bytes.len();
             bytes = cache.store_fetched_pieces(claim.key, claim.pieces.start, bytes, all);
         }
         let piece_len = usize::try_from(PIECE).unwrap_or(usize::MAX);
-        let mut first = None;
+        let mut wanted = None;
         // The last piece of a pack is shorter. Pieces behind the end of the pack get no bytes, and are not kept.
         for (piece, bytes) in claim.pieces.clone().zip(bytes.chunks(piece_len)) {
             let bytes: Arc<[u8]> = bytes.into();
-            first.get_or_insert_with(|| Arc::clone(&bytes));
+            if piece == number {
+                wanted = Some(Arc::clone(&bytes));
+            }
             self.pieces.insert((claim.key.clone(), piece), bytes);
         }
-        Ok(first)
+        Ok(wanted)
     }
 
     fn forget_pieces(&self, key: &ObjectKey) {
@@ -211,6 +214,16 @@ impl BlockStore {
         if let Some(cache) = self.cache.as_ref().filter(|_| key.as_str().starts_with("packs/")) {
             cache.store_pieces(key, 0, bytes);
         }
+    }
+
+    /// Whether a range goes through pieces. One that is too large for that does if its pieces are here, or are going to be
+    /// read anyway.
+    fn is_read_in_pieces(&self, key: &ObjectKey, offset: u64, len: u64) -> bool {
+        // Only packs are read in pieces: other objects are small, or change.
+        let is_pack = key.as_str().starts_with("packs/") && len > 0;
+        let first = offset / PIECE;
+        let is_kept = || self.pieces.get(&(key.clone(), first)).is_some();
+        is_pack && (len <= SPAN_MAX || self.windows.lock().is_announced(key, first) || is_kept())
     }
 
     /// A range that is too large for memory: from the disk if all of it is there, else in one request.
@@ -255,8 +268,7 @@ impl ObjectStore for BlockStore {
     }
 
     fn get_range(&self, key: &ObjectKey, offset: u64, len: u64) -> Result<Vec<u8>, StoreError> {
-        // Only packs are read in pieces: other objects are small, or change.
-        if !key.as_str().starts_with("packs/") || len == 0 || len > SPAN_MAX {
+        if !self.is_read_in_pieces(key, offset, len) {
             return self.get_large_range(key, offset, len);
         }
         let Some(end) = offset.checked_add(len) else {

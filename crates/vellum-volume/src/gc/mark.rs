@@ -74,6 +74,9 @@ pub fn mark_live_blobs(
             waiting.push(id);
         }
     }
+    if !waiting.is_empty() {
+        volume.blobs.announce_all_nodes();
+    }
     while !waiting.is_empty() {
         meter.check_stopped()?;
         // From the end: depth first keeps the list short, where breadth would hold a whole level of the largest tree.

@@ -4,8 +4,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use vellum_types::PackId;
+
 use super::*;
-use crate::object::MemoryObjectStore;
+use crate::object::{MemoryObjectStore, PieceSet};
 
 const MIB: u64 = 1 << 20;
 
@@ -252,4 +254,28 @@ fn who_may_not_fetch_gets_no_range_across_two_pieces_either() {
     let refused = pack.store.get_range(&pack.key, 201 * PIECE - 1000, 2000).unwrap_err();
     assert!(matches!(refused, StoreError::FetchRefused { .. }), "{refused}");
     assert_eq!(pack.gets(), requests);
+}
+
+#[test]
+fn announced_packs_are_fetched_in_two_requests_wherever_reading_begins() {
+    // A little more than 16 MiB, as packs have.
+    let len = 16 * MIB + 300_000;
+    for begin in [0, 5 * MIB, 8 * MIB, len - 10_000] {
+        let pack = make_pack(len);
+        let id = PackId([7; PackId::LEN]);
+        let key = crate::pack::pack_key(&id);
+        pack.counting.inner.put_object(&key, &pack.content).unwrap();
+        let pack = TestPack { key, ..pack };
+        let mut pieces = PieceSet::default();
+        pieces.add_range(&id, 16, u32::try_from(len).unwrap() - 16);
+        pack.store.announce_reads(&pieces);
+        // Scattered, backwards, and larger than what usually goes through pieces.
+        pack.check_range(begin, 10_000);
+        for at in (0..len / MIB).rev() {
+            pack.check_range(at * MIB, 1000);
+        }
+        pack.check_range(MIB, 6 * MIB);
+        assert_eq!(pack.gets(), 2, "from {begin}");
+        assert!(pack.counting.bytes.load(Ordering::Relaxed) <= len + PIECE);
+    }
 }

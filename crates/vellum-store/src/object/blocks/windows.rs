@@ -1,7 +1,8 @@
 //! How much of a pack is fetched at once.
 //!
 //! Invariant: spans grow only while reads of a pack follow one another, and at least a quarter of what was fetched from it
-//! was used. What a reader of many files announced is fetched in long spans at once.
+//! was used. What a reader announced is fetched in long spans, each once; if it is wanted again, it counts as a
+//! scattered read.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
@@ -22,8 +23,9 @@ const JUMPS_MIN: u32 = 2;
 /// Packs whose use is remembered, a count.
 const PACKS_MAX: usize = 1024;
 
-/// Most pieces in one request of those that were announced: 8 MiB.
-const ANNOUNCED_MAX: u64 = 32;
+/// Most pieces in one request of those that were announced: 9 MiB, so that a pack, which has a little more than 16 MiB,
+/// takes two.
+const ANNOUNCED_MAX: u64 = 36;
 
 /// What was fetched from each pack, and what of it was used.
 #[derive(Default)]
@@ -58,11 +60,10 @@ impl FetchWindows {
             .collect();
     }
 
-    /// How many pieces the next request for a pack is to have, if it begins with this one.
-    pub fn choose_piece_count(&mut self, key: &ObjectKey, number: u64) -> u64 {
-        let run = self.count_announced(key, number);
-        if run > 0 {
-            return run;
+    /// The pieces that the next request for a pack is to have, if this one is wanted.
+    pub fn choose_span(&mut self, key: &ObjectKey, number: u64) -> Range<u64> {
+        if let Some(span) = self.find_announced_span(key, number) {
+            return span;
         }
         let jumps = self.jumps;
         let pack = self.pack_use(key);
@@ -79,13 +80,14 @@ impl FetchWindows {
         };
         pack.last = number..number + count;
         self.jumps = if follows { 0 } else { jumps.saturating_add(1) };
-        count
+        number..number + count
     }
 
     /// Whether a range that begins in this piece and ends in the next is fetched alone, since nothing near it is wanted. It
     /// counts as a request.
     pub fn begin_lone_range(&mut self, key: &ObjectKey, number: u64) -> bool {
-        let is_scattered = self.jumps >= JUMPS_MIN && self.count_announced(key, number) == 0;
+        let is_announced = [number, number + 1].iter().any(|piece| self.is_announced(key, *piece));
+        let is_scattered = self.jumps >= JUMPS_MIN && !is_announced;
         let pack = self.pack_use(key);
         if !is_scattered || pack.is_followed_by(number) {
             return false;
@@ -103,15 +105,29 @@ impl FetchWindows {
         self.packs.entry(key.clone()).or_default()
     }
 
-    /// How many pieces from this one on were announced, up to the most that one request is to have.
-    fn count_announced(&self, key: &ObjectKey, number: u64) -> u64 {
-        let Some(pieces) = self.announced.get(key) else { return 0 };
-        (number..number + ANNOUNCED_MAX).take_while(|piece| pieces.contains(piece)).count() as u64
+    /// Whether a piece was announced, and not fetched since.
+    pub fn is_announced(&self, key: &ObjectKey, number: u64) -> bool {
+        self.announced.get(key).is_some_and(|pieces| pieces.contains(&number))
     }
 
-    /// Notes bytes that were fetched.
-    pub fn note_fetched(&mut self, key: &ObjectKey, bytes: u64) {
+    /// The part of the announced pieces around this one that is fetched at once. They are cut into equal parts, wherever
+    /// reading begins: a tree is read from its root, which is at the end of its pack.
+    fn find_announced_span(&self, key: &ObjectKey, number: u64) -> Option<Range<u64>> {
+        let pieces = self.announced.get(key).filter(|pieces| pieces.contains(&number))?;
+        let start = (0..number).rev().take_while(|piece| pieces.contains(piece)).last().unwrap_or(number);
+        let end = (number + 1..).find(|piece| !pieces.contains(piece)).unwrap_or(number + 1);
+        let parts = (end - start).div_ceil(ANNOUNCED_MAX);
+        let len = (end - start).div_ceil(parts);
+        let from = number - (number - start) % len;
+        Some(from..(from + len).min(end))
+    }
+
+    /// Notes pieces that were fetched, and how many bytes they have.
+    pub fn note_fetched(&mut self, key: &ObjectKey, pieces: &Range<u64>, bytes: u64) {
         self.packs.entry(key.clone()).or_default().fetched += bytes;
+        if let Some(announced) = self.announced.get_mut(key) {
+            announced.retain(|piece| !pieces.contains(piece));
+        }
     }
 
     /// Notes bytes that were used.
