@@ -4,6 +4,8 @@
 //! Invariant: a record's name is the hash of its content, so a cached record can be missing but never wrong: each
 //! is checked against its id when the catalog is loaded.
 
+mod forgotten;
+
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::Write;
@@ -13,7 +15,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use vellum_crypto::{RecordDomain, VolumeKeys};
-use vellum_store::{ObjectKey, ObjectStore, RequestPurpose, StoreError, map_requests, unlist_objects};
+use vellum_store::{ObjectKey, ObjectStore, RequestPurpose, StoreError, map_requests};
 use vellum_types::{ErrorKind, FieldReader, FieldWriter, SnapshotId};
 
 use crate::error::{Result, VolumeError};
@@ -25,8 +27,6 @@ use crate::state::StateDir;
 const LIVE: &str = "snapshots/";
 /// Where records go when their snapshot is forgotten.
 const FORGOTTEN: &str = "forgotten/";
-/// Records that are moved together: their copies share the flushes of a disk, and are in memory at once.
-const FORGET_BATCH: usize = 1024;
 /// Records that are fetched in order to be counted: a request each. Whoever attaches to a volume with a million snapshots
 /// does not wait for all of them.
 const COUNT_FETCH_MAX: usize = 1000;
@@ -341,60 +341,6 @@ impl SnapshotCatalog {
         }
         self.cache_records(&fetched);
         Ok(damaged)
-    }
-
-    /// Takes snapshots out of the history; the next collection deletes their blobs. The records move to the forgotten
-    /// ones, so that a history can be followed across them. If this is killed halfway, each snapshot is either there or
-    /// forgotten. Returns those that it forgot: what is not there any more was forgotten by somebody else.
-    pub fn forget_snapshots(&self, ids: &[SnapshotId]) -> Result<Vec<SnapshotId>> {
-        let mut forgotten = Vec::with_capacity(ids.len());
-        for batch in ids.chunks(FORGET_BATCH) {
-            forgotten.extend(self.forget_batch(batch)?);
-        }
-        Ok(forgotten)
-    }
-
-    fn forget_batch(&self, ids: &[SnapshotId]) -> Result<Vec<SnapshotId>> {
-        let found = map_requests(&*self.objects, ids, |id| {
-            Ok::<_, VolumeError>(self.objects.get_object(&record_key(LIVE, id)?, OBJECT_MAX))
-        });
-        let mut moved = Vec::with_capacity(ids.len());
-        let mut sealed = Vec::with_capacity(ids.len());
-        for (id, found) in ids.iter().zip(found) {
-            match found? {
-                Err(StoreError::NotFound { .. }) => {}
-                other => {
-                    moved.push(*id);
-                    sealed.push((record_key(FORGOTTEN, id)?, other?));
-                }
-            }
-        }
-        let copies: Vec<_> = sealed.iter().map(|(key, bytes)| (key.clone(), &bytes[..])).collect();
-        // The copies first: between the two requests a record is in both folders, never in none.
-        match self.objects.put_objects(&copies) {
-            // An earlier attempt, killed before it deleted the originals, left some of the copies.
-            Err(StoreError::Exists { .. }) => self.put_missing_copies(&copies)?,
-            other => other?,
-        }
-        let originals = moved.iter().map(|id| record_key(LIVE, id)).collect::<Result<Vec<_>>>()?;
-        unlist_objects(&*self.objects, &|key| originals.contains(key))?;
-        let deleted = map_requests(&*self.objects, &originals, |key| {
-            Ok::<_, VolumeError>(self.objects.delete_object(key)?)
-        });
-        // The records themselves stay known, because histories lead across them.
-        self.with_known_records(|known| known.listed = None);
-        deleted.into_iter().collect::<Result<()>>()?;
-        Ok(moved)
-    }
-
-    fn put_missing_copies(&self, copies: &[(ObjectKey, &[u8])]) -> Result<()> {
-        for (key, bytes) in copies {
-            match self.objects.put_object(key, bytes) {
-                Ok(()) | Err(StoreError::Exists { .. }) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(())
     }
 
     fn with_known_records<T>(&self, act: impl FnOnce(&mut KnownRecords) -> T) -> T {

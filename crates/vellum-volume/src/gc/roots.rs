@@ -4,7 +4,8 @@
 //! and that is missing or damaged stops the collection, unless the caller said to go on without it: nobody else knows
 //! what that snapshot needs.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
 use vellum_map::MapRoot;
 use vellum_types::SnapshotId;
@@ -135,27 +136,32 @@ impl<'a> RecordWalk<'a> {
     /// The records that something names: parents of others, also of forgotten ones; refs; this machine's catalog. A
     /// store may leave out in a listing what is there when it is asked for by name.
     fn visit_named_records(&mut self) -> Result<()> {
-        let forgotten: HashSet<SnapshotId> = self.volume.catalog.list_forgotten_ids()?.into_iter().collect();
+        let forgotten = self.volume.catalog.list_forgotten_ids()?;
         let known = self.volume.catalog.known_ids().into_iter();
         self.waiting.extend(known.map(|id| (id, "it was seen here before".into())));
         self.waiting.extend(forgotten.iter().map(|id| (*id, "the store lists it as forgotten".into())));
         // From the end: what others name is worth more in a message than that it was seen or listed.
         self.waiting.reverse();
+        // A forgotten snapshot keeps nothing alive: its record is read for its parents only. Records do not change, so
+        // that each is read from the store once, however often a collection walks.
+        let read = self.volume.catalog.get_forgotten_records(&forgotten);
+        let mut forgotten: HashMap<SnapshotId, _> = forgotten.into_iter().zip(read).collect();
         while let Some((id, named_by)) = self.waiting.pop() {
             if !self.met.insert(id) {
                 continue;
             }
             let catalog = &self.volume.catalog;
-            // A forgotten snapshot keeps nothing alive: its record is read for its parents only.
-            let found = if forgotten.contains(&id) { Ok(None) } else { catalog.try_fetch_record(&id) };
-            let record = match found {
-                Ok(Some(record)) => {
-                    self.keep_root(record.root);
-                    Ok(record)
-                }
-                // Forgotten, possibly since the listing.
-                Ok(None) => catalog.fetch_forgotten_record(&id),
-                Err(error) => Err(error),
+            let record = match forgotten.remove(&id) {
+                Some(read) => read,
+                None => match catalog.try_fetch_record(&id) {
+                    Ok(Some(record)) => {
+                        self.keep_root(record.root);
+                        Ok(Arc::new(record))
+                    }
+                    // Forgotten since the listing.
+                    Ok(None) => catalog.fetch_forgotten_record(&id).map(Arc::new),
+                    Err(error) => Err(error),
+                },
             };
             match record {
                 Ok(record) => self.enqueue_parents(id, &record.parents),
