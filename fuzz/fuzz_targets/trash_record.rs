@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use vellum_fs::trash::TrashRecord;
+use vellum_volume::trash::TrashRecord;
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(record) = TrashRecord::decode(bytes) {

@@ -19,6 +19,10 @@ impl LiveFilesystem {
             let age = since.map_or(0, |since| current_time().secs.saturating_sub(since.secs));
             out.write_gauge("vellum_unpublished_age_seconds", "", u64::try_from(age).unwrap_or_default());
         }
+        if let Ok(used) = self.trash().used_amount() {
+            out.write_gauge("vellum_trash_entries", "", u64::try_from(used.inodes).unwrap_or_default());
+            out.write_gauge("vellum_trash_bytes", "", u64::try_from(used.bytes).unwrap_or_default());
+        }
         out.write_histogram("vellum_publish_seconds", "", &self.publisher().publish_durations());
         out.write_gauge("vellum_live_memory_bytes", "", self.live_map().live_store().memory_size() as u64);
         if let Some(times) = self.live_map().live_store().store_times() {

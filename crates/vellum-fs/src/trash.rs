@@ -8,7 +8,6 @@
 //! there. Numbers grow, and have nothing to do with those of the worktree.
 
 pub(crate) mod keep;
-mod record;
 mod restore;
 mod select;
 
@@ -19,6 +18,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use vellum_map::MapRoot;
 use vellum_types::{FileKind, Ino, MapKey, UnixTime};
 use vellum_volume::refs::{UnsnapshottedTree, WorktreeTrash};
+use vellum_volume::trash::TRASH_RECORD_NAME;
 use vellum_volume::{SnapshotStatistics, Volume};
 
 use crate::error::Result;
@@ -27,10 +27,9 @@ use crate::lease::WorktreeLease;
 use crate::tree::head::{LayeredState, LiveHead};
 use crate::tree::{LiveMap, MapReader, UsageAmount, wrap_decode_error};
 
-pub(crate) use record::RECORD_NAME;
-pub use record::TrashRecord;
 pub use restore::TrashRestore;
 pub use select::{select_number, select_path};
+pub use vellum_volume::trash::{TrashEntry, TrashRecord};
 
 /// Longest time that entries are kept, days: some hundred years.
 pub const TRASH_DAYS_MAX: u32 = 36_500;
@@ -59,19 +58,6 @@ impl Drop for HeldTrash<'_> {
     fn drop(&mut self) {
         self.map.open_views().end_read(&self.state);
     }
-}
-
-/// An entry of the trash.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TrashEntry {
-    /// Its number, by which it is restored.
-    pub number: Ino,
-    /// Where it was, and who removed it when.
-    pub record: TrashRecord,
-    /// What it is.
-    pub kind: FileKind,
-    /// Bytes of content of a file, holes included; otherwise 0.
-    pub size: u64,
 }
 
 impl LiveTrash {
@@ -236,7 +222,9 @@ pub(crate) fn published_trash(head: &LiveHead, empty: MapRoot) -> Option<Unsnaps
 
 fn read_entry(view: &dyn MapReader, number: Ino) -> Result<Option<TrashEntry>> {
     let Some(bare) = view.bare_inode_attr(number)? else { return Ok(None) };
-    let Some(record) = view.get_value(&MapKey::for_xattr(number, RECORD_NAME))? else { return Ok(None) };
+    let Some(record) = view.get_value(&MapKey::for_xattr(number, TRASH_RECORD_NAME))? else {
+        return Ok(None);
+    };
     let record = TrashRecord::decode(&record).map_err(wrap_decode_error("an entry of the trash"))?;
     let kind = bare.attr.kind;
     let size = if kind == FileKind::File { bare.attr.size } else { 0 };

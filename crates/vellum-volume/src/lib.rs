@@ -30,6 +30,7 @@ pub mod state;
 mod store_check;
 mod store_identity;
 pub mod transfer;
+pub mod trash;
 pub mod tree;
 pub mod verify;
 pub mod versions;

@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use vellum_host::clock::current_time;
 use vellum_types::{Dentry, FileKind, Ino, InodeAttr, MapKey};
 use vellum_volume::VolumeError;
+use vellum_volume::trash::TRASH_RECORD_NAME;
 use vellum_volume::tree::compute_generation;
 use vellum_volume::tree::{DirectoryEntry, StateReader};
 
@@ -21,7 +22,6 @@ use crate::error::{FsError, Result};
 use crate::fs::{InodeAttributes, LiveFilesystem, RequestCaller};
 use crate::history::view::LiveView;
 use crate::names::{NameInDir, RenameFlags, add_link_count, own_uid, read_dir_attr, update_dir};
-use crate::trash::RECORD_NAME;
 use crate::tree::{LiveTransaction, MapReader};
 
 /// An inode to be copied.
@@ -257,7 +257,7 @@ impl OriginalInode {
         let attr = view.inode_attr(ino)?;
         let names = view.listxattr(ino)?;
         // Not what the trash knows of an entry.
-        let names = names.into_iter().filter(|name| name != RECORD_NAME);
+        let names = names.into_iter().filter(|name| name != TRASH_RECORD_NAME);
         let xattrs = names.map(|name| view.getxattr(ino, &name).map(|value| (name, value)));
         let xattrs = xattrs.collect::<Result<_>>()?;
         Ok(Self { ino, attr, xattrs, extents: read_extents_from(view, ino, 0)? })

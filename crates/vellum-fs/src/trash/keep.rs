@@ -8,9 +8,9 @@ use vellum_types::value::SuperBlock;
 use vellum_types::{
     Dentry, Extent, ExtentSource, FileKind, Ino, InodeAttr, MapKey, MapKeyRef, MapKeyTag, UnixTime,
 };
+use vellum_volume::trash::{TRASH_PATH_MAX, TRASH_RECORD_NAME};
 
-use super::record::PATH_MAX;
-use super::{RECORD_NAME, TrashRecord, entry_name};
+use super::{TrashRecord, entry_name};
 use crate::error::Result;
 use crate::history::copy::is_hidden_name;
 use crate::log::WriteLog;
@@ -18,7 +18,7 @@ use crate::names::NameInDir;
 use crate::tree::{LiveMap, LiveTransaction, MapReader};
 
 /// Deepest nesting of directories that is followed upwards; a hostile tree may hold a circle.
-const DEPTH_MAX: usize = PATH_MAX / 2;
+const DEPTH_MAX: usize = TRASH_PATH_MAX / 2;
 /// Permissions of the root directory of the trash, which nobody sees.
 const ROOT_MODE: u32 = 0o700;
 
@@ -69,7 +69,7 @@ impl TrashedName {
         attr.nlink = if attr.kind == FileKind::Dir { 2 } else { 1 };
         txn.change_trash_key(&MapKey::for_attr(number), Some(&attr.encode()));
         let record = TrashRecord { path: self.path.clone(), uid: self.uid, removed };
-        txn.change_trash_key(&MapKey::for_xattr(number, RECORD_NAME), Some(&record.encode()));
+        txn.change_trash_key(&MapKey::for_xattr(number, TRASH_RECORD_NAME), Some(&record.encode()));
         Ok(())
     }
 
@@ -122,14 +122,14 @@ fn find_path(map: &LiveMap, place: &NameInDir<'_>) -> Result<Option<Vec<u8>>> {
     let mut len = place.name.len();
     while dir != Ino::ROOT {
         let attr = map.inode_attr(dir)?;
-        if attr.name.is_empty() || len > PATH_MAX || names.len() > DEPTH_MAX {
+        if attr.name.is_empty() || len > TRASH_PATH_MAX || names.len() > DEPTH_MAX {
             return Ok(None);
         }
         len += attr.name.len() + 1;
         names.push(attr.name.clone());
         dir = attr.parent;
     }
-    if len > PATH_MAX || names.iter().any(|name| is_hidden_name(name)) {
+    if len > TRASH_PATH_MAX || names.iter().any(|name| is_hidden_name(name)) {
         return Ok(None);
     }
     names.reverse();

@@ -5,6 +5,8 @@ use std::ffi::OsString;
 use serde::Serialize;
 use vellum_fs::trash::TRASH_DAYS_MAX;
 use vellum_host::escape::format_path;
+use vellum_volume::VolumeError;
+use vellum_volume::trash::list_trash_entries;
 
 use crate::context::CommandContext;
 use crate::context::mounted::MountProcess;
@@ -25,6 +27,9 @@ pub enum Command {
     List {
         /// List only what was at these paths, or below them
         paths: Vec<OsString>,
+        /// List the trash of this worktree, as it was published last; it need not be mounted
+        #[arg(long, value_name = "NAME")]
+        worktree: Option<String>,
     },
     /// Restore what is in the trash, to where it was
     ///
@@ -93,15 +98,15 @@ pub fn parse_trash_days() -> impl clap::builder::TypedValueParser<Value = u32> {
 
 /// Lists, restores, empties or sets.
 pub fn run(command: &Command, context: &CommandContext) -> Result<CommandOutcome> {
-    let process = context.find_mount_process()?.ok_or_else(|| {
-        CliError::usage_error(
-            "this is not a mounted worktree",
-            "run the command in a mounted worktree: 'vellum mounts' shows what is mounted; a checked-out directory has no \
-             trash",
-        )
-    })?;
+    let process = context.find_mount_process()?;
+    if let Command::List { paths, worktree } = command
+        && (process.is_none() || worktree.is_some())
+    {
+        return list_published(paths, worktree.as_deref(), context);
+    }
+    let process = process.ok_or_else(not_mounted_error)?;
     match command {
-        Command::List { paths } => list_entries(paths, context, &process),
+        Command::List { paths, .. } => list_entries(paths, context, &process),
         Command::Restore { paths, number, to } => {
             let parser = context.paths_at_root(&process.mountpoint);
             let to = to.as_ref().map(|to| parser.parse_path(to)).transpose()?;
@@ -117,6 +122,48 @@ pub fn run(command: &Command, context: &CommandContext) -> Result<CommandOutcome
     }
 }
 
+fn not_mounted_error() -> CliError {
+    CliError::usage_error(
+        "this is not a mounted worktree",
+        "mount the worktree with 'vellum mount', or go to where 'vellum mounts' shows it, and run the command there; \
+         'vellum trash list --worktree NAME' also lists the trash of one that is not mounted",
+    )
+}
+
+/// Lists the trash of a worktree as its ref names it, wherever the worktree is mounted, or was.
+fn list_published(
+    paths: &[OsString],
+    worktree: Option<&str>,
+    context: &CommandContext,
+) -> Result<CommandOutcome> {
+    let volume = context.open_volume()?;
+    let name = worktree.unwrap_or(&volume.worktree.worktree);
+    let unknown = || VolumeError::NoSuchRef { kind: "worktree", name: name.into() };
+    let trash = volume.read_worktree_head(name)?.ok_or_else(unknown)?.trash;
+    // A checked-out directory has none.
+    if trash.days == 0 && worktree.is_none() {
+        return Err(not_mounted_error());
+    }
+    let paths = context.paths_for_volume(&volume)?.parse_paths(paths)?;
+    let entries = match trash.tree {
+        None => Vec::new(),
+        Some(tree) => list_trash_entries(&volume.open_tree(tree.root))?,
+    };
+    let figures = TrashFigures {
+        days: trash.days,
+        entries: entries.len() as u64,
+        bytes: entries.iter().map(|entry| entry.size).sum(),
+    };
+    print_listing(&context.ui, figures, &TrashReply::for_listing(entries, &paths))?;
+    if !context.ui.is_json() {
+        context.ui.print_note(format!(
+            "as the worktree '{}' published it last; it is restored where the worktree is mounted",
+            format_path(name.as_bytes())
+        ))?;
+    }
+    Ok(CommandOutcome::Done)
+}
+
 /// Asks the process of the mount. Returns what is in the trash afterwards, and the answer.
 fn send_request(process: &MountProcess, request: TrashRequest) -> Result<(TrashFigures, TrashReply)> {
     let answer = process.send_request(&ControlRequest::Trash { request })?;
@@ -130,12 +177,15 @@ fn list_entries(
 ) -> Result<CommandOutcome> {
     let parser = context.paths_at_root(&process.mountpoint);
     let (figures, listing) = send_request(process, TrashRequest::List(parser.parse_paths(paths)?))?;
+    print_listing(&context.ui, figures, &listing)?;
+    Ok(CommandOutcome::Done)
+}
+
+fn print_listing(ui: &UserInterface, figures: TrashFigures, listing: &TrashReply) -> Result<()> {
     let TrashFigures { days, entries, bytes } = figures;
-    let ui = &context.ui;
     if ui.is_json() {
         let listed = listing.entries.iter().map(TrashEntryJson::from_entry).collect();
-        ui.print_json(&TrashListJson { days, entries, bytes, listed })?;
-        return Ok(CommandOutcome::Done);
+        return ui.print_json(&TrashListJson { days, entries, bytes, listed });
     }
     for line in build_table(ui, &listing.entries).format_lines() {
         ui.print_line(line)?;
@@ -146,8 +196,7 @@ fn list_entries(
             format::format_count(listing.omitted, "entry")
         ))?;
     }
-    print_figures(ui, figures)?;
-    Ok(CommandOutcome::Done)
+    print_figures(ui, figures)
 }
 
 fn build_table(ui: &UserInterface, entries: &[TrashedEntry]) -> TextTable {

@@ -95,7 +95,7 @@ impl TrashRequest {
     ) -> Result<TrashReply, FsError> {
         let mut reply = TrashReply::default();
         match self {
-            Self::List(paths) => reply = TrashReply::for_listing(fs, paths)?,
+            Self::List(paths) => reply = TrashReply::for_listing(fs.trash().list_entries()?, paths),
             Self::Restore(selection) => {
                 let wanted = selection.find_entries(fs)?;
                 *created = fs.restore_from_trash(&wanted)?;
@@ -112,8 +112,8 @@ impl TrashRequest {
 }
 
 impl TrashReply {
-    fn for_listing(fs: &LiveFilesystem, paths: &[Vec<u8>]) -> Result<Self, FsError> {
-        let mut entries = fs.trash().list_entries()?;
+    /// Those of the entries that are at or below some paths; all if there are none.
+    pub fn for_listing(mut entries: Vec<TrashEntry>, paths: &[Vec<u8>]) -> Self {
         if !paths.is_empty() {
             entries.retain(|entry| paths.iter().any(|path| is_path_within(&entry.record.path, path)));
         }
@@ -125,7 +125,7 @@ impl TrashReply {
         };
         let omitted = entries.len() - entries.iter().rev().take_while(fits).count();
         let listed = entries.drain(omitted..).map(TrashedEntry::from_entry).collect();
-        Ok(Self { entries: listed, omitted: omitted as u64, changed: 0 })
+        Self { entries: listed, omitted: omitted as u64, changed: 0 }
     }
 }
 

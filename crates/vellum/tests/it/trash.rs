@@ -77,7 +77,7 @@ fn nothing_is_replaced_and_the_message_tells_the_way_out() {
     trash(&mount, &world, &["restore", "f"]).code(2).remarks("no entry 'f'").remarks("'vellum trash list'");
     trash(&mount, &world, &["list"]).ok().remarks("0 entries");
     trash(&mount, &world, &["restore", "a", "b", "--to", "c"]).code(3);
-    world.run(&["trash", "list"]).code(3).remarks("'vellum mounts'");
+    world.run(&["trash", "list"]).code(3).remarks("'vellum mounts'").remarks("--worktree NAME");
     world.run(&["mounts"]).ok();
     mount.umount().ok();
 }
@@ -146,5 +146,59 @@ fn a_fork_and_its_original_have_nothing_of_the_trash_in_common() {
     side.umount().ok();
     trash(&mount, &world, &["restore", "tree"]).ok();
     mount.sh("sha256sum -c sums");
+    mount.umount().ok();
+}
+
+#[test]
+fn the_trash_of_a_worktree_that_is_not_mounted_is_listed() {
+    let world = World::with_snapshot();
+    let mount = mounted(&world);
+    mount.sh("rm -r tree");
+    mount.umount().ok();
+    let listed = world.json(&["trash", "list", "--worktree", "work"]);
+    let mut deleted = paths(&listed);
+    deleted.sort_unstable();
+    assert_eq!(deleted, ["tree", "tree/1", "tree/link", "tree/sub", "tree/sub/2"]);
+    assert_eq!((listed["days"].as_u64(), listed["bytes"].as_u64()), (Some(7), Some(300_004)));
+    let text = world.run(&["trash", "list", "--worktree", "work", "tree/sub"]).ok().says("tree/sub/2");
+    assert_eq!(text.lines().len(), 2);
+    world
+        .run(&["trash", "list", "--worktree", "work"])
+        .ok()
+        .remarks("5 entries")
+        .remarks("published it last");
+    world.run(&["trash", "list", "--worktree", "nowhere"]).code(2).remarks("'nowhere'");
+    for command in [&["trash", "restore", "tree"][..], &["trash", "empty"], &["trash", "days"]] {
+        world.run(command).code(3).remarks("'vellum mount'");
+    }
+    // Where another worktree is mounted, and where this one is.
+    mount.again(&[]).ok();
+    let side = Mount::new(&world, "side");
+    let there = run(&side, &world, &["trash", "list", "--worktree", "work"]).ok();
+    assert_eq!(there.lines().len(), 5);
+    assert_eq!(trash(&mount, &world, &["list", "--worktree", "work"]).ok().lines().len(), 5);
+    side.umount().ok();
+    mount.umount().ok();
+}
+
+#[test]
+fn figures_of_a_mount_tell_what_its_trash_holds() {
+    let world = World::with_snapshot();
+    let mount = mounted(&world);
+    let figures = || {
+        let ran = world.run(&[
+            "stats",
+            mount.path.to_str().unwrap(),
+            "--json",
+            "--interval",
+            "0.02",
+            "--count",
+            "1",
+        ]);
+        serde_json::from_str::<Value>(&ran.ok().out).unwrap()
+    };
+    assert_eq!(figures()["trash"], Value::Null);
+    mount.sh("rm -r tree");
+    assert_eq!(figures()["trash"], serde_json::json!({ "entries": 5, "bytes": 300_004 }));
     mount.umount().ok();
 }

@@ -67,6 +67,15 @@ pub struct NodeCacheFigures {
     pub limit: u64,
 }
 
+/// What a trash holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct TrashHolding {
+    /// Entries.
+    pub entries: u64,
+    /// Bytes of content of files.
+    pub bytes: u64,
+}
+
 /// All hydrations under way, bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct HydrationFigures {
@@ -121,6 +130,8 @@ pub struct IntervalFigures {
     pub disk_cache: Option<DiskCacheFigures>,
     /// Content that is being fetched; null if none is.
     pub hydration: Option<HydrationFigures>,
+    /// What was deleted and is kept; null if nothing is.
+    pub trash: Option<TrashHolding>,
     /// Requests by kind, the most frequent first.
     pub operations: Vec<(String, OperationRate)>,
 }
@@ -198,6 +209,11 @@ impl IntervalFigures {
                 wanted: gauge("vellum_hydration_wanted_bytes"),
             })
             .filter(|hydration| hydration.wanted > 0),
+            trash: Some(TrashHolding {
+                entries: gauge("vellum_trash_entries"),
+                bytes: gauge("vellum_trash_bytes"),
+            })
+            .filter(|trash| trash.entries > 0),
             operations,
         }
     }
@@ -365,12 +381,15 @@ mod tests {
                 ("vellum_service_requests_under_way{purpose=\"upload\"}", 4.0),
                 ("vellum_service_requests_under_way{purpose=\"upkeep\"}", 1.0),
                 ("vellum_unpublished_age_seconds", 9.0),
+                ("vellum_trash_entries", 2.0),
+                ("vellum_trash_bytes", 300.0),
             ],
         );
         let figures = IntervalFigures::from_samples(&before, &now);
         let expected =
             ServiceFigures { upload: 3.0, under_way: 5, hedges: 2.0, discarded: 50.0, ..Default::default() };
         assert_eq!((figures.service, figures.unpublished_seconds), (Some(expected), 9));
+        assert_eq!(figures.trash, Some(TrashHolding { entries: 2, bytes: 300 }));
         assert_eq!(IntervalFigures::from_samples(&before, &moment(start, &[])).service, None);
     }
 

@@ -16,7 +16,7 @@ use super::layout::{FigureGroup, keep_end};
 use super::remotes::RemoteFigures;
 use crate::error::{CliError, Result};
 use crate::ui::UserInterface;
-use crate::ui::format::format_duration;
+use crate::ui::format::{format_count, format_duration};
 use crate::ui::style::TextStyle;
 use crate::ui::table::{ColumnAlignment, TableCell, TextTable};
 
@@ -207,6 +207,10 @@ fn store_groups(figures: &IntervalFigures) -> Vec<FigureGroup> {
         let age = format_duration(Duration::from_secs(figures.unpublished_seconds));
         groups.push(FigureGroup::new("upload", [format!("not in the store for {age}")]));
     }
+    if let Some(trash) = &figures.trash {
+        let entries = format_count(trash.entries, "entry");
+        groups.push(FigureGroup::new("trash", [entries, bytes(trash.bytes)]));
+    }
     if let Some(service) = &figures.service {
         let rate = |name: &str, rate: f64| format!("{name} {}/s", format_short_rate(rate));
         groups.push(FigureGroup::new(
@@ -234,7 +238,9 @@ fn store_groups(figures: &IntervalFigures) -> Vec<FigureGroup> {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 mod tests {
-    use super::super::figures::{DiskCacheFigures, HydrationFigures, NodeCacheFigures, ServiceFigures};
+    use super::super::figures::{
+        DiskCacheFigures, HydrationFigures, NodeCacheFigures, ServiceFigures, TrashHolding,
+    };
     use super::*;
 
     fn draw(
@@ -289,6 +295,7 @@ mod tests {
                 nodes: NodeCacheFigures { bytes: 5 << 20, limit: 2 << 30 },
                 bypassed: false,
             }),
+            trash: Some(TrashHolding { entries: 12, bytes: 5 << 20 }),
             hydration: Some(HydrationFigures { fetched: 999 << 20, wanted: 1000 << 20 }),
             ..figures
         };
@@ -296,8 +303,9 @@ mod tests {
         assert_eq!(lines[6], "disk     3.0G of 10G   names 5.0M of 2.0G   pinned 1.0M");
         assert_eq!(lines[7], "hydrate  999M of 1.0G   99 %");
         assert_eq!(lines[8], "upload   not in the store for 7 s");
-        assert_eq!(lines[9], "service  foreground 12/s   read-ahead 0/s   upload 0/s   upkeep 0/s");
-        assert_eq!(lines[10], "         under way 3   retries 0/s   sent twice 0/s   discarded 2.0K/s");
+        assert_eq!(lines[9], "trash    12 entries   5.0M");
+        assert_eq!(lines[10], "service  foreground 12/s   read-ahead 0/s   upload 0/s   upkeep 0/s");
+        assert_eq!(lines[11], "         under way 3   retries 0/s   sent twice 0/s   discarded 2.0K/s");
         // Nothing but the terminal's own sequences drives it.
         assert!(lines.iter().all(|line| !line.contains('\x1b')), "{lines:#?}");
         let hub = RemoteFigures {
