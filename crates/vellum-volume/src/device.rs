@@ -310,9 +310,9 @@ fn record_seen_devices(volume: &Volume) -> Result<()> {
 
 /// The records that were seen here and are gone. Nothing removes a record. Notices those that are there.
 pub(crate) fn find_lost_records(volume: &Volume) -> Result<Vec<ObjectKey>> {
-    // What cannot be remembered is not missed the next time.
-    let _ = record_seen_devices(volume);
     let present = list_device_records(&*volume.objects)?;
+    // What cannot be remembered is not missed the next time.
+    let _ = present.iter().try_for_each(|key| volume.refs.record_seen_object(key));
     let mut seen = volume.refs.seen_objects(PREFIX)?;
     seen.retain(|key| !present.contains(key));
     Ok(seen)

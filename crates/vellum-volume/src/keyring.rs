@@ -355,11 +355,11 @@ pub(crate) fn record_listed_slots(volume: &Volume, slots: &[ObjectKey]) -> Resul
 /// The slots and public keys of slots that were seen here, are gone, and were not removed by a holder of the volume's key.
 /// Notices those that are there.
 pub(crate) fn find_lost_slots(volume: &Volume) -> Result<Vec<ObjectKey>> {
-    // What cannot be remembered is not missed the next time.
-    let _ = record_seen_slots(volume);
     let mut lost = Vec::new();
     for folder in [SLOT_PREFIX, key_epochs::SLOT_KEY_PREFIX] {
         let present = volume.objects.list_keys(folder)?;
+        // What cannot be remembered is not missed the next time.
+        let _ = present.iter().try_for_each(|key| volume.refs.record_seen_object(key));
         for key in volume.refs.seen_objects(folder)?.into_iter().filter(|key| !present.contains(key)) {
             if !is_slot_removed(&*volume.objects, &volume.keys, &key)? {
                 lost.push(key);

@@ -1,32 +1,41 @@
 //! Verification: reads every object from the store, opens and hashes it again, and reports what is damaged, including
-//! the affected files of snapshots.
+//! the affected files of snapshots, and of what mounted worktrees published besides.
 //!
 //! Invariant: local caches are not used. What is reported as sound was read from the store in this run.
 
 mod foreign;
 mod objects;
 mod places;
+mod rebuild;
 pub(crate) mod structure;
 mod trees;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use serde::Serialize;
 use vellum_host::ProgressMeter;
+use vellum_map::MapRoot;
 use vellum_types::{BlobId, BlobKind};
 
 pub use self::foreign::ForeignObjects;
+use self::objects::CheckedObjects;
+pub use self::rebuild::{RebuiltIndex, UnreadablePack, rebuild_index};
 use self::trees::CheckedContent;
 use crate::error::Result;
 use crate::history::HistoryEntry;
 use crate::volume::Volume;
+
+/// How often trees are walked if they are replaced meanwhile, a count.
+const WALKS_MAX: usize = 3;
 
 /// What to verify.
 #[derive(Debug, Clone)]
 pub enum VerifyScope {
     /// One snapshot: its record, its tree, its content.
     Snapshot(HistoryEntry),
-    /// Check every object of the store, and every snapshot.
+    /// Check every object of the store, every snapshot, and what mounted worktrees published: since their last snapshot,
+    /// and of their trash.
     All,
 }
 
@@ -38,15 +47,45 @@ pub struct VerifyFinding {
     /// What is wrong with it.
     pub problem: String,
     /// The files that it hits.
-    pub affected: Vec<AffectedSnapshot>,
+    pub affected: Vec<AffectedTree>,
 }
 
-/// What a damaged blob hits in one snapshot.
+/// What has a tree.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct AffectedSnapshot {
-    /// The snapshot, in hexadecimal.
-    pub snapshot: String,
-    /// Paths in it, escaped, in their order; the first ones only.
+#[serde(rename_all = "lowercase")]
+pub enum TreeOwner {
+    /// A snapshot, in hexadecimal.
+    Snapshot(String),
+    /// A mounted worktree, of what it published since its last snapshot.
+    Worktree(String),
+    /// The trash of a mounted worktree.
+    Trash(String),
+}
+
+impl fmt::Display for TreeOwner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Snapshot(id) => write!(f, "snapshot {id}"),
+            Self::Worktree(name) => write!(f, "worktree '{name}'"),
+            Self::Trash(name) => write!(f, "the trash of worktree '{name}'"),
+        }
+    }
+}
+
+/// A tree that is verified.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct VerifiedTree {
+    owner: TreeOwner,
+    root: MapRoot,
+}
+
+/// What a damaged blob hits in one tree.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct AffectedTree {
+    /// Whose tree it is.
+    #[serde(flatten)]
+    pub owner: TreeOwner,
+    /// Paths in it, escaped, in their order; the first ones only. Of the trash, those that entries had.
     pub paths: Vec<String>,
     /// How many paths there are in all; None where the damage hides them.
     pub count: Option<u64>,
@@ -61,6 +100,8 @@ pub struct VerifyReport {
     pub blobs: u64,
     /// Bytes of these blobs as they are stored: compressed and sealed, without what stands around them.
     pub bytes: u64,
+    /// Whether a part of the index is damaged or missing, so that [`rebuild_index`] is of use.
+    pub needs_new_index: bool,
     /// What is damaged.
     pub findings: Vec<VerifyFinding>,
     /// What is in the store and none of the volume's; not looked for if one snapshot was verified.
@@ -87,7 +128,7 @@ impl CheckedAmount {
 }
 
 /// Damage found so far.
-#[derive(Default)]
+#[derive(Default, Clone)]
 pub(crate) struct FoundDamage {
     objects: BTreeMap<String, String>,
     blobs: BTreeMap<BlobId, (BlobKind, String)>,
@@ -95,6 +136,8 @@ pub(crate) struct FoundDamage {
     packs: BTreeMap<BlobId, BTreeSet<String>>,
     /// Chunks that cannot be read and were condemned: damage only if something needs them.
     gone: BTreeSet<BlobId>,
+    /// Objects of the index that cannot be used, and packs that it does not know although something may need them.
+    index_gaps: usize,
 }
 
 impl FoundDamage {
@@ -141,40 +184,76 @@ pub fn verify_volume(
         VerifyScope::Snapshot(_) => ForeignObjects::default(),
         VerifyScope::All => foreign::count_foreign_objects(volume)?,
     };
-    let (snapshots, read) = match scope {
+    let CheckedTrees { trees, read } = match scope {
         VerifyScope::Snapshot(entry) => {
-            let snapshots = Vec::from_iter(objects::check_record(volume, &entry.id, &mut damage)?);
+            let trees = Vec::from_iter(objects::check_record(volume, &entry.id, &mut damage)?);
             let content = if metadata_only { CheckedContent::Nothing } else { CheckedContent::All };
-            let read = trees::walk_trees(volume, &snapshots, content, &mut damage, meter)?;
-            (snapshots, read)
+            let read = trees::walk_trees(volume, &trees, content, &mut damage, meter)?;
+            CheckedTrees { trees, read }
         }
         VerifyScope::All => {
             // The trees are made of blobs that were read with their packs.
-            let (snapshots, mut read) =
-                objects::check_all_objects(volume, metadata_only, &mut damage, meter)?;
+            let checked = objects::check_all_objects(volume, metadata_only, &mut damage, meter)?;
+            volume.blobs.announce_all_nodes();
             let is_content_there = volume.blobs.has_source() && !metadata_only;
             let content = if is_content_there { CheckedContent::InSource } else { CheckedContent::Nothing };
-            let walked = trees::walk_trees(volume, &snapshots, content, &mut damage, meter)?;
-            // What is here was counted with its packs.
-            if content == CheckedContent::InSource {
-                read.blobs += walked.blobs;
-                read.bytes += walked.bytes;
-            }
-            (snapshots, read)
+            walk_all_trees(volume, checked, content, &mut damage, meter)?
         }
     };
     // After all blobs were looked at: a tree that cannot be read was found above, and is passed over.
-    structure::check_structure(volume, &snapshots, &mut damage, meter)?;
+    structure::check_structure(volume, &trees, &mut damage, meter)?;
     // The next snapshot stores them again, as far as the directory still has them.
     // Only a complete run can also take blobs off the list: others have not looked at all of them.
     let all = matches!(scope, VerifyScope::All) && !metadata_only;
     volume.record_lost_blobs(damage.blobs.keys().copied(), all);
-    let findings = places::name_findings(volume, &snapshots, &damage)?;
-    Ok(VerifyReport {
-        snapshots: snapshots.len() as u64,
-        blobs: read.blobs,
-        bytes: read.bytes,
-        findings,
-        foreign,
-    })
+    let findings = places::name_findings(volume, &trees, &damage)?;
+    // Packs that the index does not know are those of a writer at work, as long as nothing is missed.
+    let needs_new_index = damage.index_gaps > 0 && !findings.is_empty();
+    let is_snapshot = |tree: &&VerifiedTree| matches!(tree.owner, TreeOwner::Snapshot(_));
+    let snapshots = trees.iter().filter(is_snapshot).count() as u64;
+    Ok(VerifyReport { snapshots, blobs: read.blobs, bytes: read.bytes, needs_new_index, findings, foreign })
+}
+
+/// Trees that were walked, and how much was read.
+struct CheckedTrees {
+    trees: Vec<VerifiedTree>,
+    read: CheckedAmount,
+}
+
+/// Walks the trees of snapshots, and those that refs alone name. Returns all that were walked.
+fn walk_all_trees(
+    volume: &Volume,
+    checked: CheckedObjects,
+    content: CheckedContent,
+    damage: &mut FoundDamage,
+    meter: &ProgressMeter,
+) -> Result<CheckedTrees> {
+    let CheckedObjects { snapshots, mut unsnapshotted, mut read } = checked;
+    let before = damage.clone();
+    let mut attempt = 1;
+    loop {
+        let trees: Vec<_> = snapshots.iter().chain(&unsnapshotted).cloned().collect();
+        let walked = trees::walk_trees(volume, &trees, content, damage, meter)?;
+        let is_sound = damage.blobs.len() == before.blobs.len();
+        // A mount that publishes replaces its trees, and a collection then deletes what only these needed.
+        let named = if is_sound || attempt == WALKS_MAX {
+            None
+        } else {
+            Some(objects::list_unsnapshotted_trees(volume)?)
+        };
+        match named {
+            Some(named) if unsnapshotted.iter().any(|tree| !named.contains(tree)) => unsnapshotted = named,
+            _ => {
+                // What is here was counted with its packs.
+                if content == CheckedContent::InSource {
+                    read.blobs += walked.blobs;
+                    read.bytes += walked.bytes;
+                }
+                return Ok(CheckedTrees { trees, read });
+            }
+        }
+        damage.clone_from(&before);
+        attempt += 1;
+        volume.blobs.refresh_index()?;
+    }
 }

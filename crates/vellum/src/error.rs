@@ -9,7 +9,8 @@ use vellum_bench::BenchError;
 use vellum_checkout::CheckoutError;
 use vellum_host::OperationStopped;
 use vellum_library::OpenError;
-use vellum_store::{CachePart, StoreError};
+use vellum_map::MapError;
+use vellum_store::{BlobError, CachePart, StoreError};
 use vellum_sync::SyncError;
 use vellum_sync::plan::PlanRefusal;
 use vellum_types::ErrorKind;
@@ -263,6 +264,20 @@ fn checkout_hint(error: &CheckoutError) -> Option<String> {
     }
 }
 
+/// Whether a failure can be that of an index of which a part is damaged or lost: it does not say where a blob is.
+fn is_index_failure(error: &VolumeError) -> bool {
+    let is_unknown =
+        |error: &BlobError| matches!(error, BlobError::NotFound { .. } | BlobError::Index { .. });
+    match error {
+        VolumeError::Damaged { object, .. } => object == "index",
+        VolumeError::Blob(error) | VolumeError::Content { source: error, .. } => is_unknown(error),
+        VolumeError::Map(MapError::Load { source, .. }) => {
+            source.downcast_ref::<BlobError>().is_some_and(is_unknown)
+        }
+        _ => false,
+    }
+}
+
 /// What to do about a failure of the volume, where there is something better to say than its kind.
 pub fn volume_hint(error: &VolumeError) -> Option<String> {
     let hint = match error {
@@ -283,6 +298,10 @@ pub fn volume_hint(error: &VolumeError) -> Option<String> {
         VolumeError::Ambiguous { .. } => "type more of the id",
         VolumeError::SeveralNamed { .. } => {
             "type the id; 'vellum tag remove' or 'vellum worktree rename' takes one of the names away"
+        }
+        error if is_index_failure(error) => {
+            "'vellum verify --rebuild-index' makes the index anew from the packs; 'vellum verify --all' shows whether that \
+             is of use, and what else is damaged"
         }
         VolumeError::MissingRecord(_) | VolumeError::BadTree(_) | VolumeError::Damaged { .. } => {
             "'vellum verify --all' lists everything that is damaged, and which files it concerns"

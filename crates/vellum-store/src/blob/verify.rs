@@ -8,6 +8,7 @@ use vellum_types::{ErrorKind, PackId};
 
 use super::{BlobError, BlobStore};
 use crate::index::BlobLocation;
+use crate::object::map_requests;
 use crate::pack::{PackFinding, check_pack};
 
 /// The result of a rebuild.
@@ -39,8 +40,10 @@ impl BlobStore {
     pub fn rebuild_index(&self) -> Result<RebuildStats, BlobError> {
         let mut stats = RebuildStats::default();
         let mut blobs = Vec::new();
-        for pack in self.list_packs()? {
-            match self.read_pack_entries(&pack.id) {
+        let packs = self.list_packs()?;
+        let read = map_requests(&*self.inner.objects, &packs, |pack| self.read_pack_entries(&pack.id));
+        for (pack, read) in packs.into_iter().zip(read) {
+            match read {
                 Ok(entries) => {
                     stats.packs += 1;
                     blobs.extend(

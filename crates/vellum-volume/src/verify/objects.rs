@@ -4,16 +4,15 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use rayon::prelude::*;
 use vellum_host::ProgressMeter;
-use vellum_map::MapRoot;
 use vellum_store::pack::{PackFlaw, pack_key};
-use vellum_store::{BlobOptions, BlobStore, PackFinding, PackInfo, StoreError, map_requests};
+use vellum_store::{BlobOptions, BlobStore, ObjectKey, PackFinding, PackInfo, StoreError, map_requests};
 use vellum_types::{BlobKind, ErrorKind, PackId, SnapshotId};
 
-use super::{CheckedAmount, FoundDamage};
+use super::{CheckedAmount, FoundDamage, TreeOwner, VerifiedTree};
 use crate::config::{self, CONFIG_OBJECT, VolumeConfig};
 use crate::error::{Result, VolumeError};
 use crate::record::SnapshotRecord;
-use crate::refs::RefKind;
+use crate::refs::{RefKind, StoredRef, WorktreeHead};
 use crate::session;
 use crate::store_identity::{STORE_OBJECT, check_store_object};
 use crate::volume::Volume;
@@ -28,17 +27,33 @@ const RECORDS_AT_ONCE: usize = 1024;
 /// Local folder for an index that is read anew from the store.
 const FRESH_INDEX: &str = "verify-index";
 
-/// Checks all objects of the store. Returns the snapshots whose records are sound, with their trees, and how much was read
-/// in packs.
+/// What the objects of a store have.
+pub struct CheckedObjects {
+    /// The trees of snapshots whose records are sound.
+    pub snapshots: Vec<VerifiedTree>,
+    /// The trees that refs alone name.
+    pub unsnapshotted: Vec<VerifiedTree>,
+    /// How much was read in packs.
+    pub read: CheckedAmount,
+}
+
+/// What refs name.
+#[derive(Default)]
+struct NamedByRefs {
+    snapshots: BTreeSet<SnapshotId>,
+    unsnapshotted: Vec<VerifiedTree>,
+}
+
+/// Checks all objects of the store.
 pub fn check_all_objects(
     volume: &Volume,
     metadata_only: bool,
     damage: &mut FoundDamage,
     meter: &ProgressMeter,
-) -> Result<(Vec<(SnapshotId, MapRoot)>, CheckedAmount)> {
+) -> Result<CheckedObjects> {
     check_key_objects(volume, damage)?;
     // Refs before records, as a writer puts its record first: what a ref names is there when records are listed.
-    let mut needed = check_refs(volume, damage)?;
+    let NamedByRefs { snapshots: needed, unsnapshotted } = check_refs(volume, damage)?;
     for key in volume.objects.list_keys("sessions/")? {
         record_outcome(
             damage,
@@ -47,13 +62,26 @@ pub fn check_all_objects(
         )?;
     }
     let read = check_packs(volume, metadata_only, damage, meter)?;
+    let snapshots = check_records(volume, needed, damage, meter)?;
+    Ok(CheckedObjects { snapshots, unsnapshotted, read })
+}
+
+/// Checks the records of all snapshots; those of `needed` must be there. Returns the trees of those that are sound.
+fn check_records(
+    volume: &Volume,
+    mut needed: BTreeSet<SnapshotId>,
+    damage: &mut FoundDamage,
+    meter: &ProgressMeter,
+) -> Result<Vec<VerifiedTree>> {
     let mut sound = Vec::new();
-    for ids in volume.catalog.list_ids()?.chunks(RECORDS_AT_ONCE) {
+    let live = volume.catalog.list_ids()?;
+    let mut met: BTreeSet<SnapshotId> = live.iter().copied().collect();
+    for ids in live.chunks(RECORDS_AT_ONCE) {
         meter.check_stopped()?;
         let fetched = map_requests(&*volume.objects, ids, |id| volume.catalog.fetch_record(id));
         for (id, fetched) in ids.iter().zip(fetched) {
             if let Some(record) = accept_record(id, fetched, damage)? {
-                sound.push((*id, record.root));
+                sound.push(VerifiedTree::of_snapshot(id, &record));
                 needed.extend(record.parents);
             }
         }
@@ -63,19 +91,20 @@ pub fn check_all_objects(
         let fetched = map_requests(&*volume.objects, ids, |id| volume.catalog.fetch_forgotten_record(id));
         for (id, fetched) in ids.iter().zip(fetched) {
             if let Some(record) = record_if_damage(damage, &format!("forgotten/{id}"), fetched)? {
+                met.insert(*id);
                 needed.extend(record.parents);
             }
         }
     }
     // What something stands on, descends from, or was seen here before must be there.
     needed.extend(volume.catalog.known_ids());
-    for id in needed {
+    for id in needed.difference(&met) {
         // Whatever else may be wrong with it was reported above, with the records that are listed.
-        if let Err(VolumeError::MissingRecord(_)) = volume.catalog.fetch_record(&id) {
+        if let Err(VolumeError::MissingRecord(_)) = volume.catalog.fetch_record(id) {
             damage.add_object(format!("snapshots/{id}"), "it is missing");
         }
     }
-    Ok((sound, read))
+    Ok(sound)
 }
 
 /// Checks the config, and all objects that keys, slots and devices have.
@@ -113,24 +142,47 @@ fn check_key_objects(volume: &Volume, damage: &mut FoundDamage) -> Result<()> {
     Ok(())
 }
 
-/// Checks the refs; gives the snapshots that they name.
-fn check_refs(volume: &Volume, damage: &mut FoundDamage) -> Result<BTreeSet<SnapshotId>> {
-    let mut named = BTreeSet::new();
-    for kind in [RefKind::Worktree, RefKind::Tag] {
-        let keys = volume.refs.list_ref_objects(kind)?;
-        // An error unless it was written by a holder of the key, and is not older than what was seen.
-        let found = volume.refs.read_refs(kind, &keys)?;
-        for (key, found) in keys.into_iter().zip(found) {
-            let target =
-                found.and_then(|found| match (found.filter(|found| !found.is_removed_ref()), kind) {
-                    (None, _) => Ok(None),
-                    (Some(head), RefKind::Worktree) => Ok(volume::decode_worktree_head(&head)?.head),
-                    (Some(tag), RefKind::Tag) => volume::decode_tag_target(&tag).map(Some),
-                });
-            named.extend(record_if_damage(damage, key.as_str(), target)?.flatten());
+/// Checks the refs; gives what they name.
+fn check_refs(volume: &Volume, damage: &mut FoundDamage) -> Result<NamedByRefs> {
+    let mut named = NamedByRefs::default();
+    for (key, found) in read_listed_refs(volume, RefKind::Worktree)? {
+        let head = found.and_then(|found| {
+            found.map(|found| Ok((volume::decode_worktree_head(&found)?, found.name))).transpose()
+        });
+        if let Some((head, name)) = record_if_damage(damage, key.as_str(), head)?.flatten() {
+            named.snapshots.extend(head.head);
+            named.unsnapshotted.extend(list_trees_of_head(&name, &head));
         }
     }
+    for (key, found) in read_listed_refs(volume, RefKind::Tag)? {
+        let target = found.and_then(|found| found.as_ref().map(volume::decode_tag_target).transpose());
+        named.snapshots.extend(record_if_damage(damage, key.as_str(), target)?.flatten());
+    }
     Ok(named)
+}
+
+/// Reads all refs of a kind. `None` for those that were removed.
+fn read_listed_refs(volume: &Volume, kind: RefKind) -> Result<Vec<(ObjectKey, Result<Option<StoredRef>>)>> {
+    let keys = volume.refs.list_ref_objects(kind)?;
+    // An error unless it was written by a holder of the key, and is not older than what was seen.
+    let found = volume.refs.read_refs(kind, &keys)?;
+    let is_there = |found: Option<StoredRef>| found.filter(|found| !found.is_removed_ref());
+    Ok(keys.into_iter().zip(found.into_iter().map(|found| found.map(is_there))).collect())
+}
+
+/// The trees that a worktree's ref alone names.
+fn list_trees_of_head(name: &str, head: &WorktreeHead) -> Vec<VerifiedTree> {
+    let live =
+        head.live.map(|tree| VerifiedTree { owner: TreeOwner::Worktree(name.into()), root: tree.root });
+    let trash = head.trash.tree;
+    let trash = trash.map(|tree| VerifiedTree { owner: TreeOwner::Trash(name.into()), root: tree.root });
+    live.into_iter().chain(trash).collect()
+}
+
+/// Returns the trees that refs alone name at this moment.
+pub fn list_unsnapshotted_trees(volume: &Volume) -> Result<Vec<VerifiedTree>> {
+    let (heads, _) = volume.list_readable_worktrees()?;
+    Ok(heads.iter().flat_map(|(name, head)| list_trees_of_head(name, head)).collect())
 }
 
 /// Checks the record of one snapshot. Returns the snapshot with its tree if the record is sound.
@@ -138,9 +190,15 @@ pub fn check_record(
     volume: &Volume,
     id: &SnapshotId,
     damage: &mut FoundDamage,
-) -> Result<Option<(SnapshotId, MapRoot)>> {
+) -> Result<Option<VerifiedTree>> {
     let record = accept_record(id, volume.catalog.fetch_record(id), damage)?;
-    Ok(record.map(|record| (*id, record.root)))
+    Ok(record.map(|record| VerifiedTree::of_snapshot(id, &record)))
+}
+
+impl VerifiedTree {
+    fn of_snapshot(id: &SnapshotId, record: &SnapshotRecord) -> Self {
+        Self { owner: TreeOwner::Snapshot(id.to_string()), root: record.root }
+    }
 }
 
 fn accept_record(
@@ -200,11 +258,13 @@ fn check_packs(
     // Not the index at hand, which may still have what the store has lost.
     let fresh = open_fresh_index(volume)?;
     for problem in fresh.index_problems() {
+        damage.index_gaps += 1;
         damage.add_object(index_object_name(&problem), problem.to_string());
     }
     // The index before the packs: what is put in between is listed and not known, and is checked all the same.
     let listed = fresh.list_packs()?;
     let known = list_indexed_packs(&fresh);
+    damage.index_gaps += listed.iter().filter(|pack| !known.contains_key(&pack.id)).count();
     let wanted = |pack: &PackId| match known.get(pack) {
         Some(kind) => !metadata_only || *kind == BlobKind::Node,
         // A pack that the index does not know may hold anything.
@@ -220,7 +280,11 @@ fn check_packs(
             meter.add_progress(1, pack.size);
             findings
         };
-        let results: Vec<_> = batch.par_iter().map(check).collect();
+        // Of a service, what takes the time is the answers, not the processors.
+        let results: Vec<_> = match volume.objects.parallel_get_count() {
+            0 | 1 => batch.par_iter().map(check).collect(),
+            _ => map_requests(&*volume.objects, batch, check),
+        };
         for findings in results {
             for finding in findings? {
                 flawed.insert(finding.pack);

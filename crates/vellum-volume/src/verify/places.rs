@@ -4,14 +4,15 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use vellum_host::escape::format_path;
 use vellum_map::{LEVEL_MAX, MapNode, MapRoot};
-use vellum_types::{BlobId, BlobKind, Dentry, Extent, ExtentSource, Ino, MapKeyRef, SnapshotId};
+use vellum_types::{BlobId, BlobKind, Dentry, Extent, ExtentSource, Ino, MapKeyRef};
 
-use super::{AffectedSnapshot, FoundDamage, VerifyFinding};
+use super::{AffectedTree, FoundDamage, TreeOwner, VerifiedTree, VerifyFinding};
 use crate::error::Result;
+use crate::trash::read_trash_record;
 use crate::tree::FsTree;
 use crate::volume::Volume;
 
-/// Paths that one finding names for one snapshot: more would hide the other findings.
+/// Paths that one finding names for one tree: more would hide the other findings.
 const PATHS_SHOWN: usize = 100;
 
 /// What a damaged blob hits in one tree.
@@ -29,22 +30,22 @@ type DamagedPaths = (BlobId, Vec<String>, Option<u64>);
 /// Returns the damage as findings, sorted by object, each with the files that it affects.
 pub fn name_findings(
     volume: &Volume,
-    snapshots: &[(SnapshotId, MapRoot)],
+    trees: &[VerifiedTree],
     damage: &FoundDamage,
 ) -> Result<Vec<VerifyFinding>> {
-    let mut affected: BTreeMap<BlobId, Vec<AffectedSnapshot>> = BTreeMap::new();
+    let mut affected: BTreeMap<BlobId, Vec<AffectedTree>> = BTreeMap::new();
     if !damage.blobs.is_empty() {
         // Snapshots that changed nothing share one tree, which is searched once.
         let mut of_root: HashMap<MapRoot, Vec<DamagedPaths>> = HashMap::new();
-        for (snapshot, root) in snapshots {
-            if !of_root.contains_key(root) {
-                of_root.insert(*root, find_damaged_paths(volume, *root, damage)?);
+        for tree in trees {
+            if !of_root.contains_key(&tree.root) {
+                of_root.insert(tree.root, find_damaged_paths(volume, tree, damage)?);
             }
-            for (blob, paths, count) in of_root.get(root).into_iter().flatten() {
-                let snapshot = snapshot.to_string();
+            for (blob, paths, count) in of_root.get(&tree.root).into_iter().flatten() {
+                let owner = tree.owner.clone();
                 let paths = paths.clone();
                 let count = *count;
-                affected.entry(*blob).or_default().push(AffectedSnapshot { snapshot, paths, count });
+                affected.entry(*blob).or_default().push(AffectedTree { owner, paths, count });
             }
         }
     }
@@ -67,23 +68,38 @@ pub fn name_findings(
     Ok(findings)
 }
 
-fn find_damaged_paths(volume: &Volume, root: MapRoot, damage: &FoundDamage) -> Result<Vec<DamagedPaths>> {
+fn find_damaged_paths(
+    volume: &Volume,
+    searched: &VerifiedTree,
+    damage: &FoundDamage,
+) -> Result<Vec<DamagedPaths>> {
     let mut search =
         DamageSearch { volume, damage, hits: BTreeMap::new(), names: BTreeMap::new(), met: HashSet::new() };
     // All numbers that there are, so that a lost root hits everything.
-    search.search_node(root.0, LEVEL_MAX, Ino::SUPER, Ino(u64::MAX));
-    let tree = volume.open_tree(root);
+    search.search_node(searched.root.0, LEVEL_MAX, Ino::SUPER, Ino(u64::MAX));
+    let tree = volume.open_tree(searched.root);
+    let name_inode = |ino: &Ino| match searched.owner {
+        TreeOwner::Snapshot(_) | TreeOwner::Worktree(_) => damaged_path(&tree, *ino, &search.names),
+        TreeOwner::Trash(_) => trashed_path(&tree, *ino),
+    };
     let named = search.hits.iter().map(|(blob, hit)| {
         // Of a lost node only the range of its inodes is known; directories elsewhere name those that exist.
         let in_range = hit.range.into_iter().flat_map(|(from, to)| search.names.range(from..=to));
         let inodes: BTreeSet<Ino> = hit.inodes.iter().copied().chain(in_range.map(|(ino, _)| *ino)).collect();
-        let mut paths: Vec<String> =
-            inodes.iter().take(PATHS_SHOWN).map(|ino| damaged_path(&tree, *ino, &search.names)).collect();
+        let mut paths: Vec<String> = inodes.iter().take(PATHS_SHOWN).map(name_inode).collect();
         paths.sort();
         // Nobody knows how many inodes were in a node that is lost.
         (*blob, paths, hit.range.is_none().then_some(inodes.len() as u64))
     });
     Ok(named.collect())
+}
+
+/// The path that an entry of the trash had, as far as the damage leaves it readable.
+fn trashed_path(tree: &FsTree, number: Ino) -> String {
+    match read_trash_record(tree, number) {
+        Ok(Some(record)) => format_path(&record.path),
+        Ok(None) | Err(_) => format!("entry {number}"),
+    }
 }
 
 /// The path of an inode, as far as the damage leaves it readable.
@@ -200,7 +216,8 @@ mod tests {
         session.flush_blobs().unwrap();
         let mut damage = FoundDamage::default();
         damage.add_blob(BlobKind::Node, lost, "it is missing");
-        let findings = name_findings(&volume, &[(SnapshotId([1; 32]), MapRoot(top))], &damage).unwrap();
+        let tree = VerifiedTree { owner: TreeOwner::Worktree("main".into()), root: MapRoot(top) };
+        let findings = name_findings(&volume, &[tree], &damage).unwrap();
         assert_eq!(findings.len(), 1);
     }
 }

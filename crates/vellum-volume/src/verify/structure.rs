@@ -10,11 +10,9 @@ use vellum_host::ProgressMeter;
 use vellum_host::escape::format_path;
 use vellum_map::{MapRoot, diff_maps};
 use vellum_types::value::SuperBlock;
-use vellum_types::{
-    BlobKind, Dentry, ErrorKind, Extent, ExtentSource, FileKind, Ino, InodeAttr, MapKeyRef, SnapshotId,
-};
+use vellum_types::{BlobKind, Dentry, ErrorKind, Extent, ExtentSource, FileKind, Ino, InodeAttr, MapKeyRef};
 
-use super::FoundDamage;
+use super::{FoundDamage, TreeOwner, VerifiedTree};
 use crate::error::{Result, VolumeError, is_data_loss};
 use crate::state::STATE_DIR;
 use crate::tree::{DEPTH_MAX, FsTree};
@@ -23,17 +21,17 @@ use crate::volume::Volume;
 /// How many problems of one tree are named.
 const PROBLEMS_MAX: usize = 20;
 
-/// Checks the trees of all snapshots, each once. Trees that cannot be read are passed over: that was found before.
+/// Checks trees, each once. Trees that cannot be read are passed over: that was found before.
 pub fn check_structure(
     volume: &Volume,
-    snapshots: &[(SnapshotId, MapRoot)],
+    trees: &[VerifiedTree],
     damage: &mut FoundDamage,
     meter: &ProgressMeter,
 ) -> Result<()> {
     // The empty tree has no root directory, and is the state of a worktree before its first snapshot.
     let mut met = HashSet::from([volume.empty_root()]);
     let mut sound: Option<MapRoot> = None;
-    for (snapshot, root) in snapshots {
+    for VerifiedTree { owner, root } in trees {
         if !met.insert(*root) {
             continue;
         }
@@ -45,18 +43,21 @@ pub fn check_structure(
             problems: BTreeSet::new(),
             ways: DirectoryWays::default(),
         };
-        let done = match sound {
+        // A trash has nothing in common with other trees.
+        let is_trash = matches!(owner, TreeOwner::Trash(_));
+        let done = match sound.filter(|_| !is_trash) {
             None => check.check_whole_tree(),
             Some(sound) => check.check_changes_since(sound),
         };
         match done {
+            Ok(()) if check.problems.is_empty() && is_trash => {}
             Ok(()) if check.problems.is_empty() => sound = Some(*root),
             Err(error) if !is_data_loss(&error) && error.kind() != ErrorKind::NotFound => return Err(error),
             // A node of it cannot be read, which the walk over the trees has reported.
             _ if check.problems.is_empty() => {}
             _ => {
                 let problems: Vec<_> = check.problems.into_iter().take(PROBLEMS_MAX).collect();
-                damage.add_object(format!("tree {} of snapshot {snapshot}", root.0), problems.join("; "));
+                damage.add_object(format!("tree {} of {owner}", root.0), problems.join("; "));
             }
         }
     }

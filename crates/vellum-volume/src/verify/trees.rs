@@ -1,17 +1,17 @@
-//! The trees of snapshots: every node decodes, every value in it too, and all that they refer to is there.
+//! The trees of snapshots, and those that refs alone name: every node decodes, every value in it too, and all that they
+//! refer to is there.
 
 use std::collections::HashSet;
 
 use rayon::prelude::*;
 use vellum_host::ProgressMeter;
-use vellum_map::{ChildDescription, MapNode, MapRoot};
+use vellum_map::{ChildDescription, MapNode};
 use vellum_types::value::SuperBlock;
 use vellum_types::{
     BlobId, BlobKind, DecodeError, Dentry, ErrorKind, Extent, ExtentSource, Ino, InodeAttr, MapKeyRef,
-    SnapshotId,
 };
 
-use super::{CheckedAmount, FoundDamage};
+use super::{CheckedAmount, FoundDamage, VerifiedTree};
 use crate::error::{Result, VolumeError};
 use crate::volume::Volume;
 
@@ -34,13 +34,13 @@ pub enum CheckedContent {
 /// Walks the trees, and returns how much it read of them.
 pub fn walk_trees(
     volume: &Volume,
-    snapshots: &[(SnapshotId, MapRoot)],
+    trees: &[VerifiedTree],
     content: CheckedContent,
     damage: &mut FoundDamage,
     meter: &ProgressMeter,
 ) -> Result<CheckedAmount> {
     let mut read = CheckedAmount::default();
-    let roots = snapshots.iter().map(|(_, root)| root.0).filter(|id| *id != volume.empty_root().0);
+    let roots = trees.iter().map(|tree| tree.root.0).filter(|id| *id != volume.empty_root().0);
     let mut seen: HashSet<ClaimedNode> = roots.map(|id| ClaimedNode { id, claim: None }).collect();
     let mut waiting: Vec<(ClaimedNode, Option<BlobId>)> =
         seen.iter().map(|place| (place.clone(), None)).collect();

@@ -11,7 +11,7 @@ use vellum_types::{
 };
 use vellum_volume::Volume;
 use vellum_volume::history::HistoryEntry;
-use vellum_volume::verify::{VerifyReport, VerifyScope, verify_volume};
+use vellum_volume::verify::{TreeOwner, VerifyReport, VerifyScope, verify_volume};
 
 use crate::model::{noise, small};
 use crate::world::{PLAIN, SEALED, World, record, snapshot, verified};
@@ -66,8 +66,8 @@ fn a_child_that_is_not_as_its_parent_says_is_damage_and_named_at_the_parent() {
             let [finding] = &findings[..] else { panic!("one finding: {findings:#?}") };
             assert!(finding.object.contains(&parent.to_string()), "{finding:?}");
             assert!(finding.problem.contains(&leaf.to_string()), "{finding:?}");
-            let hit: Vec<_> = finding.affected.iter().map(|affected| affected.snapshot.clone()).collect();
-            assert_eq!(hit, [head.to_string()], "the sound snapshot is not hit");
+            let hit: Vec<_> = finding.affected.iter().map(|affected| affected.owner.clone()).collect();
+            assert_eq!(hit, [TreeOwner::Snapshot(head.to_string())], "the sound snapshot is not hit");
         }
         volume.set_head(sound).unwrap();
         volume.forget_snapshot(&head).unwrap();

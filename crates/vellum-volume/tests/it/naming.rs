@@ -4,7 +4,7 @@ use vellum_host::ProgressMeter;
 use vellum_store::{ObjectKey, ObjectStore};
 use vellum_types::{BlobKind, FileKind, Ino, PackId, SnapshotId};
 use vellum_volume::Volume;
-use vellum_volume::verify::{VerifyFinding, VerifyScope, verify_volume};
+use vellum_volume::verify::{TreeOwner, VerifyFinding, VerifyScope, verify_volume};
 
 use crate::model::{Tree, noise};
 use crate::ram::Ram;
@@ -26,11 +26,15 @@ fn spoil(world: &World, kind: BlobKind, content: &[u8]) {
 
 /// Each finding that hits files, as "snapshot: path path".
 fn hits(findings: &[VerifyFinding], names: &[(SnapshotId, &str)]) -> Vec<String> {
-    let name = |id: &str| names.iter().find(|(known, _)| known.to_string() == id).unwrap().1;
+    let name = |owner: &TreeOwner| match owner {
+        TreeOwner::Snapshot(id) => names.iter().find(|(known, _)| known.to_string() == *id).unwrap().1,
+        TreeOwner::Worktree(_) => "worktree",
+        TreeOwner::Trash(_) => "trash",
+    };
     let mut hits: Vec<_> = findings
         .iter()
         .flat_map(|finding| &finding.affected)
-        .map(|hit| format!("{}: {}", name(&hit.snapshot), hit.paths.join(" ")))
+        .map(|hit| format!("{}: {}", name(&hit.owner), hit.paths.join(" ")))
         .collect();
     hits.sort();
     hits
@@ -141,7 +145,7 @@ fn a_damaged_node_names_the_files_that_it_describes() {
     let report = verified(&world.seen_in(world.ram.clone()));
     let finding = report.findings.iter().find(|finding| finding.object.contains(&last.to_string())).unwrap();
     let [hit] = finding.affected.as_slice() else { panic!("{finding:#?}") };
-    assert_eq!(hit.snapshot, id.to_string());
+    assert_eq!(hit.owner, TreeOwner::Snapshot(id.to_string()));
     // What the damage hides cannot be counted; what is named is hit, or stands at the edge.
     assert_eq!(hit.count, None);
     assert!(hit.paths.contains(&"file-0799".into()) || hit.paths.len() == 100, "{:?}", hit.paths);
@@ -168,7 +172,7 @@ fn a_damaged_root_hits_the_whole_snapshot_and_no_other() {
     let report = verified(&world.volume);
     let hit: Vec<_> = report.findings.iter().flat_map(|finding| &finding.affected).collect();
     assert_eq!(hit.len(), 1);
-    assert_eq!((hit[0].snapshot.clone(), hit[0].count), (two.to_string(), None));
+    assert_eq!((hit[0].owner.clone(), hit[0].count), (TreeOwner::Snapshot(two.to_string()), None));
     let root = world.volume.catalog.get_record(&one).unwrap().root;
     assert_eq!(world.volume.open_tree(root).list_entries(Ino::ROOT).unwrap().len(), 800);
 }

@@ -7,7 +7,10 @@ use vellum_host::escape::format_path;
 use vellum_store::RequestPurpose;
 use vellum_volume::Volume;
 use vellum_volume::history::{HistoryEntry, list_history};
-use vellum_volume::verify::{AffectedSnapshot, VerifyFinding, VerifyReport, VerifyScope, verify_volume};
+use vellum_volume::verify::{
+    AffectedTree, RebuiltIndex, TreeOwner, VerifyFinding, VerifyReport, VerifyScope, rebuild_index,
+    verify_volume,
+};
 
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
@@ -20,8 +23,8 @@ const LINES_MAX: usize = 30;
 /// Verify that snapshots are intact, or list what is damaged
 ///
 /// Reads everything from the store, decrypts it and compares its hashes: for one snapshot [default: this worktree's
-/// current snapshot], or for the whole store with --all. Exits with 1 if anything is damaged or missing, and lists
-/// the affected files of each snapshot.
+/// current snapshot], or for the whole store with --all: all snapshots, and what mounted worktrees published since their
+/// last snapshot and have in their trash. Exits with 1 if anything is damaged or missing, and lists the affected files.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The snapshot
@@ -33,6 +36,12 @@ pub struct Args {
     /// Check only names, attributes and structure, not the content of files
     #[arg(long)]
     metadata_only: bool,
+    /// Make the index anew from the packs, if objects of it are damaged or missing; verify nothing
+    ///
+    /// Reads the table of contents of each pack. Nobody may write to the store meanwhile: the command fails if somebody
+    /// does.
+    #[arg(long, conflicts_with_all = ["snapshot", "all", "metadata_only"])]
+    rebuild_index: bool,
 }
 
 #[derive(Serialize)]
@@ -47,6 +56,9 @@ struct VerifyJson<'a> {
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     RequestPurpose::Upkeep.set_for_process();
     let volume = context.open_volume()?;
+    if args.rebuild_index {
+        return run_rebuild(&volume, context);
+    }
     let scope = if args.all {
         VerifyScope::All
     } else {
@@ -101,12 +113,35 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
             format::format_count(count, "other object")
         ))?;
     }
+    if report.needs_new_index {
+        ui.print_note("'vellum verify --rebuild-index' makes the index anew from the packs")?;
+    }
     if report.findings.iter().any(|finding| !finding.affected.is_empty()) {
         ui.print_note(
             "the next 'vellum snapshot' stores again what the directory still has of it, and older snapshots get it \
              back where they have the same content",
         )?;
     }
+    Ok(outcome)
+}
+
+fn run_rebuild(volume: &Volume, context: &CommandContext) -> Result<CommandOutcome> {
+    let task = ProgressTask { first: "Reading the packs", verb: "Reading", item: "pack" };
+    let rebuilt = context.run_with_progress(task, |_| rebuild_index(volume))?;
+    let outcome = CommandOutcome::from_findings(!rebuilt.unreadable.is_empty());
+    let ui = &context.ui;
+    if ui.is_json() {
+        ui.print_json(&rebuilt)?;
+        return Ok(outcome);
+    }
+    let RebuiltIndex { packs, blobs, unreadable } = rebuilt;
+    let packs = format::format_count(packs, "pack");
+    ui.print_line(format!("Made the index anew: {} in {packs}", format::format_count(blobs, "blob")))?;
+    for pack in &unreadable {
+        let problem = format_path(pack.problem.as_bytes());
+        ui.print_line(format!("{} is left out: {problem}", format_path(pack.object.as_bytes())))?;
+    }
+    ui.print_note("'vellum verify --all' shows whether anything else is damaged")?;
     Ok(outcome)
 }
 
@@ -117,6 +152,8 @@ struct DamagedDirectory {
     /// Files beyond those that the report names.
     more: u64,
     snapshots: BTreeSet<usize>,
+    /// Others than snapshots that have them.
+    others: BTreeSet<String>,
 }
 
 /// The findings by object, and what they hit by directory, with the range of snapshots.
@@ -146,7 +183,12 @@ fn summarize_findings(volume: &Volume, findings: &[VerifyFinding]) -> Result<Vec
                 hits.files.extend(file.cloned());
                 // Several snapshots may have the same damaged files, so the numbers are not added.
                 hits.more = hits.more.max(more);
-                hits.snapshots.extend(age.get(&affected.snapshot));
+                match &affected.owner {
+                    TreeOwner::Snapshot(id) => hits.snapshots.extend(age.get(id)),
+                    TreeOwner::Worktree(_) | TreeOwner::Trash(_) => {
+                        hits.others.insert(describe_owner(volume, &affected.owner));
+                    }
+                }
             };
             for path in &affected.paths {
                 let directory = path.rsplit_once('/').map_or(".", |(directory, _)| directory);
@@ -173,10 +215,11 @@ fn summarize_findings(volume: &Volume, findings: &[VerifyFinding]) -> Result<Vec
             (0, more) => format!(": {} or more", format::format_count(more, "file")),
             (files, _) => format!(": {}", format::format_count(files, "file")),
         };
-        lines.push(format!(
-            "    {directory}{files}, {}",
-            format_snapshot_range(volume, &history, &hits.snapshots)?
-        ));
+        let mut owners = Vec::from_iter(hits.others);
+        if !hits.snapshots.is_empty() || owners.is_empty() {
+            owners.insert(0, format_snapshot_range(volume, &history, &hits.snapshots)?);
+        }
+        lines.push(format!("    {directory}{files}, {}", owners.join(", ")));
     }
     Ok(lines)
 }
@@ -206,22 +249,32 @@ fn describe_finding(volume: &Volume, finding: &VerifyFinding) -> Vec<String> {
         format_path(finding.object.as_bytes()),
         format_path(finding.problem.as_bytes())
     )];
-    for AffectedSnapshot { snapshot, paths, count } in &finding.affected {
-        // The volume is damaged, so that the id may not be found in it: then it is shown whole.
-        let short = snapshot.parse().ok().and_then(|id| volume.short_id(&id).ok());
-        let short = short.unwrap_or_else(|| snapshot.clone());
-        lines.extend(paths.iter().map(|path| format!("    in {short}: {path}")));
+    for AffectedTree { owner, paths, count } in &finding.affected {
+        let place = describe_owner(volume, owner);
+        lines.extend(paths.iter().map(|path| format!("    {place}: {path}")));
         match count {
             Some(count) if *count > paths.len() as u64 => {
-                lines.push(format!(
-                    "    in {short}: {} more",
-                    format::format_number(count - paths.len() as u64)
-                ));
+                lines
+                    .push(format!("    {place}: {} more", format::format_number(count - paths.len() as u64)));
             }
-            None => lines
-                .push(format!("    in {short}: files that cannot be named, because a directory is damaged")),
+            None => {
+                lines.push(format!("    {place}: files that cannot be named, because a directory is damaged"))
+            }
             Some(_) => {}
         }
     }
     lines
+}
+
+/// Where files are.
+fn describe_owner(volume: &Volume, owner: &TreeOwner) -> String {
+    match owner {
+        // The volume is damaged, so that the id may not be found in it: then it is shown whole.
+        TreeOwner::Snapshot(id) => {
+            let short = id.parse().ok().and_then(|id| volume.short_id(&id).ok());
+            format!("in {}", short.as_ref().unwrap_or(id))
+        }
+        TreeOwner::Worktree(name) => format!("in worktree '{}'", format_path(name.as_bytes())),
+        TreeOwner::Trash(name) => format!("in the trash of '{}'", format_path(name.as_bytes())),
+    }
 }

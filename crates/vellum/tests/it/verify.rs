@@ -298,3 +298,93 @@ fn something_else_in_the_place_of_an_object_is_damage() {
         }
     }
 }
+
+/// The only pack of a worktree's store that holds chunks and was not there before.
+fn new_chunk_pack(world: &World, before: &[PathBuf]) -> PathBuf {
+    by_size(world).into_iter().find(|pack| !before.contains(pack)).unwrap()
+}
+
+#[test]
+fn damage_of_what_only_a_trash_or_a_publication_needs_is_named_by_path() {
+    for harm in ["removed", "flipped"] {
+        let world = World::with_snapshot();
+        let mount = Mount::place(&world, "work");
+        mount.again(&["--trash-days", "7"]).ok();
+        let before = by_size(&world);
+        mount.sh("mkdir deep; head -c 3000000 /dev/urandom > deep/trashed");
+        run(&mount.path, &["flush"], Stdio::null()).ok();
+        let trashed = new_chunk_pack(&world, &before);
+        mount.sh("rm deep/trashed");
+        run(&mount.path, &["snapshot"], Stdio::null()).ok();
+        run(&mount.path, &["flush"], Stdio::null()).ok();
+        let before = by_size(&world);
+        mount.sh("head -c 2000000 /dev/urandom > deep/published");
+        run(&mount.path, &["flush"], Stdio::null()).ok();
+        let published = new_chunk_pack(&world, &before);
+        mount.umount().ok();
+        world.run(&["verify", "--all"]).ok();
+        damage_pack(&trashed, harm);
+        let ran = world.run(&["verify", "--all", "--verbose"]).code(1);
+        let ran = ran.says("in the trash of 'work': deep/trashed");
+        assert!(!ran.out.contains("published"), "{}", ran.out);
+        world.run(&["verify", "--all"]).code(1).says("deep: 1 file, in the trash of 'work'");
+        damage_pack(&published, harm);
+        world.run(&["verify", "--all", "--verbose"]).code(1).says("in worktree 'work': deep/published");
+        let report = world.json(&["verify", "--all"]);
+        let affected: Vec<_> = report["findings"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .flat_map(|finding| finding["affected"].as_array().unwrap())
+            .collect();
+        let has = |key: &str, path: &str| {
+            affected.iter().any(|tree| tree[key] == "work" && tree["paths"][0] == path && tree["count"] == 1)
+        };
+        assert!(has("trash", "deep/trashed") && has("worktree", "deep/published"), "{report:#}");
+        assert!(affected.iter().all(|tree| tree.get("snapshot").is_none()), "{report:#}");
+    }
+}
+
+#[test]
+fn a_lost_or_damaged_index_is_made_anew_as_the_hint_says() {
+    for harm in ["removed", "flipped"] {
+        let world = World::with_snapshot();
+        world.write("noise", noise(300_000));
+        world.snapshot("noise");
+        let index = packs(&world.tree().join(".vellum/store/index"));
+        assert!(!index.is_empty());
+        index.iter().for_each(|object| damage_pack(object, harm));
+        // Nor is there a copy.
+        fs::remove_dir_all(world.tree().join(".vellum/index")).unwrap();
+        let hint = "vellum verify --rebuild-index";
+        world.run(&["verify", "--all"]).code(1).remarks(hint);
+        for command in [&["cat", "noise", "noise"][..], &["gc", "run"]] {
+            world.run(command).code(2).remarks(hint);
+        }
+        let command: Vec<_> = hint.split(' ').skip(1).collect();
+        world.run(&command).ok().says("Made the index anew: ").says(" in ");
+        world.run(&["verify", "--all"]).ok();
+        assert_eq!(world.run(&["cat", "noise", "noise"]).ok().raw, noise(300_000), "{harm}");
+        world.run(&["gc", "run"]).ok();
+        world.write("more", "more");
+        world.snapshot("more");
+        world.run(&["verify", "--all"]).ok();
+        // A pack that cannot be read is left out, and named.
+        let pack = by_size(&world).remove(0);
+        let bytes = fs::read(&pack).unwrap();
+        fs::remove_file(&pack).unwrap();
+        fs::write(&pack, &bytes[..bytes.len() / 2]).unwrap();
+        let name = pack.file_name().unwrap().to_str().unwrap();
+        world.run(&["verify", "--rebuild-index"]).code(1).says(name).says("is left out");
+        world.run(&["verify", "--rebuild-index", "--all"]).code(3);
+    }
+}
+
+#[test]
+fn an_index_is_not_made_anew_while_somebody_writes() {
+    let world = World::with_snapshot();
+    let sessions = world.tree().join(".vellum/store/sessions");
+    fs::create_dir_all(&sessions).unwrap();
+    fs::write(sessions.join("00112233445566778899aabbccddeeff"), "junk").unwrap();
+    world.run(&["verify", "--rebuild-index"]).code(2).remarks("sessions/00112233445566778899aabbccddeeff");
+}
