@@ -12,8 +12,8 @@ use vellum_types::limits::BLOB_MAX;
 use vellum_types::{BlobId, BlobKind, DecodeError, FieldReader, FieldWriter, PackId};
 
 pub(crate) use self::build::PackBuilder;
-pub(crate) use self::check::is_pack_whole;
 pub use self::check::{PackFinding, PackFlaw, check_pack, read_pack_toc};
+pub(crate) use self::check::{is_pack_whole, parse_pack};
 
 use crate::object::ObjectKey;
 

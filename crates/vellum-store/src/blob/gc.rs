@@ -9,10 +9,14 @@ use std::time::SystemTime;
 
 use vellum_types::{BlobId, PackId};
 
-use super::{BlobError, BlobStore, WriteStats};
+use super::body::{BlobBodyFault, OpenedBody};
+use super::{BlobError, BlobStore, BlobWriter, WriteStats, body};
 use crate::index::{BlobLocation, CondemnedPack, IndexAddition, current_seconds};
-use crate::object::unlist_objects;
-use crate::pack::{PACKS_FOLDER, PackEntry, pack_key, parse_pack_key, read_pack_toc};
+use crate::object::{map_requests, unlist_objects};
+use crate::pack::{PACK_MAX, PACKS_FOLDER, PackEntry, pack_key, parse_pack, parse_pack_key, read_pack_toc};
+
+/// Packs that are read at once to copy what is in them, a count: each is in memory.
+const PACKS_AT_ONCE: usize = 4;
 
 /// A pack as the store lists it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,19 +81,51 @@ impl BlobStore {
     /// if one is damaged: its pack must not be deleted. Returns what was written.
     pub fn repack_blobs(&self, packs: &[(PackId, HashSet<BlobId>)]) -> Result<WriteStats, BlobError> {
         let writer = self.create_writer();
-        for (pack, live) in packs {
-            // From the table of the pack: of a blob that is in two packs, the index may name the other one.
-            let entries = self.read_pack_entries(pack)?;
-            let live: Vec<_> = entries
-                .iter()
-                .filter(|entry| live.contains(&entry.id))
-                .map(|entry| (entry.id, BlobLocation::from_pack_entry(*pack, entry)))
-                .collect();
-            self.copy_blobs_to(&writer, pack, &live)?;
+        // Each pack comes in one request, several at once: there may be hundreds of small ones.
+        let at_once = self.inner.objects.parallel_get_count().clamp(1, PACKS_AT_ONCE);
+        for batch in packs.chunks(at_once) {
+            let read = map_requests(&*self.inner.objects, batch, |(pack, _)| {
+                self.inner.objects.get_object(&pack_key(pack), PACK_MAX)
+            });
+            for ((pack, live), bytes) in batch.iter().zip(read) {
+                self.copy_live_blobs(&writer, pack, &bytes?, live)?;
+            }
         }
         // Only now the index knows the copies. Until then the old packs are the ones that count, so that a crash
         // loses nothing.
         writer.finish()
+    }
+
+    /// Copies the live blobs of a pack that is in memory.
+    fn copy_live_blobs(
+        &self,
+        writer: &BlobWriter,
+        pack: &PackId,
+        bytes: &[u8],
+        live: &HashSet<BlobId>,
+    ) -> Result<(), BlobError> {
+        // From the table of the pack: of a blob that is in two packs, the index may name the other one.
+        let entries =
+            parse_pack(&self.inner.keys, bytes).map_err(|fault| BlobError::Pack { pack: *pack, fault })?;
+        for entry in entries.iter().filter(|entry| live.contains(&entry.id)) {
+            let PackEntry { id, kind, offset, len } = *entry;
+            let damaged = |fault| BlobError::Damaged { kind, id, pack: *pack, fault };
+            // The table was checked against the length of the pack.
+            let sealed = bytes.get(offset as usize..(offset + len) as usize).unwrap_or_default();
+            let opened = body::open_blob(&self.inner.keys, kind, &id, sealed).map_err(damaged)?;
+            if let OpenedBody::Content(plaintext) = &opened {
+                writer.copy_blob(kind, &id, plaintext, sealed)?;
+                continue;
+            }
+            // Its base is not copied, unless another blob needs it.
+            let plaintext = opened
+                .resolve_plaintext(&self.inner.keys, kind, &id, |base| {
+                    base.slice_base(bytes).map(<[u8]>::to_vec).ok_or(BlobBodyFault::Base)
+                })
+                .map_err(damaged)?;
+            writer.store_blob_again(kind, &id, &plaintext)?;
+        }
+        Ok(())
     }
 
     /// Tells readers of a published store that packs are about to be deleted; see [`unlist_objects`].

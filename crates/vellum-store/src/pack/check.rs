@@ -133,7 +133,7 @@ pub fn check_pack(
 }
 
 /// The table of contents of a pack that is in memory.
-pub(super) fn parse_pack(keys: &VolumeKeys, bytes: &[u8]) -> Result<Vec<PackEntry>, PackFault> {
+pub(crate) fn parse_pack(keys: &VolumeKeys, bytes: &[u8]) -> Result<Vec<PackEntry>, PackFault> {
     decode_header(bytes)?;
     let truncated = vellum_types::DecodeError::Truncated;
     let (rest, footer) = bytes.split_last_chunk::<FOOTER_LEN>().ok_or(truncated)?;

@@ -4,9 +4,10 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 use vellum_host::ProgressMeter;
-use vellum_types::{PackId, SnapshotId};
+use vellum_types::{BlobKind, PackId, SnapshotId};
 
 use super::mark::{LiveBlobs, mark_live_blobs};
+use super::node_packs::find_packs_to_join;
 use super::roots::{LiveRoots, find_live_roots, resolve_lost_ids};
 use crate::error::{Result, VolumeError};
 use crate::volume::Volume;
@@ -22,6 +23,8 @@ pub enum PackAction {
     Delete,
     /// Less than half of it is needed: that is copied to another pack.
     Repack,
+    /// It is a small pack of nodes, and a tree needs many such: what is needed of them is copied to larger packs.
+    Join,
     /// A writer that was killed left it, and the index never knew it: it is deleted.
     Abandoned,
 }
@@ -95,7 +98,7 @@ pub(super) fn build_collection_plan(
     let without = resolve_lost_ids(volume, without)?;
     let LiveRoots { snapshots, roots } = find_live_roots(volume, &without)?;
     let mut live = LiveBlobs::default();
-    mark_live_blobs(volume, roots, &mut live, meter)?;
+    mark_live_blobs(volume, roots.iter().copied(), &mut live, meter)?;
     let present: HashSet<PackId> = packs.iter().map(|pack| pack.id).collect();
     let usage = measure_pack_usage(volume, &live, &present);
     let mut plan = CollectionPlan {
@@ -109,6 +112,7 @@ pub(super) fn build_collection_plan(
         plan.live_bytes += used.live;
         plan.dead_bytes += used.dead;
     }
+    let joined = find_packs_to_join(volume, &packs, &usage, &roots, meter)?;
     // Over the whole store, not for each pack: a small store with one bad pack is not rewritten all the time.
     let worth_copying = plan.dead_bytes * 100 > (plan.dead_bytes + plan.live_bytes) * SLACK_PERCENT;
     for pack in packs {
@@ -128,6 +132,7 @@ pub(super) fn build_collection_plan(
             (0, _) => PackAction::Delete,
             // Only packs that are mostly dead: each gives back more than is copied.
             (live, dead) if live < dead && worth_copying => PackAction::Repack,
+            _ if joined.contains(&pack.id) => PackAction::Join,
             _ => continue,
         };
         let live = used.live;
@@ -137,10 +142,14 @@ pub(super) fn build_collection_plan(
     Ok(PlannedCollection { plan, live, without, present })
 }
 
-#[derive(Debug, Default, Clone, Copy)]
-struct PackUsage {
-    live: u64,
-    dead: u64,
+/// What is in a pack.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PackUsage {
+    pub kind: BlobKind,
+    /// Bytes of blobs that something needs.
+    pub live: u64,
+    /// Bytes of the others.
+    pub dead: u64,
 }
 
 /// Live and dead bytes of each pack that the index knows. Of a blob that is stored twice, the copy that is read
@@ -152,7 +161,7 @@ fn measure_pack_usage(
 ) -> HashMap<PackId, PackUsage> {
     let mut usage: HashMap<PackId, PackUsage> = HashMap::new();
     volume.blobs.for_each_entry(|id, place| {
-        let used = usage.entry(place.pack).or_default();
+        let used = usage.entry(place.pack).or_insert(PackUsage { kind: place.kind, live: 0, dead: 0 });
         let read = || volume.blobs.locate_in_present(id, |pack| present.contains(pack));
         let needed = live.contains_id(id) && read().is_none_or(|read| read.pack == place.pack);
         // A second copy counts as dead, so that packs which an interrupted repacking wrote twice go again.

@@ -20,8 +20,10 @@ pub struct CollectionReport {
     pub plan: CollectionPlan,
     /// Packs deleted.
     pub deleted: u64,
-    /// Packs whose live blobs were copied before.
+    /// Packs of which little was alive, and was copied before.
     pub repacked: u64,
+    /// Small packs of nodes whose live blobs were copied to larger ones before.
+    pub joined: u64,
     /// Bytes given back.
     pub freed: u64,
     /// Writers at work, because of whom packs were condemned but not deleted; run again when they are done.
@@ -72,7 +74,8 @@ fn execute_collection(
     }
     let mut packs = select_packs_to_delete(&plan);
     tracing::info!(packs = packs.len(), "collection planned");
-    let mut collected = CollectionReport { plan, deleted: 0, repacked: 0, freed: 0, writers: Vec::new() };
+    let mut collected =
+        CollectionReport { plan, deleted: 0, repacked: 0, joined: 0, freed: 0, writers: Vec::new() };
     if packs.is_empty() {
         return Ok(collected);
     }
@@ -97,7 +100,11 @@ fn execute_collection(
     let needed = find_needed_blobs(volume, &mut packs, &live, &present);
     let needed: Vec<_> = needed.into_iter().collect();
     match volume.blobs.repack_blobs(&needed) {
-        Ok(_) => collected.repacked = needed.len() as u64,
+        Ok(_) => {
+            let is_joined = |(pack, _): &&(PackId, _)| packs.get(pack) == Some(&PackAction::Join);
+            collected.joined = needed.iter().filter(is_joined).count() as u64;
+            collected.repacked = needed.len() as u64 - collected.joined;
+        }
         // Copying waits until there is room. What is dead as a whole makes some.
         Err(error) if error.kind() == ErrorKind::NoSpace => {
             packs.retain(|pack, _| needed.iter().all(|(kept, _)| kept != pack));
@@ -106,18 +113,32 @@ fn execute_collection(
     }
     // Asleep meanwhile? Then another collector may have taken the new packs for abandoned ones.
     claim.check_not_lost()?;
+    collected.deleted = delete_packs(volume, &packs, &claim, meter)?;
+    let gone = |pack: &&PackPlan| pack.pack.parse().is_ok_and(|id| packs.contains_key(&id));
+    collected.freed = collected.plan.packs.iter().filter(gone).map(|pack| pack.dead).sum();
+    Ok(collected)
+}
+
+/// Makes the index forget packs, and deletes them. Returns how many.
+fn delete_packs(
+    volume: &Volume,
+    packs: &PacksToDelete,
+    claim: &SessionClaim,
+    meter: &ProgressMeter,
+) -> Result<u64> {
     let excluded = packs.keys().copied().collect();
     // Condemned packs may be missing: the index, and a published listing, can forget them when there is room for new ones.
     let is_replaced = check_room(volume.blobs.drop_packs_from_index(&excluded))?;
     let is_unlisted = check_room(volume.blobs.unlist_packs(&excluded))?;
     // After the index has forgotten them: a crash leaves packs that nobody knows, which the next plan finds, and no
     // entry that leads to nothing.
+    let mut deleted = 0;
     for pack in packs.keys() {
         meter.check_stopped()?;
         // Deleting many packs of a remote store can take longer than a session lasts.
         claim.renew_if_due()?;
         volume.blobs.delete_pack(pack)?;
-        collected.deleted += 1;
+        deleted += 1;
     }
     // The deletions made room.
     if !is_replaced {
@@ -126,9 +147,7 @@ fn execute_collection(
     if !is_unlisted {
         volume.blobs.unlist_packs(&excluded)?;
     }
-    let gone = |pack: &&PackPlan| pack.pack.parse().is_ok_and(|id| packs.contains_key(&id));
-    collected.freed = collected.plan.packs.iter().filter(gone).map(|pack| pack.dead).sum();
-    Ok(collected)
+    Ok(deleted)
 }
 
 /// Whether something was written; not if there was no room for it.

@@ -15,6 +15,7 @@ mod leases;
 mod merging;
 mod model;
 mod naming;
+mod node_packs;
 mod opening;
 mod oversized;
 mod ram;

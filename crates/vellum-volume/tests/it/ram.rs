@@ -21,6 +21,7 @@ pub struct Ram {
     omitted: Mutex<Option<ObjectKey>>,
     swollen: Mutex<Option<ObjectKey>>,
     dates: Mutex<Option<BTreeMap<ObjectKey, SystemTime>>>,
+    reads: Mutex<Vec<ObjectKey>>,
 }
 
 impl Ram {
@@ -50,6 +51,11 @@ impl Ram {
     pub fn force(&self, key: &ObjectKey, bytes: &[u8]) {
         self.is_written(key);
         self.objects.lock().insert(key.clone(), bytes.into());
+    }
+
+    /// The objects that were read since this was asked last, each as often as it was requested.
+    pub fn take_reads(&self) -> Vec<ObjectKey> {
+        std::mem::take(&mut *self.reads.lock())
     }
 
     /// From now on listings leave this object out, though it is there.
@@ -106,6 +112,7 @@ impl ObjectStore for Ram {
     }
 
     fn get_range(&self, key: &ObjectKey, offset: u64, len: u64) -> Result<Vec<u8>, StoreError> {
+        self.reads.lock().push(key.clone());
         let bytes = self.found(key)?;
         let range = usize::try_from(offset).unwrap().min(bytes.len())..;
         let found = bytes[range].iter().copied().take(usize::try_from(len).unwrap()).collect::<Vec<_>>();

@@ -88,6 +88,11 @@ impl World {
         state
     }
 
+    /// The volume opened once more, from another worktree's state.
+    pub fn seen_in_state(&self, other: &Volume) -> Volume {
+        Volume::open_on(self.ram.clone(), &other.state).unwrap()
+    }
+
     /// The volume as a newcomer sees it in another store.
     pub fn seen_in(&self, store: Arc<dyn ObjectStore>) -> Volume {
         Volume::open_on(store, &self.newcomer()).unwrap()

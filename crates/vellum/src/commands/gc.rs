@@ -20,7 +20,8 @@ const TASK: ProgressTask =
 
 /// Delete data that no snapshot needs
 ///
-/// It is safe while others write, on this machine or elsewhere: nothing that they need is deleted.
+/// It is safe while others write, on this machine or elsewhere: nothing that they need is deleted. If the metadata of a
+/// snapshot or worktree is spread over more than 64 small packs, as after many publications of a mount, they are joined.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
     /// Print what 'gc run' would do, and change nothing
@@ -68,6 +69,7 @@ struct GcRunJson {
     snapshots: u64,
     deleted_packs: u64,
     repacked_packs: u64,
+    joined_packs: u64,
     freed: u64,
     writers: u64,
     waiting: Vec<SessionWait>,
@@ -145,6 +147,11 @@ fn plan_collection(lost: &LostRecordArgs, context: &CommandContext) -> Result<Co
         (_, freed) => format::format_size(freed),
     };
     ui.print_line(format!("Needed by none: {dead}"))?;
+    let joined = plan.packs.iter().filter(|pack| pack.action == PackAction::Join).count();
+    if joined > 0 {
+        let small = format::format_count(joined as u64, "small pack");
+        ui.print_line(format!("Metadata: {small} to be joined into larger ones"))?;
+    }
     if ui.voice.verbose {
         let mut table = TextTable::new(&[
             ColumnAlignment::Left,
@@ -179,6 +186,7 @@ fn format_action(action: PackAction) -> &'static str {
     match action {
         PackAction::Delete => "delete",
         PackAction::Repack => "repack",
+        PackAction::Join => "join",
         PackAction::Abandoned => "delete (left by a killed writer)",
     }
 }
@@ -216,6 +224,7 @@ fn report_collection(context: &CommandContext, done: &CollectionReport) -> Resul
             snapshots: done.plan.snapshots,
             deleted_packs: done.deleted,
             repacked_packs: done.repacked,
+            joined_packs: done.joined,
             freed: done.freed,
             writers: done.writers.len() as u64,
             waiting: done.writers.iter().map(SessionWait::from).collect(),
@@ -242,8 +251,12 @@ fn report_collection(context: &CommandContext, done: &CollectionReport) -> Resul
     } else {
         let deleted = format::format_count(done.deleted, "pack");
         let repacked = format::format_number(done.repacked);
+        let joined = match done.joined {
+            0 => String::new(),
+            joined => format!(", {} joined into larger ones", format::format_number(joined)),
+        };
         ui.print_line(format!(
-            "Freed {}: {deleted} deleted, {repacked} of them repacked",
+            "Freed {}: {deleted} deleted, {repacked} of them repacked{joined}",
             format::format_size(done.freed)
         ))?;
     }

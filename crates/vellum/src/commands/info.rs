@@ -3,16 +3,23 @@
 use serde::Serialize;
 use vellum_host::escape::format_path;
 use vellum_volume::Volume;
+use vellum_volume::gc::count_node_packs;
 
 use crate::context::CommandContext;
 use crate::context::names::SnapshotNames;
 use crate::error::{CommandOutcome, Result};
 use crate::ui::format;
+use crate::ui::progress::ProgressTask;
 use crate::ui::table::FactList;
 
 /// Describe this worktree and its volume
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// Also count the packs that are read to list all names of this worktree: the last snapshot, or what a mount has
+    /// published since
+    #[arg(long)]
+    store: bool,
+}
 
 #[derive(Serialize)]
 struct InfoJson {
@@ -32,13 +39,25 @@ struct InfoJson {
     objects: usize,
     stored_bytes: u64,
     packs: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata: Option<MetadataJson>,
+}
+
+/// Where the nodes of the worktree's tree are.
+#[derive(Serialize)]
+struct MetadataJson {
+    packs: u64,
+    small_packs: u64,
 }
 
 /// Describes them.
-pub fn run(_args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
+pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let volume = context.open_volume()?;
     let names = SnapshotNames::load_all(&volume)?;
-    let report = collect_volume_info(&volume, &names)?;
+    let mut report = collect_volume_info(&volume, &names)?;
+    if args.store {
+        report.metadata = Some(count_metadata_packs(&volume, context)?);
+    }
     let ui = &context.ui;
     if ui.is_json() {
         ui.print_json(&report)?;
@@ -77,10 +96,30 @@ pub fn run(_args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
             format::format_count(report.packs as u64, "pack")
         ),
     );
+    if let Some(MetadataJson { packs, small_packs }) = report.metadata {
+        let packs = format::format_count(packs, "pack");
+        facts.add_fact(
+            "Metadata",
+            format!("in {packs}, {} of them below 4 MiB", format::format_number(small_packs)),
+        );
+    }
     for line in facts.format_lines() {
         ui.print_line(line)?;
     }
     Ok(CommandOutcome::Done)
+}
+
+fn count_metadata_packs(volume: &Volume, context: &CommandContext) -> Result<MetadataJson> {
+    let head = volume.read_worktree_head(&volume.worktree.worktree)?;
+    let published = head.as_ref().and_then(|head| head.live).map(|live| live.root);
+    let root = match (published, head.and_then(|head| head.head)) {
+        (Some(root), _) => root,
+        (None, Some(id)) => volume.catalog.get_record(&id)?.root,
+        (None, None) => volume.empty_root(),
+    };
+    let task = ProgressTask { first: "Reading the index", verb: "Counting", item: "node" };
+    let count = context.run_with_progress(task, |meter| count_node_packs(volume, root, meter))?;
+    Ok(MetadataJson { packs: count.packs, small_packs: count.small })
 }
 
 fn collect_volume_info(volume: &Volume, names: &SnapshotNames) -> Result<InfoJson> {
@@ -101,5 +140,6 @@ fn collect_volume_info(volume: &Volume, names: &SnapshotNames) -> Result<InfoJso
         objects: objects.len(),
         stored_bytes: objects.iter().map(|object| object.size).sum(),
         packs: objects.iter().filter(|object| object.key.as_str().starts_with("packs/")).count(),
+        metadata: None,
     })
 }

@@ -252,3 +252,38 @@ fn temporary_files_of_killed_commands_are_removed_when_they_are_old() {
     assert!(!names.iter().any(|name| state.join(name).exists()));
     assert!(state.join("mine.tmp").exists());
 }
+
+#[test]
+fn a_mount_that_published_often_gets_its_metadata_joined_while_it_is_read() {
+    let world = World::with_snapshot();
+    let mount = Mount::new(&world, "work");
+    let long = "n".repeat(120);
+    mount.sh(&format!("for d in {{0..89}}; do mkdir $d; touch $d/{long}-{{0..80}}; done"));
+    for dir in 0..90 {
+        mount.sh(&format!("chmod 600 {dir}/n*-40"));
+        run(&mount.path, &["flush"], Stdio::null()).ok();
+    }
+    let packs = || {
+        let info = run(&mount.path, &["info", "--store", "--json"], Stdio::null()).ok();
+        serde_json::from_str::<serde_json::Value>(&info.out).unwrap()["metadata"].clone()
+    };
+    let before = packs();
+    assert!(before["small_packs"].as_u64().unwrap() > 64, "{before}");
+    run(&mount.path, &["info", "--store"], Stdio::null()).ok().says("Metadata").says("below 4 MiB");
+    world.run(&["gc", "plan"]).ok().says("to be joined");
+    // Nothing of the tree is in the memory of the process that serves it.
+    mount.umount().ok();
+    mount.again(&["--allow-other"]).ok();
+    let listed = "find . -not -path './.vellum*' -printf '%m %p\\n' | sort | sha256sum";
+    let done = world.json(&["gc", "run"]);
+    assert!(done["joined_packs"].as_u64().unwrap() > 60, "{done}");
+    let after = mount.sh(listed);
+    assert_eq!(mount.sh("ls */n* | wc -l").trim(), "7290");
+    assert!(packs()["packs"].as_u64().unwrap() <= 3, "{}", packs());
+    mount.umount().ok();
+    mount.again(&["--allow-other"]).ok();
+    assert_eq!(mount.sh(listed), after);
+    mount.umount().ok();
+    world.run(&["verify", "--all"]).ok();
+    world.run(&["gc", "run"]).ok().says("Nothing to free");
+}
