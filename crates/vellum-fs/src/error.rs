@@ -44,6 +44,14 @@ pub enum FsError {
     /// A path was named of which the directory is gone.
     #[error("the directory that held '{0}' is gone: name that directory to record what became of it")]
     ParentGone(String),
+    /// A path was to be restored that does not exist and did not.
+    #[error("'{path}' is neither in the worktree nor in snapshot {snapshot}")]
+    PathNowhere {
+        /// The path.
+        path: String,
+        /// The beginning of the snapshot's id.
+        snapshot: String,
+    },
     /// An entry of the trash was to get a name that is taken.
     #[error("'{0}' exists: nothing was restored")]
     NameTaken(String),
@@ -74,7 +82,7 @@ impl FsError {
             Self::Volume(error) => error.kind(),
             Self::Map(error) => error.kind(),
             Self::Log { source, .. } => ErrorKind::from_io_error(source),
-            Self::ParentGone(_) | Self::NotInTrash(_) => ErrorKind::NotFound,
+            Self::ParentGone(_) | Self::PathNowhere { .. } | Self::NotInTrash(_) => ErrorKind::NotFound,
             Self::ChangedMeanwhile | Self::NameTaken(_) => ErrorKind::Conflict,
             Self::Decode { .. } | Self::BadTree(_) => ErrorKind::Corrupt,
         }

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use vellum_host::escape::format_path;
 use vellum_types::{FileKind, Ino, InodeAttr, SnapshotId};
 use vellum_volume::SnapshotOrigin;
 use vellum_volume::tree::path_components;
@@ -38,8 +39,9 @@ pub struct RestoredPaths {
 }
 
 impl LiveFilesystem {
-    /// Brings paths from the root to what a snapshot has there, which may be nothing. What no snapshot holds is saved in
-    /// one first, unless it is to be discarded. The worktree goes on standing where it stood.
+    /// Brings paths from the root to what a snapshot has there, which may be nothing: then what is there is removed. What no
+    /// snapshot holds is saved in one first, unless it is to be discarded. The worktree goes on standing where it stood.
+    /// Fails with [`FsError::PathNowhere`], and changes nothing, if neither has one of the paths.
     pub fn restore_paths(
         self: &Arc<Self>,
         target: SnapshotId,
@@ -50,6 +52,13 @@ impl LiveFilesystem {
         // No restore of everything in between: the paths would go into one state, and their directories belong to
         // another.
         let _entered = self.epochs().enter_epoch();
+        let view = self.open_snapshot_view(target)?;
+        for path in paths {
+            if !contains_path(&**self, path)? && !contains_path(&view, path)? {
+                let snapshot = self.volume().short_id(&target)?;
+                return Err(FsError::PathNowhere { path: format_path(path), snapshot });
+            }
+        }
         let saved = if discard || !self.is_changed()? {
             None
         } else {
@@ -57,7 +66,6 @@ impl LiveFilesystem {
             let request = LiveSnapshotRequest { note, tags: Vec::new(), origin: SnapshotOrigin::Safety };
             Some(self.create_snapshot(&request)?)
         };
-        let view = self.open_snapshot_view(target)?;
         // Held until all is copied: the snapshot may be forgotten by somebody else meanwhile.
         let _borrowing = self.retain_content(&view)?;
         let mut restore = PathRestore { fs: self, view: &view, replaced: Vec::new() };
@@ -74,6 +82,18 @@ impl LiveFilesystem {
         self.content().sync_all()?;
         Ok(RestoredPaths { saved, replaced })
     }
+}
+
+/// Whether a state has something at a path from the root.
+fn contains_path(state: &dyn StateReader<FsError>, path: &[u8]) -> Result<bool> {
+    let mut dir = Ino::ROOT;
+    for name in path_components(path) {
+        match allow_not_found(state.find_dentry(dir, name))? {
+            Some(entry) => dir = entry.ino,
+            None => return Ok(false),
+        }
+    }
+    Ok(true)
 }
 
 /// Paths that are brought to what a view has there.

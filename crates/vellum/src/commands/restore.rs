@@ -4,6 +4,8 @@ use std::ffi::OsString;
 
 use serde::Serialize;
 use vellum_checkout::{CheckoutWorktree, RestorePlan, RestoreReport, RestoreRequest, RestoreStep};
+use vellum_fs::FsError;
+use vellum_host::escape::format_path;
 use vellum_volume::diff::FileChange;
 use vellum_volume::history::HistoryEntry;
 use vellum_volume::{Volume, VolumeError};
@@ -14,6 +16,7 @@ use crate::context::mounted::MountedWorktree;
 use crate::context::names::describe_snapshot;
 use crate::error::{CliError, CommandOutcome, Result};
 use crate::heap;
+use crate::mounting::MountingError;
 use crate::mounting::control::ControlRequest;
 use crate::ui::changes;
 use crate::ui::changes::list::{ChangeDetail, CollapsedDirs};
@@ -27,7 +30,7 @@ use crate::ui::progress::ProgressTask;
 /// --discard is given. Its id is printed: restoring it undoes this command.
 ///
 /// If the command is interrupted, run it again to finish. Without PATHs, SNAP becomes the worktree's current
-/// snapshot; with PATHs, the current snapshot stays the same.
+/// snapshot; with PATHs, the current snapshot stays the same. A PATH that the snapshot does not have is deleted.
 ///
 /// With --only, the directory becomes a partial checkout: all other paths are absent, and snapshots take them from
 /// the last snapshot. 'vellum hydrate' writes them again. Without --only, what is absent stays absent.
@@ -251,6 +254,11 @@ fn print_mount_plan(
     let now = mounted.publish_current_tree()?;
     let lines = mounted.volume.read_head()?.map(|head| (head, target.id));
     let compared = ComparedSnapshots::compare_trees(&mounted.volume, now, target.record.root, lines, paths)?;
+    if let Some(missing) = paths.iter().find(|path| !compared.contains_path(path)) {
+        let path = format_path(missing);
+        let snapshot = mounted.volume.short_id(&target.id)?;
+        return Err(MountingError::from(FsError::PathNowhere { path, snapshot }).into());
+    }
     let ui = &context.ui;
     if ui.is_json() {
         let changes = &compared.changes;

@@ -164,6 +164,7 @@ impl MountingError {
 fn filesystem_error_hint(error: &FsError) -> Option<String> {
     let hint = match error {
         FsError::Volume(error) => return volume_hint(error),
+        FsError::PathNowhere { .. } => "paths are relative to the directory you stand in",
         FsError::NameTaken(_) => "move what is there away, or give another path with --to",
         FsError::NotInTrash(_) => "'vellum trash list' lists what can be restored",
         _ => return None,

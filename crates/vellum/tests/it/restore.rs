@@ -1,5 +1,8 @@
 //! `vellum restore`
 
+use std::fs;
+
+use crate::mounting::Mount;
 use crate::world::World;
 
 #[test]
@@ -94,4 +97,32 @@ fn a_path_that_is_nowhere_is_told_with_the_snapshot_that_was_named() {
         .code(2)
         .remarks("'nothing' is neither in the directory nor in");
     assert!(ran.err.contains(&id[..8]) && !ran.err.contains("last snapshot"), "{} {}", id, ran.err);
+}
+
+#[test]
+fn a_path_that_the_snapshot_does_not_have_is_deleted_and_one_that_nobody_has_is_refused() {
+    let world = World::with_snapshot();
+    world.write("later", "x");
+    world.write("dir/later", "x");
+    world.snapshot("second");
+    world.run(&["restore", "first", "later", "dir/later", "-n"]).code(1).says("delete   later");
+    assert!(world.has("later"));
+    world.run(&["restore", "first", "later", "nothing"]).code(2).remarks("'nothing' is neither");
+    assert!(world.has("later"), "nothing is done if a path is wrong");
+    world.run(&["restore", "first", "later"]).ok().says("1 deleted");
+    assert!(!world.has("later") && world.has("dir/later") && world.has("dir/b.txt"));
+
+    let mount = Mount::new(&world, "work");
+    let run = |args: &[&str]| world.run_in(mount.path.to_str().unwrap(), args);
+    assert!(mount.at("later").exists());
+    run(&["restore", "first", "later", "-n"]).code(1).says("later");
+    for args in [&["restore", "first", "later", "nothing"][..], &["restore", "first", "dir/no/thing", "-n"]] {
+        run(args).code(2).remarks("is neither in the worktree nor in snapshot ");
+    }
+    assert!(mount.at("later").exists());
+    assert_eq!(world.json(&["info"])["snapshots"], 2, "no safety snapshot of a restore that is refused");
+    run(&["restore", "first", "later", "dir"]).ok();
+    assert!(!mount.at("later").exists() && !mount.at("dir/later").exists());
+    assert_eq!(fs::read_to_string(mount.at("dir/b.txt")).unwrap(), "b\n");
+    mount.umount().ok();
 }
