@@ -280,7 +280,8 @@ impl ObjectStore for BlockStore {
             self.check_fetch(key)?;
             let bytes = self.inner.get_range(key, offset, len)?;
             let mut windows = self.windows.lock();
-            windows.note_fetched(key, len);
+            // No piece is whole.
+            windows.note_fetched(key, &(first..first), len);
             windows.note_used(key, len);
             return Ok(bytes);
         }
