@@ -20,14 +20,13 @@ import argparse
 import json
 import math
 import os
-import shutil
 import signal
 import statistics
 import sys
 import tempfile
 from pathlib import Path
 
-from benchkit import host
+from benchkit import contest, host
 
 VELLUM = os.environ.get("VELLUM", "vellum")
 BIG = 0.05
@@ -37,10 +36,10 @@ MIB = 1 << 20
 
 # Rows of `vellum bench` and what fio is told for the same.
 FIO = {
-    "big write": ["--rw=write", "--fallocate=none"],
-    "big write, flushed": ["--rw=write", "--fallocate=none", "--end_fsync=1"],
-    "big read, cold": ["--rw=read", "--invalidate=1"],
-    "big read, warm": ["--rw=read", "--invalidate=0"],
+    "big write": "--rw=write --fallocate=none",
+    "big write, flushed": "--rw=write --fallocate=none --end_fsync=1",
+    "big read, cold": "--rw=read --invalidate=1",
+    "big read, warm": "--rw=read --invalidate=0",
 }
 LOOP = ["create", "mkdir", "rename", "readdir", "stat", "unlink", "rmdir"]
 
@@ -54,33 +53,27 @@ def vellum(place, *options):
 def fio(place, size):
     """The same of fio, MiB/s."""
     rows = {}
+    alike = f"--ioengine=sync --bs=1m --size={size}m --refill_buffers=0 --scramble_buffers=1"
     for name, options in FIO.items():
         if "write" in name:
             empty(place)
-        argv = ["fio", "--name=against", f"--directory={place}", "--ioengine=sync", "--bs=1m", f"--size={size}m"]
-        argv += ["--output-format=json", "--refill_buffers=0", "--scramble_buffers=1", *options]
-        text = host.run(*argv)
-        job = json.loads(text[text.index("{") :])["jobs"][0]
-        side = job["write" if "write" in name else "read"]
-        rows[name] = side["io_bytes"] / MIB / (job["job_runtime"] / 1000)
+        side = host.fio(place, options, alike)
+        rows[name] = side["io_bytes"] / MIB / side["runtime"]
     empty(place)
     return rows
 
 
 def empty(place):
     """Removes fio's files, and waits until everything is written back: no side pays for what was before."""
-    for file in Path(place).glob("against*"):
+    for file in Path(place).glob("work.*"):
         file.unlink()
     host.settle(place)
 
 
 def loop(binary, place, count):
     """The same of the loop."""
-    empty = tempfile.mkdtemp(dir=place, prefix="bench-")
-    try:
-        return json.loads(host.run(binary, empty, count))
-    finally:
-        shutil.rmtree(empty)
+    with tempfile.TemporaryDirectory(dir=place, prefix="bench-") as folder:
+        return json.loads(host.run(binary, folder, count))
 
 
 def likely(ratios):
@@ -115,47 +108,45 @@ def judged(rows):
     return {name: judge(ours, theirs, allowed[name]) for name, (ours, theirs) in rows.items()}
 
 
-def one_round(turn, place, binary, sizes, rows):
+def one_round(turn, place, binary, options, rows):
     """Both sides once: who is first in one round is second in the next."""
-    size, count = sizes
-    big = ["--big-file-size", f"{size}M", "--small-file-count", "0"]
-    names = ["--big-file-size", "0", "--small-file-size", "0", "--small-file-count", count]
-    sides = [
-        (0, lambda: vellum(place, *big), lambda: vellum(place, *names)),
-        (1, lambda: fio(place, size), lambda: loop(binary, place, count)),
-    ]
+    big = ["--big-file-size", f"{options.size}M", "--small-file-count", "0"]
+    names = ["--big-file-size", "0", "--small-file-size", "0", "--small-file-count", options.count]
     # First the big files of both, then the names of both: what is compared is measured close together.
-    for part in (1, 2):
-        for side in sides if turn % 2 == 0 else reversed(sides):
+    for ours, theirs in (
+        (lambda: vellum(place, *big), lambda: fio(place, options.size)),
+        (lambda: vellum(place, *names), lambda: loop(binary, place, options.count)),
+    ):
+        for number, side in contest.order([(0, ours), (1, theirs)], turn):
             empty(place)
-            for name, figure in side[part]().items():
+            for name, figure in side().items():
                 if name in rows:
-                    rows[name][side[0]].append(figure)
+                    rows[name][number].append(figure)
+
+
+def measure(options) -> dict:
+    """Runs both sides in turns until the rows can be judged."""
+    rows = {name: ([], []) for name in [*FIO, *LOOP]}
+    with tempfile.TemporaryDirectory(dir=options.dir, prefix="against-") as place:
+        binary = host.compile_program("loop.c", place)
+        for turn in range(max(options.rounds, options.most)):
+            if turn >= options.rounds and all(verdict != "noisy" for _, _, verdict in judged(rows).values()):
+                break
+            one_round(turn, place, binary, options, rows)
+    return rows
 
 
 def main():
-    """Runs both sides in turns until the rows can be judged, and prints the verdicts."""
+    """Measures, and prints the verdicts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("dir", nargs="?", default=".")
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--most", type=int, default=25)
-    parser.add_argument("--count", type=int, default=20000)
-    parser.add_argument("--size", type=int, default=1024)
+    for name, default in {"--rounds": 7, "--most": 25, "--count": 20000, "--size": 1024}.items():
+        parser.add_argument(name, type=int, default=default)
     parser.add_argument("--json", default="")
-    a = parser.parse_args()
+    options = parser.parse_args()
     # Whoever ends it finds the directory as it was.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("against: stopped"))
-    place = tempfile.mkdtemp(dir=a.dir, prefix="against-")
-    rows = {name: ([], []) for name in [*FIO, *LOOP]}
-    try:
-        binary = host.compile_program("loop.c", place)
-        for turn in range(max(a.rounds, a.most)):
-            if turn >= a.rounds and all(verdict != "noisy" for _, _, verdict in judged(rows).values()):
-                break
-            one_round(turn, place, binary, (a.size, a.count), rows)
-    finally:
-        shutil.rmtree(place)
-    verdicts = {}
+    rows, verdicts = measure(options), {}
     print("| row | vellum bench | fio or loop | ratio | lies between | rounds | |\n|---|---:|---:|---:|---:|---:|---|")
     for name, (ratio, (low, high), verdict) in judged(rows).items():
         ours, theirs = rows[name]
@@ -164,8 +155,8 @@ def main():
             f"| {name} | {statistics.median(ours):.0f} | {statistics.median(theirs):.0f} | {ratio:.3f} "
             f"| {low:.3f} and {high:.3f} | {len(ours)} | {verdict} |"
         )
-    if a.json:
-        Path(a.json).write_text(json.dumps({"rows": verdicts}, indent=1))
+    if options.json:
+        Path(options.json).write_text(json.dumps({"rows": verdicts}, indent=1))
     found = {row["verdict"] for row in verdicts.values()}
     return 1 if "WRONG" in found else 2 if "noisy" in found else 0
 

@@ -19,104 +19,84 @@ import shutil
 import statistics
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import report
 from benchkit import contest, criterion, host, record
 from benchkit.host import CommandFailed
+from benchkit.runner import progress
 from cases import micro
 
 WORK = host.ROOT / "target" / "commits"
-TREE = WORK / "tree"
+TREE, HOME = WORK / "tree", WORK / "home"
 # Over this a row is a regression. Processor time of one thread repeats within a few percent on a shared machine.
 WORSE = 1.10
 # What every bench that Criterion runs has in it; older benches, with a harness of their own, would ignore its flags.
 MARK = b"CRITERION_HOME"
 
 
-@dataclass
 class Side:
-    """A commit, and its benches: program and crate by name."""
+    """A commit, and its benches: programs by name."""
 
-    name: str
-    commit: str
-    benches: dict
+    def __init__(self, commit: str):
+        try:
+            self.commit = host.run("git", "rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}", cwd=host.ROOT)
+        except CommandFailed:
+            raise CommandFailed(f"{commit}: there is no such commit; `git log --oneline` lists some") from None
+        self.name = host.run("git", "rev-parse", "--short", self.commit, cwd=host.ROOT)
+        self.benches = {}
 
+    def check_out(self):
+        """Brings the work tree to the commit. Only files that differ get a new time, and by that cargo knows what to
+        build: two work trees that share a target directory would take each other's crates for their own."""
+        if not (TREE / "Cargo.toml").is_file():
+            shutil.rmtree(TREE, ignore_errors=True)
+            host.run("git", "worktree", "prune", cwd=host.ROOT)
+            host.run("git", "worktree", "add", "--detach", "--force", TREE, self.commit, cwd=host.ROOT)
+        host.run("git", "checkout", "--quiet", "--force", "--detach", self.commit, cwd=TREE)
 
-def named(commit) -> Side:
-    """What a commit is called."""
-    try:
-        full = host.run("git", "rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}", cwd=host.ROOT)
-    except CommandFailed:
-        raise CommandFailed(f"{commit}: there is no such commit; `git log --oneline` lists some") from None
-    return Side(host.run("git", "rev-parse", "--short", full, cwd=host.ROOT), full, {})
+    def build(self, packages: list):
+        """Builds the benches and puts them aside, since the other commit's will have the same names."""
+        self.check_out()
+        command = [*micro.BENCH, *packages, "--no-run", "--message-format=json-render-diagnostics"]
+        environment = os.environ | {"CARGO_TARGET_DIR": str(WORK / "target")}
+        progress(f"building {self.name}")
+        found = subprocess.run(command, cwd=TREE, env=environment, stdout=subprocess.PIPE, text=True)
+        if found.returncode:
+            raise CommandFailed(f"{self.name}: its benches do not build: see above")
+        aside = WORK / "programs" / self.name
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.mkdir(parents=True)
+        for message in map(json.loads, found.stdout.splitlines()):
+            if not message.get("executable") or "bench" not in message["target"]["kind"]:
+                continue
+            built, crate = Path(message["executable"]), Path(message["manifest_path"]).parent.name
+            if MARK in built.read_bytes():
+                name = f"{crate}-{message['target']['name']}"
+                self.benches[name] = shutil.copy2(built, aside / name)
+        if not self.benches:
+            raise CommandFailed(f"{self.name}: it has no benches of Criterion's")
 
+    def call(self, bench, *words) -> str:
+        """Runs one bench program; what it prints."""
+        environment = os.environ | {"CRITERION_HOME": str(HOME)}
+        return host.run(self.benches[bench], "--bench", *filter(None, words), cwd=WORK, env=environment)
 
-def check_out(side):
-    """Brings the work tree to a commit. Only files that differ get a new time, and by that cargo knows what to build:
-    two work trees that share a target directory would take each other's crates for their own."""
-    if not (TREE / "Cargo.toml").is_file():
-        shutil.rmtree(TREE, ignore_errors=True)
-        host.run("git", "worktree", "prune", cwd=host.ROOT)
-        host.run("git", "worktree", "add", "--detach", "--force", TREE, side.commit, cwd=host.ROOT)
-    host.run("git", "checkout", "--quiet", "--force", "--detach", side.commit, cwd=TREE)
-
-
-def build(side, packages):
-    """Builds a commit's benches and puts them aside, since the other commit's will have the same names."""
-    check_out(side)
-    command = [*micro.BENCH, *packages, "--no-run", "--message-format=json-render-diagnostics"]
-    environment = os.environ | {"CARGO_TARGET_DIR": str(WORK / "target")}
-    print(f"building {side.name}", file=sys.stderr, flush=True)
-    found = subprocess.run(command, cwd=TREE, env=environment, stdout=subprocess.PIPE, text=True)
-    if found.returncode:
-        raise CommandFailed(f"{side.name}: its benches do not build: see above")
-    aside = WORK / "programs" / side.name
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
-    for line in found.stdout.splitlines():
-        message = json.loads(line)
-        if message.get("executable") and "bench" in message["target"]["kind"]:
-            keep(side, message, aside)
-    if not side.benches:
-        raise CommandFailed(f"{side.name}: it has no benches of Criterion's")
-
-
-def keep(side, message, aside):
-    """Notes a program that cargo built, if it is Criterion's."""
-    built, crate = Path(message["executable"]), Path(message["manifest_path"]).parent.name
-    if MARK in built.read_bytes():
-        program = aside / f"{crate}-{message['target']['name']}"
-        shutil.copy2(built, program)
-        side.benches[program.name] = program
+    def wanted(self, pattern) -> set:
+        """The bench programs that have something to run."""
+        return {bench for bench in self.benches if ": benchmark" in self.call(bench, "--list", pattern)}
 
 
-def called(side, bench, arguments, home, extra=()):
-    """Runs one bench program; what it prints."""
-    command = [side.benches[bench], "--bench", *extra, *([arguments.filter] if arguments.filter else [])]
-    environment = os.environ | {"CRITERION_HOME": str(home)}
-    return host.run(*command, cwd=WORK, env=environment)
-
-
-def wanted(side, arguments) -> list:
-    """The bench programs that have something to run."""
-    listed = {bench: called(side, bench, arguments, WORK / "home", ["--list"]) for bench in side.benches}
-    return [bench for bench, text in listed.items() if ": benchmark" in text]
-
-
-def measure(whole, sides, benches, number, arguments):
-    """One round: each bench of both commits."""
+def one_round(whole, sides, benches, number, arguments):
+    """Each bench of both commits."""
     for bench in benches:
         for side in contest.order(sides, number):
-            if bench not in side.benches:
-                continue
-            print(f"round {number + 1}: {bench} of {side.name}", file=sys.stderr, flush=True)
-            home = WORK / "home"
-            shutil.rmtree(home, ignore_errors=True)
-            called(side, bench, arguments, home, ["--quick"] if arguments.quick else [])
-            for row in criterion.benches(home):
-                row.add_to(whole, side.name, [statistics.median(row.samples)], number=number)
+            if bench in side.benches:
+                progress(f"round {number + 1}: {bench} of {side.name}")
+                shutil.rmtree(HOME, ignore_errors=True)
+                side.call(bench, "--quick" if arguments.quick else "", arguments.filter)
+                for row in criterion.benches(HOME):
+                    row.add_to(whole, side.name, [statistics.median(row.samples)], number=number)
 
 
 def verdict(row, base, head) -> tuple:
@@ -131,8 +111,7 @@ def verdict(row, base, head) -> tuple:
 
 def table(whole, base, head) -> tuple:
     """The rows as Markdown, and how many are regressions."""
-    lines = [f"| bench | {base} | {head} | ratio | |", "|---" * 5 + "|"]
-    worse = 0
+    lines, worse = [f"| bench | {base} | {head} | ratio | |", "|---" * 5 + "|"], 0
     for row in whole["rows"]:
         ratio, word = verdict(row, base, head)
         worse += word == "REGRESSION"
@@ -146,26 +125,20 @@ def table(whole, base, head) -> tuple:
 def compare(arguments) -> int:
     """Everything from checking out to the exit code."""
     WORK.mkdir(parents=True, exist_ok=True)
-    sides = [named(arguments.base), named(arguments.head)]
+    sides = [Side(arguments.base), Side(arguments.head)]
     base, head = (side.name for side in sides)
     if base == head:
         raise CommandFailed(f"{arguments.base} and {arguments.head} are one commit, {base}")
-    packages = micro.packages(",".join(arguments.package))
     for side in sides:
-        build(side, packages)
-    whole = record.Record(
-        "commits",
-        f"{head} against {base}",
-        columns=[base, head],
-        ours=head,
-        floors=[base],
-        setting={"compiler": record.version("rustc"), "rounds": str(arguments.rounds)},
-    )
-    benches = sorted(set().union(*(wanted(side, arguments) for side in sides)))
+        side.build(micro.packages(",".join(arguments.package)))
+    setting = {"compiler": record.version("rustc"), "rounds": str(arguments.rounds)}
+    title, about = f"{head} against {base}", {"ours": head, "floors": [base], "setting": setting}
+    whole = record.Record("commits", title, columns=[base, head], **about)
+    benches = sorted(set().union(*(side.wanted(arguments.filter) for side in sides)))
     if not benches:
         raise CommandFailed(f"no bench has an id that matches {arguments.filter}")
     for number in range(arguments.rounds):
-        measure(whole, sides, benches, number, arguments)
+        one_round(whole, sides, benches, number, arguments)
         whole.keep(arguments.json)
     text, worse = table(whole.whole(), base, head)
     print(f"{report.about(whole.whole())}\n\n{text}\n\n{f'{worse} regressions' if worse else 'no regression'}")

@@ -33,9 +33,7 @@ def run_one(case: runner.Case, words: list) -> int:
     own.add_argument("--json", type=Path, metavar="FILE", help="keep the record there")
     own.add_argument("--short", action="store_true", help="small numbers, to see that it works")
     if {"-h", "--help"} & set(words):
-        parser = argparse.ArgumentParser(parents=[own, case.parser(add_help=False)], prog=f"run.py {case.name}")
-        parser.description, parser.formatter_class = case.help, argparse.RawDescriptionHelpFormatter
-        parser.parse_args(words)
+        case.parser(parents=[own]).parse_args(words)
     options, rest = own.parse_known_args(words)
     whole = runner.run_case(case, rest, json=options.json, short=options.short)
     print(report.printed(whole))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import cases
 import report
-from benchkit import record, runner, suite
+from benchkit import backup_tools, record, runner, suite, trees
 from benchkit.runner import Case, Option, Run
 
 
@@ -105,11 +105,25 @@ class OneCase(unittest.TestCase):
         samples = next(row for row in kept["rows"] if row["name"] == "row")["samples"]
         self.assertEqual(samples, {"vellum": [0.0, 1.0], "other": [0.0]})
         self.assertEqual([each["tool"] for each in kept["left_out"]], ["other"])
-        self.assertEqual(kept["setting"], {"cache": "warm", "started by": "nobody"})
+        self.assertEqual(list(kept["setting"]), ["filesystem", "cache", "started by"])
 
 
 class Lists(unittest.TestCase):
     """What is measured."""
+
+    def test_the_words_of_tools_name_places_that_there_are(self):
+        for tool in backup_tools.TOOLS.values():
+            for words in tool.words.values():
+                self.assertNotIn("{", tool(Path("/work")).fill(words, tree="/tree"))
+
+    def test_trees_are_the_same_each_time(self):
+        with tempfile.TemporaryDirectory() as folder:
+            made = [Path(folder, name) for name in "ab"]
+            for root in made:
+                trees.files(4, [0, 10], lambda number: f"d{number % 2}/f{number}", seed=1)(root)
+            held = [[(path.name, path.read_bytes()) for path in sorted(root.rglob("f*"))] for root in made]
+        self.assertEqual(*held)
+        self.assertEqual([name for name, _ in held[0]], ["f0", "f2", "f1", "f3"])
 
     def test_every_record_of_the_page_is_made_by_a_case(self):
         template = report.TEMPLATE.read_text()

@@ -6,22 +6,28 @@ Criterion's own estimates, since what may be said of samples is decided in `cont
 """
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 NANO = 1e-9
+# What an iteration may handle, and the unit of its rate.
+THROUGHPUTS = {"Bytes": "bytes per second", "BytesDecimal": "bytes per second", "Elements": "per second"}
 
 
 @dataclass
 class Bench:
-    """One row: times or rates of its samples, or one figure."""
+    """One row: times or rates of its samples, or one figure. Less is better of all of them but rates."""
 
-    group: str
-    name: str
+    full_id: str
     quantity: str
     unit: str
-    better: str
-    samples: list = field(default_factory=list)
+    samples: list
+    better: str = "less"
+
+    def __post_init__(self):
+        """The group is the part of the id before the first slash, if there is one."""
+        first, _, rest = self.full_id.partition("/")
+        self.group, self.name = (first, rest) if rest else ("", first)
 
     def add_to(self, whole, tool, values=None, number=None):
         """Notes samples in a record; without `values` all of them."""
@@ -32,40 +38,22 @@ class Bench:
 
 def benches(home, since=0.0) -> list:
     """Every bench that was measured after a moment (of the files' clock), by id."""
-    home = Path(home)
-    found = [bench(path.parent) for path in home.glob("**/new/benchmark.json") if path.stat().st_mtime >= since]
-    found += [figure(path) for path in home.glob("figures/*.json") if path.stat().st_mtime >= since]
+    readers = {"**/new/benchmark.json": bench, "figures/*.json": figure}
+    places = [(path, read) for pattern, read in readers.items() for path in Path(home).glob(pattern)]
+    found = [read(path) for path, read in places if path.stat().st_mtime >= since]
     return sorted(found, key=lambda each: (each.group, each.name, each.quantity))
 
 
-def bench(folder: Path) -> Bench:
+def bench(path: Path) -> Bench:
     """The samples of one bench: seconds for an iteration, or bytes or elements in a second."""
-    head = json.loads((folder / "benchmark.json").read_text())
-    sample = json.loads((folder / "sample.json").read_text())
+    head, sample = (json.loads(path.with_name(name).read_text()) for name in ("benchmark.json", "sample.json"))
     seconds = [time * NANO / iters for time, iters in zip(sample["times"], sample["iters"])]
-    group, name = split(head["full_id"])
-    amount, unit = throughput(head.get("throughput"))
-    if amount is None:
-        return Bench(group, name, "time", "s", "less", seconds)
-    return Bench(group, name, "rate", unit, "more", [amount / each for each in seconds])
-
-
-def throughput(stated) -> tuple:
-    """How much an iteration handles, and the unit of its rate; None if only its time counts."""
-    for kind, unit in (("Bytes", "bytes per second"), ("BytesDecimal", "bytes per second"), ("Elements", "per second")):
-        if stated and kind in stated:
-            return stated[kind], unit
-    return None, "s"
+    for kind, amount in (head.get("throughput") or {}).items():
+        return Bench(head["full_id"], "rate", THROUGHPUTS[kind], [amount / each for each in seconds], "more")
+    return Bench(head["full_id"], "time", "s", seconds)
 
 
 def figure(path: Path) -> Bench:
-    """A figure that is not a time: less is better of all of them, or they are only told."""
+    """A figure that is not a time."""
     told = json.loads(path.read_text())
-    group, name = split(told["id"])
-    return Bench(group, name, told["quantity"], told["unit"], "less", [told["value"]])
-
-
-def split(full_id: str) -> tuple:
-    """The part before the first slash, and the rest."""
-    group, _, name = full_id.partition("/")
-    return (group, name) if name else ("", group)
+    return Bench(told["id"], told["quantity"], told["unit"], [told["value"]])

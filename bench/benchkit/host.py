@@ -4,6 +4,7 @@ Deliberately absent: what a run cost beside its time, see `measure.py`.
 """
 
 import contextlib
+import json
 import os
 import shutil
 import subprocess
@@ -44,6 +45,11 @@ def run(*argv, cwd=None, env=None, ok=(0,)) -> str:
     if done.returncode not in ok:
         raise CommandFailed(f"{' '.join(words)}\n  exit code {done.returncode}\n{last_lines(done.stderr or done.stdout)}")
     return done.stdout.decode(errors="replace").strip()
+
+
+def vellum_in(folder, *words, **how) -> str:
+    """Runs Vellum in a directory and returns what it printed."""
+    return run(vellum(), "-C", folder, *words, **how)
 
 
 def last_lines(output: bytes) -> str:
@@ -100,6 +106,14 @@ def compile_program(source, folder) -> Path:
     target = Path(folder) / Path(source).stem
     run(os.environ.get("CC", "cc"), "-O2", "-Wall", "-o", target, BENCH / source)
     return target
+
+
+def fio(folder, *options) -> dict:
+    """What fio found in a directory, of its reads or its writes; each option may be several words."""
+    words = [word for option in options for word in option.split()]
+    told = run("fio", "--name=work", f"--directory={folder}", "--output-format=json", *words)
+    job = json.loads(told[told.index("{") :])["jobs"][0]
+    return job["write" if "write" in words[0] else "read"] | {"runtime": job["job_runtime"] / 1000}
 
 
 def remove(path):

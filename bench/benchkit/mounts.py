@@ -1,4 +1,4 @@
-"""The filesystems of a contest: each gives an empty directory to work in."""
+"""The filesystems of a contest: each gives an empty directory to work in, until its `with` block ends."""
 
 import contextlib
 import json
@@ -10,15 +10,24 @@ from pathlib import Path
 from benchkit import host, record
 
 
-class Side:
-    """A directory to work in, and how to bring it to rest."""
+class Beneath:
+    """The filesystem on which all others stand; and what they have in common."""
 
-    name = ""
+    name = "beneath"
+    program = ""
+    # The process that serves it, if there is one.
+    pid = None
 
     def __init__(self, work: Path):
         self.work = work / self.name.replace(" ", "-")
         self.root = self.work / "root"
         self.root.mkdir(parents=True)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.end()
 
     def settle(self):
         """Does now what the side would do later."""
@@ -28,19 +37,15 @@ class Side:
 
     def version(self) -> str:
         """What serves it."""
-        return ""
-
-    def pid(self) -> int | None:
-        """The process that serves it."""
-        return None
+        return record.version(self.program) if self.program else ""
 
     def peak(self) -> int | None:
-        """The most memory that this process has had, in bytes."""
-        return host.memory(self.pid(), "VmHWM") if self.pid() else None
+        """The most memory that its process has had, in bytes."""
+        return host.memory(self.pid, "VmHWM") if self.pid else None
 
     def processor_time(self) -> float:
-        """Seconds of processor time that this process has had."""
-        return host.processor_time(self.pid()) if self.pid() else 0.0
+        """Seconds of processor time that its process has had."""
+        return host.processor_time(self.pid) if self.pid else 0.0
 
     def empty(self):
         """Removes everything that the steps left."""
@@ -48,16 +53,8 @@ class Side:
             shutil.rmtree(entry.path) if entry.is_dir(follow_symlinks=False) else os.remove(entry.path)
 
 
-class Beneath(Side):
-    """The filesystem on which all others stand."""
-
-    name = "beneath"
-
-
-class Vellum(Side):
+class Vellum(Beneath):
     """A fork of an empty volume, mounted."""
-
-    name = "vellum"
 
     def __init__(self, work: Path, program="", name="vellum"):
         self.name, self.program = name, program or host.vellum()
@@ -66,6 +63,7 @@ class Vellum(Side):
         volume.mkdir()
         self.run("-C", volume, "init", "-q")
         self.run("-C", volume, "fork", "-q", "bench", "--mount", self.root)
+        self.pid = json.loads((self.root / ".vellum/mount.json").read_text())["pid"]
 
     def run(self, *arguments) -> str:
         """A command of this binary."""
@@ -77,14 +75,8 @@ class Vellum(Side):
     def end(self):
         self.run("umount", "-q", self.root)
 
-    def version(self):
-        return record.version(self.program)
 
-    def pid(self):
-        return json.loads((self.root / ".vellum/mount.json").read_text())["pid"]
-
-
-class JuiceFs(Side):
+class JuiceFs(Beneath):
     """JuiceFS with metadata in SQLite and objects in a directory: what a single machine uses."""
 
     name = "juicefs"
@@ -99,17 +91,15 @@ class JuiceFs(Side):
     def end(self):
         host.run(self.program, "umount", self.root)
 
-    def version(self):
-        return record.version(self.program)
 
-
-class Null(Side):
+class Null(Beneath):
     """The null filesystem, served by one thread, or by the threads of a Vellum mount."""
 
     def __init__(self, work, program, name, options=()):
         self.name = name
         super().__init__(work)
         self.child = subprocess.Popen([program, *options, self.root])
+        self.pid = self.child.pid
         host.wait_until(self.is_mounted, f"{program} mounts {self.root}", 20)
 
     def is_mounted(self) -> bool:
@@ -122,17 +112,9 @@ class Null(Side):
         host.run("umount", self.root)
         self.child.wait(timeout=20)
 
-    def pid(self):
-        return self.child.pid
-
 
 @contextlib.contextmanager
 def present(makers):
     """The sides that some functions make; they are given up at the end, whatever happened."""
     with contextlib.ExitStack() as stack:
-        found = []
-        for make in makers:
-            side = make()
-            stack.callback(side.end)
-            found.append(side)
-        yield found
+        yield [stack.enter_context(make()) for make in makers]

@@ -11,6 +11,7 @@ medians or ratios: what may be said of them is decided in one place, and can be 
 import json
 import os
 import platform
+import re
 import shlex
 import subprocess
 import sys
@@ -45,12 +46,8 @@ class Record:
         """Notes a sample. `number` is its round; without it, the next one of this row and tool."""
         if unit not in UNITS:
             raise ValueError(f"no unit {unit}")
-        key = (group, row, quantity)
-        entry = self.rows.setdefault(
-            key,
-            {"name": row, "group": group, "quantity": quantity, "unit": unit, "better": better, "samples": {}},
-        )
-        samples = entry["samples"].setdefault(tool, [])
+        entry = {"name": row, "group": group, "quantity": quantity, "unit": unit, "better": better, "samples": {}}
+        samples = self.rows.setdefault(row_key(entry), entry)["samples"].setdefault(tool, [])
         number = len(samples) if number is None else number
         samples.extend([None] * (number + 1 - len(samples)))
         samples[number] = value
@@ -69,8 +66,7 @@ class Record:
         """Writes it, so that a broken run leaves nothing half. Rows that only the old file has stay."""
         if path is None:
             return
-        path = Path(path)
-        whole = self.whole()
+        path, whole = Path(path), self.whole()
         if path.is_file():
             whole = merged(load(path), whole)
         scratch = path.with_suffix(".new")
@@ -78,20 +74,24 @@ class Record:
         scratch.replace(path)
 
 
+def row_key(row: dict) -> tuple:
+    """What distinguishes a row from all others of its record."""
+    return row["group"], row["name"], row["quantity"]
+
+
+def commands_of(whole: dict) -> list:
+    """The commands that made a record."""
+    return [whole["command"]] if isinstance(whole["command"], str) else whole["command"]
+
+
 def merged(old: dict, new: dict) -> dict:
     """`new`, with what only `old` has: a long record is measured in parts."""
-    def key(row):
-        return row["group"], row["name"], row["quantity"]
-
-    again = {key(row) for row in new["rows"]}
-    kept = [row for row in old["rows"] if key(row) not in again]
-    columns = old["columns"] + [column for column in new["columns"] if column not in old["columns"]]
-    commands = new["command"]
-    if kept:
-        both = (whole["command"] for whole in (old, new))
-        commands = list(dict.fromkeys(each for some in both for each in ([some] if isinstance(some, str) else some)))
-        commands = commands if len(commands) > 1 else commands[0]
-    return new | {"rows": kept + new["rows"], "columns": columns, "command": commands}
+    again = {row_key(row) for row in new["rows"]}
+    kept = [row for row in old["rows"] if row_key(row) not in again]
+    columns = list(dict.fromkeys(old["columns"] + new["columns"]))
+    commands = list(dict.fromkeys([*(commands_of(old) if kept else []), *commands_of(new)]))
+    command = commands if len(commands) > 1 else commands[0]
+    return new | {"rows": kept + new["rows"], "columns": columns, "command": command}
 
 
 def load(path) -> dict:
@@ -109,7 +109,7 @@ def load(path) -> dict:
 def command() -> str:
     """What was typed, as a reader can type it again; where the record went is nobody's affair."""
     script = os.path.relpath(sys.argv[0], Path(__file__).parent.parent.parent)
-    arguments = list(sys.argv[1:])
+    arguments = sys.argv[1:]
     if "--json" in arguments:
         place = arguments.index("--json")
         del arguments[place : place + 2]
@@ -118,8 +118,9 @@ def command() -> str:
 
 def machine() -> dict:
     """Processors, kernel, memory, and how busy it was when the run began."""
+    names = re.findall(r"^model name\s*: (.*)", Path("/proc/cpuinfo").read_text(), re.M)
     return {
-        "processor": processor(),
+        "processor": names[0].strip() if names else platform.machine(),
         "processors": os.cpu_count(),
         "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "kernel": platform.release(),
@@ -127,19 +128,10 @@ def machine() -> dict:
     }
 
 
-def processor() -> str:
-    """What the processor calls itself."""
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return platform.machine()
-
-
 def filesystem(path) -> str:
     """The kind of filesystem on which `path` lies, and what is under it."""
-    found = subprocess.run(
-        ["findmnt", "-n", "-o", "FSTYPE,SOURCE", "--target", str(path)], capture_output=True, text=True
-    )
+    asked = ["findmnt", "-n", "-o", "FSTYPE,SOURCE", "--target", str(path)]
+    found = subprocess.run(asked, capture_output=True, text=True)
     return " on ".join(found.stdout.split()) or "unknown"
 
 

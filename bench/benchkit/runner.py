@@ -34,10 +34,10 @@ class Case:
     name: str
     title: str
     measure: Callable
-    # Shown by `run.py CASE --help`.
-    help: str = ""
-    rounds: int = 5
     options: tuple = ()
+    rounds: int = 5
+    # Shown by `run.py CASE --help`; if it is empty, what the module of `measure` says of itself.
+    help: str = ""
     # Options of each part of the record as it is made for the page, and of a try with small numbers.
     whole: tuple = ("",)
     short: tuple = ("--rounds 1",)
@@ -46,14 +46,14 @@ class Case:
     # What is printed below the tables, made from the record.
     conclusions: Callable = lambda whole: ""
 
-    def parser(self, add_help=True) -> argparse.ArgumentParser:
+    def parser(self, parents=()) -> argparse.ArgumentParser:
         """The options of this case, and those of all."""
-        parser = argparse.ArgumentParser(prog=f"run.py {self.name}", add_help=add_help)
+        about = self.help or sys.modules[self.measure.__module__].__doc__
+        looks = {"description": about, "formatter_class": argparse.RawDescriptionHelpFormatter}
+        parser = argparse.ArgumentParser(prog=f"run.py {self.name}", parents=parents, **looks)
         for option in self.options:
-            if option.default is False:
-                how = {"action": "store_true"}
-            else:
-                how = {"default": option.default, "type": type(option.default)}
+            is_flag = option.default is False
+            how = {"action": "store_true"} if is_flag else {"default": option.default, "type": type(option.default)}
             parser.add_argument(f"--{option.name}", help=f"{option.help} (default: {option.default})", **how)
         work = host.CACHE / "work"
         parser.add_argument("--rounds", type=int, default=self.rounds, help=f"(default: {self.rounds})")
@@ -62,10 +62,7 @@ class Case:
 
     def parts(self, words: list, short: bool) -> list:
         """The options of each part: those that were given, or those that the case has."""
-        if short:
-            parts = self.short
-        else:
-            parts = self.whole if self.is_for_page(words) else ("",)
+        parts = self.short if short else self.whole if self.is_for_page(words) else ("",)
         return [self.parser().parse_args(shlex.split(part) + words) for part in parts]
 
     @staticmethod
@@ -84,9 +81,12 @@ class Run:
         self.number = None
         self.dropped = set()
 
-    def start(self, columns, *, ours="vellum", floors=(), title="", **setting):
-        """Begins the record. `setting`: what a reader has to know, with underscores for spaces."""
-        setting = {key.replace("_", " "): value for key, value in setting.items()}
+    def start(self, columns, *, ours="vellum", floors=(), title="", versions="", **setting):
+        """Begins the record. `versions`: of these programs, or what is said of them; `setting`: what else a reader has
+        to know, with underscores for spaces."""
+        setting = {"filesystem": record.filesystem(self.work)} | setting
+        setting["versions"] = versions if isinstance(versions, str) else record.versions(versions)
+        setting = {key.replace("_", " "): value for key, value in setting.items() if value}
         title = title or self.case.title
         self.record = record.Record(self.case.name, title, columns=columns, ours=ours, floors=floors, setting=setting)
 
@@ -107,6 +107,11 @@ class Run:
     def add(self, row, tool, value, **kind):
         """Notes a sample of this round."""
         self.record.add(row, tool, value, number=self.number, **kind)
+
+    def add_all(self, found: dict, tool, **kind):
+        """Notes samples of several rows."""
+        for row, value in found.items():
+            self.add(row, tool, value, **kind)
 
     def add_cost(self, row, tool, cost, group=""):
         """Notes what a command cost."""
@@ -130,6 +135,11 @@ class Run:
     def list_option(self, name) -> list:
         """An option of several words with commas between them."""
         return [word for word in getattr(self.options, name).split(",") if word]
+
+    def is_wanted(self, row) -> bool:
+        """Whether --steps asks for a row."""
+        words = self.list_option("steps")
+        return not words or any(word in row for word in words)
 
     def folder(self, name) -> Path:
         """A new directory in that of this run."""

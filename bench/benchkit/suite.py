@@ -4,6 +4,7 @@ Each writes its record when it is done; one that fails takes no record away. Wha
 target/bench. Deliberately absent: what a case is, see `runner.py`.
 """
 
+import contextlib
 import json
 import os
 import shlex
@@ -48,10 +49,9 @@ def run(words, log) -> str:
     started = {"stdout": log, "stderr": subprocess.STDOUT, "stdin": subprocess.DEVNULL, "start_new_session": True}
     try:
         child = subprocess.Popen(words, cwd=host.ROOT, **started)
+        code = child.wait(timeout=PATIENCE)
     except OSError as error:
         return str(error)
-    try:
-        code = child.wait(timeout=PATIENCE)
     except subprocess.TimeoutExpired:
         end(child)
         return f"not done after {duration(PATIENCE)}"
@@ -64,29 +64,22 @@ def run(words, log) -> str:
 def end(child):
     """Ends a command and what it started."""
     for number in (signal.SIGINT, signal.SIGKILL):
-        try:
+        with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
             os.killpg(child.pid, number)
             child.wait(timeout=30)
-        except (ProcessLookupError, subprocess.TimeoutExpired):
-            continue
-
-
-def replace_record(scratch: Path, path: Path, is_whole: bool):
-    """Puts a new record in the place of the old one; of one that is not whole, what it has."""
-    if not scratch.is_file():
-        return
-    if path.is_file() and not is_whole:
-        kept = record.merged(record.load(path), record.load(scratch))
-        scratch.write_text(json.dumps(kept, indent=1) + "\n")
-    shutil.move(scratch, path)
 
 
 def measure(name, words, out: Path, logs: Path = LOGS) -> str:
     """Runs the command that makes a record; what went wrong, or nothing."""
     with tempfile.TemporaryDirectory(dir=out) as folder, open(logs / f"{name}.log", "w") as log:
-        scratch = Path(folder, f"{name}.json")
+        scratch, place = Path(folder, f"{name}.json"), out / f"{name}.json"
         wrong = run([*words, "--json", str(scratch)], log)
-        replace_record(scratch, out / f"{name}.json", not wrong)
+        if scratch.is_file():
+            # One that is not whole takes the place of those rows alone that it has.
+            if wrong and place.is_file():
+                kept = record.merged(record.load(place), record.load(scratch))
+                scratch.write_text(json.dumps(kept, indent=1) + "\n")
+            shutil.move(scratch, place)
     return f"{wrong}, see {log.name}" if wrong else ""
 
 

@@ -10,6 +10,7 @@ import shutil
 import sys
 import zipfile
 from pathlib import Path
+from typing import Callable
 
 from benchkit import host
 
@@ -31,55 +32,49 @@ NODE_PROJECTS = {
 }
 
 
-def goroot(out: Path):
-    """The Go distribution: sources, documents and binaries."""
-    copy(os.path.realpath(host.run("go", "env", "GOROOT")), out)
+def copy_of(find: Callable):
+    """An exact copy of the tree that a function finds."""
+
+    def make(out: Path):
+        out.mkdir(parents=True)
+        host.run("cp", "-a", f"{find()}/.", out)
+
+    return make
 
 
-def golib(out: Path):
-    """The sources of Go's library."""
-    copy(Path(host.run("go", "env", "GOROOT"), "src"), out)
+def files(count: int, sizes, place: Callable, seed: int):
+    """Files of random bytes, which neither compress nor deduplicate; `place` says where the one of a number goes."""
 
+    def make(out: Path):
+        rng = random.Random(seed)
+        for number in range(count):
+            path = out / place(number)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with open(path, "wb") as file:
+                size = rng.choice(sizes)
+                for start in range(0, size, MIB):
+                    file.write(rng.randbytes(min(MIB, size - start)))
 
-def registry(out: Path):
-    """The sources of the crates that cargo has unpacked on this machine."""
-    home = os.environ.get("CARGO_HOME", os.path.expanduser("~/.cargo"))
-    copy(os.path.join(home, "registry", "src"), out)
-
-
-def copy(source, out: Path):
-    """An exact copy of a tree."""
-    out.mkdir(parents=True)
-    host.run("cp", "-a", f"{source}/.", out)
+    return make
 
 
 def small(count: int, dirs: int):
-    """`count` files of 1 KiB that neither compress nor deduplicate, in `dirs` directories."""
-
-    def make(out: Path):
-        rng = random.Random(1024)
-        per_dir = count // dirs
-        for d in range(dirs):
-            folder = out / f"d{d:04}"
-            folder.mkdir(parents=True)
-            for f in range(per_dir):
-                with open(folder / f"f{f:05}", "wb") as file:
-                    file.write(rng.randbytes(1024))
-
-    return make
+    """`count` files of 1 KiB in `dirs` directories."""
+    per_dir = count // dirs
+    return files(count, [1024], lambda n: f"d{n // per_dir:04}/f{n % per_dir:05}", seed=1024)
 
 
 def big(mib: int):
-    """One file of random bytes."""
+    """One large file."""
+    return files(1, [mib * MIB], lambda _: "big.bin", seed=4)
 
-    def make(out: Path):
-        rng = random.Random(4)
-        out.mkdir(parents=True)
-        with open(out / "big.bin", "wb") as file:
-            for _ in range(mib):
-                file.write(rng.randbytes(MIB))
 
-    return make
+def numbered(root: Path, count: int):
+    """Files of a few bytes, a thousand in each directory."""
+    for number in range(count):
+        folder = root / f"d{number // FILES_PER_DIR:04}"
+        folder.mkdir(exist_ok=True)
+        (folder / f"f{number:07}").write_text(f"{number}\n")
 
 
 def wheel(package: str):
@@ -137,9 +132,10 @@ def node(out: Path):
 
 
 TREES = {
-    "goroot": goroot,
-    "golib": golib,
-    "registry": registry,
+    # The Go distribution, the sources of its library, and those of the crates that cargo has unpacked on this machine.
+    "goroot": copy_of(lambda: os.path.realpath(host.run("go", "env", "GOROOT"))),
+    "golib": copy_of(lambda: Path(host.run("go", "env", "GOROOT"), "src")),
+    "registry": copy_of(lambda: Path(os.environ.get("CARGO_HOME") or Path.home() / ".cargo", "registry", "src")),
     "small100k": small(100_000, 100),
     "big4g": big(4096),
     "wheels": wheel("numpy"),

@@ -1,45 +1,17 @@
 """All cases, by name: what the product promises first, what is only compared later."""
 
-from cases import (
-    backup,
-    filesystem,
-    floor,
-    hydrate,
-    live_engines,
-    measuring,
-    micro,
-    mounted,
-    own,
-    publishing,
-    remote_store,
-    snapshots,
-    startup,
-    sync,
-    sync_remote,
-    unpacked,
-)
+import importlib
 
-SPACE, RESTORE, BACKUP = backup.CASES
-ALL = {
-    case.name: case
-    for case in (
-        filesystem.CASE,
-        floor.CASE,
-        SPACE,
-        RESTORE,
-        remote_store.CASE,
-        mounted.CASE,
-        unpacked.CASE,
-        sync.CASE,
-        sync_remote.CASE,
-        measuring.CASE,
-        snapshots.CASE,
-        hydrate.CASE,
-        publishing.CASE,
-        live_engines.CASE,
-        startup.CASE,
-        *own.CASES,
-        BACKUP,
-        micro.CASE,
-    )
-}
+ORDER = """filesystem floor space restore remote_store mounted unpacked sync sync_remote measuring snapshots hydrate
+publishing live_engines startup pipeline engines backup micro""".split()
+# Modules that have several cases.
+MODULES = {"space": "backup", "restore": "backup", "pipeline": "own", "engines": "own"}
+
+
+def find_case(name):
+    """The case of a name, in its module."""
+    module = importlib.import_module(f"cases.{MODULES.get(name, name)}")
+    return next(case for case in ([module.CASE] if hasattr(module, "CASE") else module.CASES) if case.name == name)
+
+
+ALL = {name: find_case(name) for name in ORDER}

@@ -7,11 +7,10 @@ takes twice as long.
 """
 
 import concurrent.futures
-import json
 import os
 import shutil
 import time
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Callable
 
@@ -24,63 +23,61 @@ SMALL_FILES, SMALL_SIZE = 1000, 128 << 10
 NAMES = 5000
 FIO_SECONDS = 4
 WRITERS, SYNCED = 8, 100
+# Workloads of fio, whose figures are operations in a second: what it is told of each.
+WORKLOADS = {
+    "fio 4 KiB random read, direct": "--rw=randread --direct=1 --bs=4k",
+    "fio 4 KiB random read": "--rw=randread --direct=0 --bs=4k",
+    "fio 4 KiB random write, direct": "--rw=randwrite --direct=1 --bs=4k",
+    "fio 4 KiB random write": "--rw=randwrite --direct=0 --bs=4k",
+    "fio 1 MiB sequential write, direct, 4 jobs": "--rw=write --direct=1 --bs=1m --numjobs=4",
+    "fio 1 MiB sequential read, direct, 4 jobs": "--rw=read --direct=1 --bs=1m --numjobs=4",
+    "fio 1 MiB random write, direct, 4 jobs": "--rw=randwrite --direct=1 --bs=1m --numjobs=4",
+    "fio 1 MiB random read, direct, 4 jobs": "--rw=randread --direct=1 --bs=1m --numjobs=4",
+}
+FIO = f"--size=64m --ioengine=psync --group_reporting --runtime={FIO_SECONDS} --time_based"
+RATE = {"group": "Rates", "quantity": "rate", "unit": "per second", "better": "more"}
 
 
-def write_file(name, size, block):
+def each(folder: str, count: int, work: Callable) -> Callable:
+    """A step that does something with each of so many paths in a directory of this name."""
+
+    def step(root: Path):
+        os.makedirs(root / folder, exist_ok=True)
+        for number in range(count):
+            work(f"{root}/{folder}/{number:06}")
+
+    return step
+
+
+def write_file(name, size=SMALL_SIZE, block=SMALL_SIZE, *, is_flushed=False):
     """A file of random bytes, written in blocks."""
     data = os.urandom(min(size, block))
     with open(name, "wb", buffering=0) as file:
         for _ in range(0, size, block):
             file.write(data)
+        if is_flushed:
+            os.fsync(file.fileno())
 
 
-def read_file(name, block=BLOCK):
+def read_file(name):
     """All of a file."""
     with open(name, "rb", buffering=0) as file:
-        while file.read(block):
+        while file.read(BLOCK):
             pass
 
 
-def names(root):
-    """The paths of the files that are made, looked at, renamed and removed."""
-    return [f"{root}/names/file-{number:06}" for number in range(NAMES)]
+def create(name):
+    """An empty file, which must be new."""
+    os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
 
 
-def make_names(root):
-    """Empty files."""
-    os.makedirs(Path(root, "names"), exist_ok=True)
-    for name in names(root):
-        os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
-
-
-def make_directories(root):
-    """As many directories."""
-    os.makedirs(Path(root, "dirs"))
-    for number in range(NAMES):
-        os.mkdir(Path(root, "dirs", f"dir-{number:06}"))
-
-
-def remove_directories(root):
-    """Removes them."""
-    for number in range(NAMES):
-        os.rmdir(Path(root, "dirs", f"dir-{number:06}"))
-    os.rmdir(Path(root, "dirs"))
-
-
-def small_files(root, work):
-    """Does something with the path of each small file."""
-    os.makedirs(Path(root, "small"), exist_ok=True)
-    for number in range(SMALL_FILES):
-        work(Path(root, "small", str(number)))
-
-
-def synced_files(root):
+def write_synced(root: Path):
     """New files, each flushed, by several writers."""
-    os.makedirs(Path(root, "synced"), exist_ok=True)
+    os.makedirs(root / "synced", exist_ok=True)
 
     def work(writer):
         for number in range(SYNCED):
-            handle = os.open(Path(root, "synced", f"{writer}-{number}"), os.O_CREAT | os.O_WRONLY)
+            handle = os.open(root / "synced" / f"{writer}-{number}", os.O_CREAT | os.O_WRONLY)
             os.write(handle, bytes(4096))
             os.fsync(handle)
             os.close(handle)
@@ -90,72 +87,37 @@ def synced_files(root):
         list(writers.map(work, range(WRITERS)))
 
 
-@dataclass
-class Fio:
-    """A workload of fio; its figure is operations in a second."""
-
-    name: str
-    kind: str
-    direct: bool = False
-    block: str = "4k"
-    jobs: int = 1
-
-    def rate(self, root) -> float:
-        """Operations in a second."""
-        argv = ["fio", "--name=work", f"--rw={self.kind}", f"--bs={self.block}", "--size=64m", "--ioengine=psync"]
-        argv += [f"--direct={int(self.direct)}", f"--numjobs={self.jobs}", "--group_reporting"]
-        argv += [f"--directory={root}", f"--runtime={FIO_SECONDS}", "--time_based", "--output-format=json"]
-        printed = host.run(*argv)
-        job = json.loads(printed[printed.index("{") :])["jobs"][0]
-        return job["write" if "write" in self.kind else "read"]["iops"]
-
-
-WORKLOADS = (
-    Fio("fio 4 KiB random read, direct", "randread", direct=True),
-    Fio("fio 4 KiB random read", "randread"),
-    Fio("fio 4 KiB random write, direct", "randwrite", direct=True),
-    Fio("fio 4 KiB random write", "randwrite"),
-    Fio("fio 1 MiB sequential write, direct, 4 jobs", "write", direct=True, block="1m", jobs=4),
-    Fio("fio 1 MiB sequential read, direct, 4 jobs", "read", direct=True, block="1m", jobs=4),
-    Fio("fio 1 MiB random write, direct, 4 jobs", "randwrite", direct=True, block="1m", jobs=4),
-    Fio("fio 1 MiB random read, direct, 4 jobs", "randread", direct=True, block="1m", jobs=4),
-)
-
-
-def big_write(root):
-    """A large file, flushed."""
-    write_file(Path(root, "big"), BIG, BLOCK)
-    with open(Path(root, "big"), "rb") as file:
-        os.fsync(file.fileno())
-
-
 def command(*argv, inside="") -> Callable:
     """A step that runs a command in the directory, or in one within it."""
-    return lambda root: host.run(*argv, cwd=Path(root, inside))
+    return lambda root: host.run(*argv, cwd=root / inside)
+
+
+def remove_directories(root: Path):
+    """Removes those that were made, and what they are in."""
+    each("dirs", NAMES, os.rmdir)(root)
+    os.rmdir(root / "dirs")
 
 
 def steps(archive) -> dict:
     """What is measured, in order: later steps use what earlier ones made."""
-    read_big = lambda root: read_file(Path(root, "big"))
-    write_small = lambda path: write_file(path, SMALL_SIZE, SMALL_SIZE)
-    look = lambda root: [os.stat(name) for name in names(root)]
+    read_big = lambda root: read_file(root / "big")
+    look, status = each("names", NAMES, os.stat), command("git", "status", inside="tree")
     find, grep = command("find", "tree"), command("grep", "-rc", "vellum", "tree")
-    status = command("git", "status", inside="tree")
     return {
-        "big write, 1 MiB blocks, with fsync": big_write,
+        "big write, 1 MiB blocks, with fsync": lambda root: write_file(root / "big", BIG, BLOCK, is_flushed=True),
         "big read, cold": read_big,
         "big read, warm": read_big,
-        "write 1,000 files of 128 KiB": lambda root: small_files(root, write_small),
-        "read them, cold": lambda root: small_files(root, read_file),
-        "remove them": lambda root: shutil.rmtree(Path(root, "small")),
-        "create 5,000 files": make_names,
+        "write 1,000 files of 128 KiB": each("small", SMALL_FILES, write_file),
+        "read them, cold": each("small", SMALL_FILES, read_file),
+        "remove them": lambda root: shutil.rmtree(root / "small"),
+        "create 5,000 files": each("names", NAMES, create),
         "stat, cold": look,
         "stat, warm": look,
-        "rename": lambda root: [os.rename(name, name + "x") for name in names(root)],
-        "unlink": lambda root: [os.unlink(name + "x") for name in names(root)],
-        "mkdir 5,000": make_directories,
+        "rename": each("names", NAMES, lambda name: os.rename(name, name + "x")),
+        "unlink": each("names", NAMES, lambda name: os.unlink(name + "x")),
+        "mkdir 5,000": each("dirs", NAMES, os.mkdir),
         "rmdir": remove_directories,
-        "fsync of new 4 KiB files, 8 writers": synced_files,
+        "fsync of new 4 KiB files, 8 writers": write_synced,
         "untar": command("tar", "xf", archive),
         "find, cold": find,
         "find, warm": find,
@@ -181,30 +143,18 @@ def timed(name, step, root) -> float:
     return time.perf_counter() - start
 
 
-def settle(present):
-    """Writes back and publishes on every side, so that no step pays for the one before."""
-    os.sync()
-    for side in present:
-        side.settle()
-
-
-def is_wanted(run: Run, name) -> bool:
-    """Whether --steps asks for a row."""
-    words = run.list_option("steps")
-    return not words or any(word in name for word in words)
-
-
 def one_round(run: Run, todo: dict, present: list):
-    """Every step once, on every side."""
-    for name, step in todo.items():
+    """Every step once, on every side. All sides are at rest before, so that no step pays for the one before."""
+    wanted = [name for name in (*todo, *WORKLOADS) if run.is_wanted(name)]
+    for name in wanted:
         for side in run.turns(present):
-            settle(present)
-            run.add(name, side.name, timed(name, step, side.root), group="Work")
-    rate = {"group": "Rates", "quantity": "rate", "unit": "per second", "better": "more"}
-    for workload in WORKLOADS:
-        for side in run.turns(present) if is_wanted(run, workload.name) else ():
-            settle(present)
-            run.add(workload.name, side.name, workload.rate(side.root), **rate)
+            os.sync()
+            for each_side in present:
+                each_side.settle()
+            if name in todo:
+                run.add(name, side.name, timed(name, todo[name], side.root), group="Work")
+            else:
+                run.add(name, side.name, host.fio(side.root, WORKLOADS[name], FIO)["iops"], **RATE)
     for side in present:
         side.empty()
 
@@ -227,32 +177,29 @@ def measure(run: Run):
     """Makes the sides, runs the rounds."""
     kinds = [mounts.Beneath, mounts.Vellum, *([mounts.JuiceFs] if os.environ.get("JUICEFS") else [])]
     archive = run.work / "tree.tar"
-    todo = {name: step for name, step in steps(archive).items() if is_wanted(run, name)}
-    if "untar" in todo:
+    if run.is_wanted("untar"):
         make_archive(archive)
-    with mounts.present([lambda kind=kind: kind(run.work) for kind in kinds]) as present:
+    with mounts.present([partial(kind, run.work) for kind in kinds]) as present:
         run.start(
             [side.name for side in present],
             floors=[mounts.Beneath.name],
-            filesystem=record.filesystem(run.work),
             engine="embedded live store, a store in a directory, encrypted",
             cache="cold: the kernel's caches are dropped before; warm: the step follows another that read it",
             requests=record.requests(),
             versions=", ".join(filter(None, (side.version() for side in present))),
         )
         for _ in run.rounds():
-            one_round(run, todo, present)
-        for side in present:
-            if side.peak():
-                run.add("at most", side.name, side.peak(), group="Memory of the process", quantity="space", unit="bytes")
+            one_round(run, steps(archive), present)
+        memory = {"group": "Memory of the process", "quantity": "space", "unit": "bytes"}
+        for side in filter(mounts.Beneath.peak, present):
+            run.add("at most", side.name, side.peak(), **memory)
 
 
 CASE = Case(
     "filesystem",
     "A mounted worktree, and other filesystems",
     measure,
-    help=__doc__,
-    rounds=3,
     options=(Option("steps", "", "only rows with one of these words in their names"),),
+    rounds=3,
     short=("--rounds 1 --steps big,create,mkdir,rmdir,fsync",),
 )

@@ -15,9 +15,8 @@ import io
 import os
 import random
 import tarfile
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Callable
 
 import report
 from benchkit import contest, host, mounts, record
@@ -37,16 +36,12 @@ NAMES = {
     "unlink4k": "unlink, 4 KiB",
     "rmdir": "rmdir",
 }
+TREES = {
+    "untar": ["tar", "xf", "{archive}", "-C", "{root}"],
+    "find, cold": ["find", "{root}/tree", "-printf", "%s "],
+    "rm -rf": ["rm", "-rf", "{root}/tree"],
+}
 FILES_IN_A_DIRECTORY = 20
-
-
-@dataclass
-class Step:
-    """A row: what gives the seconds of one of it in a directory, and how many there are."""
-
-    row: str
-    seconds: Callable
-    count: int
 
 
 def binaries(text: str) -> dict:
@@ -79,36 +74,33 @@ def make_archive(path: Path, count: int):
             tar.addfile(entry, io.BytesIO(content))
 
 
-def make_steps(run: Run) -> list:
-    """What is measured, in its order."""
-    program, tree = host.compile_program("names.c", run.work), run.work / "tree.tar"
+def make_steps(run: Run) -> dict:
+    """Rows in their order: how many there are of each, and what gives the seconds of one in a directory."""
+    program, archive, count = host.compile_program("names.c", run.work), run.work / "tree.tar", run.options.count
     files = run.options.files + run.options.files // FILES_IN_A_DIRECTORY
-    make_archive(tree, run.options.files)
+    make_archive(archive, run.options.files)
 
-    def of_names(step):
-        return lambda root: float(host.run(program, step, root, run.options.count))
+    def time_names(step, root) -> float:
+        return float(host.run(program, step, root, count))
 
-    def of_tree(*command):
-        return lambda root: host.timed(*(str(word).replace("ROOT", str(root)) for word in command)) / files
+    def time_tree(words, root) -> float:
+        return host.timed(*(word.format(archive=archive, root=root) for word in words)) / files
 
-    return [
-        *(Step(row, of_names(step), run.options.count) for step, row in NAMES.items()),
-        Step("untar", of_tree("tar", "xf", tree, "-C", "ROOT"), files),
-        Step("find, cold", of_tree("find", "ROOT/tree", "-printf", "%s "), files),
-        Step("rm -rf", of_tree("rm", "-rf", "ROOT/tree"), files),
-    ]
+    steps = {row: (count, partial(time_names, step)) for step, row in NAMES.items()}
+    steps |= {row: (files, partial(time_tree, words)) for row, words in TREES.items()}
+    return {row: step for row, step in steps.items() if run.is_wanted(row)}
 
 
-def measure_step(run: Run, step: Step, side: mounts.Side):
+def measure_step(run: Run, row: str, step: tuple, side: mounts.Beneath):
     """One step on one side: its time, and what the side's process took for it."""
+    count, seconds = step
     side.settle()
-    if step.row.endswith("cold"):
+    if row.endswith("cold"):
         host.drop_caches()
     before = side.processor_time()
-    run.add(step.row, side.name, step.seconds(side.root), group=WORK)
-    if side.pid():
-        spent = (side.processor_time() - before) / step.count
-        run.add(step.row, side.name, spent, group=WORK, quantity=PROCESSOR)
+    run.add(row, side.name, seconds(side.root), group=WORK)
+    if side.pid:
+        run.add(row, side.name, (side.processor_time() - before) / count, group=WORK, quantity=PROCESSOR)
 
 
 def measure(run: Run):
@@ -116,24 +108,22 @@ def measure(run: Run):
     compared, null = binaries(os.environ.get("VELLUM") or host.vellum()), null_filesystem()
     if run.options.one_processor:
         os.sched_setaffinity(0, {0})
+    steps = make_steps(run)
     makers = [
-        lambda: mounts.Beneath(run.work),
-        lambda: mounts.Null(run.work, null, NULL),
-        lambda: mounts.Null(run.work, null, SERVED, ["--session"]),
-        *(lambda name=name, path=path: mounts.Vellum(run.work, path, name) for name, path in compared.items()),
+        partial(mounts.Beneath, run.work),
+        partial(mounts.Null, run.work, null, NULL),
+        partial(mounts.Null, run.work, null, SERVED, ["--session"]),
+        *(partial(mounts.Vellum, run.work, path, name) for name, path in compared.items()),
     ]
-    steps, words = make_steps(run), run.list_option("steps")
     with mounts.present(makers) as present:
         names = [side.name for side in present]
-        setting = {"filesystem": record.filesystem(run.work), "requests": record.requests()}
+        setting = {"requests": record.requests(), "versions": compared.values()}
         setting |= {"processors": "one for all" if run.options.one_processor else ""}
-        versions = record.versions(compared.values())
-        run.start(names, ours=names[-1], floors=[BENEATH, NULL, SERVED], **setting, versions=versions)
+        run.start(names, ours=names[-1], floors=[BENEATH, NULL, SERVED], **setting)
         for _ in run.rounds():
-            for step in steps:
-                if not words or any(word in step.row for word in words):
-                    for side in run.turns(present):
-                        measure_step(run, step, side)
+            for row, step in steps.items():
+                for side in run.turns(present):
+                    measure_step(run, row, step, side)
             for side in present:
                 side.empty()
 
@@ -161,14 +151,13 @@ CASE = Case(
     "floor",
     "A mount and the floor of FUSE",
     measure,
-    help=__doc__,
-    rounds=9,
     options=(
         Option("count", 5000, "names of each step"),
         Option("files", 2000, "in the archive that is unpacked"),
         Option("one-processor", False, "all of it runs on processor 0"),
         Option("steps", "", "only rows with one of these words in their names"),
     ),
+    rounds=9,
     short=("--rounds 1 --count 200 --files 100",),
     conclusions=verdicts,
 )

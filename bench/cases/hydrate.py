@@ -37,20 +37,20 @@ def touch(run: Run, root: Path, column):
 
 def measure(run: Run):
     """Makes a volume, mounts it again and again."""
-    vellum, tree, mount = host.vellum(), run.folder("tree"), run.folder("mount")
+    tree, mount = run.folder("tree"), run.folder("mount")
     for number in range(FILES):
         (tree / f"f{number:02}").write_bytes(os.urandom(SIZE))
-    host.run(vellum, "-C", tree, "init", "-q")
-    host.run(vellum, "-C", tree, "snapshot", "-q", "--tag", "first")
-    setting = {"filesystem": record.filesystem(run.work), "cache": "cold", "requests": record.requests()}
-    run.start([BENEATH, "vellum"], floors=[BENEATH], **setting, versions=record.version(vellum))
+    host.vellum_in(tree, "init", "-q")
+    host.vellum_in(tree, "snapshot", "-q", "--tag", "first")
+    setting = {"cache": "cold", "requests": record.requests(), "versions": [host.vellum()]}
+    run.start([BENEATH, "vellum"], floors=[BENEATH], **setting)
     for _ in run.rounds():
         touch(run, tree, BENEATH)
-        host.run(vellum, "-C", tree, "mount", "-q", "--snapshot", "first", mount)
+        host.vellum_in(tree, "mount", "-q", "--snapshot", "first", mount)
         try:
             touch(run, mount, "vellum")
         finally:
-            host.run(vellum, "-C", run.work, "umount", "-q", mount)
+            host.vellum_in(run.work, "umount", "-q", mount)
 
 
-CASE = Case("hydrate", "The first touch of a file", measure, help=__doc__, rounds=9)
+CASE = Case("hydrate", "The first touch of a file", measure, rounds=9)

@@ -5,9 +5,9 @@ and flushed one by one; the engine opened again.
 """
 
 import json
-from pathlib import Path
+import tomllib
 
-from benchkit import host, record
+from benchkit import host
 from benchkit.runner import Case, Option, Run
 
 ENGINES = ["vellum", "redb", "fjall"]
@@ -20,22 +20,13 @@ ROWS = {
 CRATE = host.BENCH / "engines"
 
 
-def build() -> Path:
-    """The program, built."""
-    host.run("cargo", "build", "--release", "--locked", "--quiet", cwd=CRATE)
-    return CRATE / "target/release/vellum-engines-bench"
-
-
-def versions() -> str:
-    """The rivals' versions, from the lock file."""
-    words = [package.split('"') for package in (CRATE / "Cargo.lock").read_text().split("[[package]]")]
-    return ", ".join(f"{each[1]} {each[3]}" for each in words if len(each) > 3 and each[1] in ENGINES)
-
-
 def measure(run: Run):
     """All engines, round by round."""
-    program = build()
-    run.start(ENGINES, filesystem=record.filesystem(run.work), versions=versions())
+    host.run("cargo", "build", "--release", "--locked", "--quiet", cwd=CRATE)
+    program = CRATE / "target/release/vellum-engines-bench"
+    packages = tomllib.loads((CRATE / "Cargo.lock").read_text())["package"]
+    versions = ", ".join(f"{each['name']} {each['version']}" for each in packages if each["name"] in ENGINES)
+    run.start(ENGINES, versions=versions)
     for _ in run.rounds():
         for engine in run.turns(ENGINES):
             folder = run.folder("engine")
@@ -50,7 +41,6 @@ CASE = Case(
     "live_engines",
     "Engines for live metadata",
     measure,
-    help=__doc__,
     options=(
         Option("transactions", 200_000, "files that are created with a flush each second"),
         Option("durable", 1_000, "files that are flushed one by one"),

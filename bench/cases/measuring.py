@@ -17,6 +17,9 @@ from benchkit.runner import Case, Option, Run
 WITHOUT, WITH = "nobody looks", "looked at"
 SIZE = 1 << 20
 LOG, STATS = "access log", "vellum stats, each second"
+REQUESTS = {"stat": "stat", "read": "4 KiB read"}
+# Lines flow once the first byte is here. Whoever reads the log then has it as descriptor 3.
+FOLLOW = 'exec 3<"$0"; head -c 1 <&3 > "$1"; exec "${@:2}"'
 
 
 class ObservedMount:
@@ -29,7 +32,7 @@ class ObservedMount:
         os.sync()
         side.settle()
         self.seconds("read", 1000)
-        # Who reads the log, from descriptor 3: `vellum profile` reads it as a file that it can wait for.
+        # `vellum profile` reads the log as a file that it can wait for.
         self.readers = {"cat": ["cat", "/dev/fd/3"], "vellum profile": [side.program, "profile", "/dev/fd/3"]}
 
     def seconds(self, request, count) -> float:
@@ -45,9 +48,7 @@ class ObservedMount:
     def followed(self, reader):
         """The access log is read until the end, and no line was made for nobody before or after."""
         self.marker.write_bytes(b"")
-        # Lines flow once the first byte is here.
-        script = 'exec 3<"$0"; head -c 1 <&3 > "$1"; exec "${@:2}"'
-        command = ["bash", "-c", script, self.side.root / ".vellum/accesslog", self.marker, *reader]
+        command = ["bash", "-c", FOLLOW, self.side.root / ".vellum/accesslog", self.marker, *reader]
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as following:
             try:
                 host.wait_until(self.log_flows, "the access log is read")
@@ -61,7 +62,7 @@ class ObservedMount:
 
 def measure_log(run: Run, mount: ObservedMount):
     """Requests with nobody at the log, and with each reader."""
-    for request, row in (("stat", "stat"), ("read", "4 KiB read")):
+    for request, row in REQUESTS.items():
         for name, command in mount.readers.items():
             for side in run.turns([WITHOUT, WITH]):
                 with mount.followed(command) if side == WITH else contextlib.nullcontext():
@@ -86,9 +87,8 @@ def measure_stats(run: Run, mount: ObservedMount):
 def measure(run: Run):
     """Makes a mount, measures in turns."""
     setting = {"cache": "the kernel's is passed by, ours is warm", "requests": record.requests()}
-    setting |= {"filesystem": record.filesystem(run.work), "versions": record.version(host.vellum())}
-    run.start([WITHOUT, WITH], ours=WITH, floors=[WITHOUT], **setting)
-    with mounts.present([lambda: mounts.Vellum(run.work)]) as (side,):
+    run.start([WITHOUT, WITH], ours=WITH, floors=[WITHOUT], versions=[host.vellum()], **setting)
+    with mounts.Vellum(run.work) as side:
         mount = ObservedMount(run, side)
         for number in run.rounds():
             measure_log(run, mount)
@@ -100,11 +100,7 @@ CASE = Case(
     "measuring",
     "What measuring costs",
     measure,
-    help=__doc__,
+    options=(Option("count", 20000, "requests"), Option("seconds", 10, "of an idle mount")),
     rounds=11,
-    options=(
-        Option("count", 20000, "requests"),
-        Option("seconds", 10, "of an idle mount"),
-    ),
     short=("--rounds 1 --count 500 --seconds 1",),
 )

@@ -22,57 +22,46 @@ from benchkit.runner import Case, Option, Run, progress
 BENCH = [os.environ.get("CARGO", "cargo"), "bench", "--locked", "--bench", "*"]
 
 
-def home() -> Path:
-    """Where Criterion keeps results and baselines between runs."""
-    target = os.environ.get("CARGO_TARGET_DIR", host.ROOT / "target")
-    return Path(os.environ.get("CRITERION_HOME", host.ROOT / target / "criterion")).resolve()
-
-
 def packages(names: str) -> list:
     """What cargo is told of the crates."""
     return [word for name in names.replace(",", " ").split() for word in ("--package", name)] or ["--workspace"]
 
 
-def flags(options) -> list:
-    """What Criterion is told."""
-    wanted = [options.filter] if options.filter else []
-    wanted += ["--quick"] if options.quick else []
-    wanted += ["--save-baseline", options.save] if options.save else []
-    return wanted + (["--baseline-lenient", options.against] if options.against else [])
-
-
-def run_benches(options):
+def run_benches(options, home: Path):
     """Builds and runs the benches; cargo says which one fails."""
-    command = [*BENCH, *packages(options.package), "--", *flags(options)]
+    command = [*BENCH, *packages(options.package), "--", *filter(None, [options.filter])]
+    command += ["--quick"] if options.quick else []
+    command += ["--save-baseline", options.save] if options.save else []
+    command += ["--baseline-lenient", options.against] if options.against else []
     progress(f"$ {' '.join(command)}")
-    environment = os.environ | {"CRITERION_HOME": str(home())}
+    environment = os.environ | {"CRITERION_HOME": str(home)}
     # Criterion's own lines are progress here; the tables go to standard output.
     if subprocess.run(command, cwd=host.ROOT, env=environment, stdout=sys.stderr).returncode:
         raise host.CommandFailed("a bench failed; nothing is kept")
 
 
-def describe(options) -> dict:
-    """What a reader has to know besides the machine."""
-    sizes = {name: value for name, value in os.environ.items() if name.startswith("VELLUM_BENCH_")}
-    base = sizes.pop("VELLUM_BENCH_DIR", os.environ.get("TMPDIR", "/tmp"))
-    return {
-        "compiler": record.version("rustc"),
-        "directory": record.filesystem(base),
-        "sizes": ", ".join(f"{name}={value}" for name, value in sorted(sizes.items())),
-        "mode": "quick: few samples" if options.quick else "",
-    }
-
-
 def measure(run: Run):
     """Runs or reads, and keeps all samples."""
+    # Where Criterion keeps results and baselines between runs.
+    target = host.ROOT / os.environ.get("CARGO_TARGET_DIR", "target")
+    home = Path(os.environ.get("CRITERION_HOME", target / "criterion")).resolve()
     # The file system's clock may be a tick behind.
     since = 0.0 if run.options.read else time.time() - 1
-    run.start(["vellum"], **describe(run.options))
+    sizes = {name: value for name, value in os.environ.items() if name.startswith("VELLUM_BENCH_")}
+    base = sizes.pop("VELLUM_BENCH_DIR", os.environ.get("TMPDIR", "/tmp"))
+    run.start(
+        ["vellum"],
+        filesystem="",
+        compiler=record.version("rustc"),
+        directory=record.filesystem(base),
+        sizes=", ".join(f"{name}={value}" for name, value in sorted(sizes.items())),
+        mode="quick: few samples" if run.options.quick else "",
+    )
     if not run.options.read:
-        run_benches(run.options)
-    found = criterion.benches(home(), since)
+        run_benches(run.options, home)
+    found = criterion.benches(home, since)
     if not found:
-        raise host.CommandFailed(f"{home()}: no results of Criterion; run without --read, or with another --filter")
+        raise host.CommandFailed(f"{home}: no results of Criterion; run without --read, or with another --filter")
     for bench in found:
         bench.add_to(run.record, "vellum")
 
@@ -81,8 +70,6 @@ CASE = Case(
     "micro",
     "Every structure by itself",
     measure,
-    help=__doc__,
-    rounds=1,
     options=(
         Option("filter", "", "only ids that match this regular expression"),
         Option("package", "", "only the benches of these crates, with commas between them"),
@@ -91,6 +78,7 @@ CASE = Case(
         Option("against", "", "compare with such a baseline"),
         Option("read", False, "run nothing, read what is there"),
     ),
+    rounds=1,
     short=("--quick --package vellum-host,vellum-fuse",),
     # The map at the size for which there are targets.
     environment={"VELLUM_BENCH_KEYS": os.environ.get("VELLUM_BENCH_KEYS", "10000000")},

@@ -3,7 +3,7 @@
 import json
 import shutil
 
-from benchkit import host, record
+from benchkit import host
 from benchkit.runner import Case, Option, Run
 
 # The units of Vellum's reports, and what a record has instead.
@@ -26,8 +26,12 @@ UNITS = {
 KINDS = {"bytes": "contents", "unique": "not there twice", "compressed": "of these, compressed"}
 
 
-def add_rows(run: Run, told: dict):
-    """Rows of a report as rows of a record. A row's group is what stands before the colon in its name."""
+def measure(run: Run, *arguments):
+    """Runs one of Vellum's benches. A row's group is what stands before the colon in its name."""
+    # 1: a promise of a store does not hold, or something was left out; the report says which.
+    told = json.loads(host.vellum_in(run.work, "bench", *arguments, "--json", ok=(0, 1)))
+    columns = ["vellum", *(KINDS.values() if "kinds" in told else [])]
+    run.start(columns, filesystem=told["target"].get("filesystem", ""), versions=[host.vellum()])
     for row in told["rows"]:
         factor, unit = UNITS[row["unit"]]
         group, _, name = row["name"].rpartition(": ")
@@ -38,16 +42,6 @@ def add_rows(run: Run, told: dict):
     for kind in told.get("kinds", []):
         for key, column in KINDS.items():
             run.add(kind["kind"], column, kind[key], group="kinds of files", quantity="space", unit="bytes")
-
-
-def measure(run: Run, *arguments):
-    """Runs one of Vellum's benches."""
-    # 1: a promise of a store does not hold, or something was left out; the report says which.
-    told = json.loads(host.run(host.vellum(), "bench", *arguments, "--json", ok=(0, 1)))
-    columns = ["vellum", *(KINDS.values() if "kinds" in told else [])]
-    setting = {"filesystem": told["target"].get("filesystem", ""), "versions": record.version(host.vellum())}
-    run.start(columns, **setting)
-    add_rows(run, told)
 
 
 def measure_pipeline(run: Run):
@@ -66,19 +60,19 @@ CASES = [
         "pipeline",
         "vellum bench pipeline",
         measure_pipeline,
-        rounds=1,
         options=(
             Option("sizes", "64K,1M,10M", "of the pieces"),
             Option("tree", "", "the directory whose files are sorted by kind; without it, the Go distribution"),
         ),
+        rounds=1,
         short=(f"--sizes 64K --tree {host.BENCH}",),
     ),
     Case(
         "engines",
         "vellum bench engines",
         measure_engines,
-        rounds=1,
         options=(Option("sizes", "1G", "bytes of all files together"), Option("counts", "100", "files")),
+        rounds=1,
         whole=(
             "--sizes 1G --counts 100",
             "--sizes 10G --counts 1000",

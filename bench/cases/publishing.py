@@ -35,25 +35,6 @@ def fill(path: Path):
             file.write(os.urandom(BLOCK // 2) + os.urandom(BLOCK // 8).hex().encode() * 2)
 
 
-def work_on(path: Path, seconds: float) -> dict:
-    """Median seconds of a write and of a read of a block, one after the other for some time."""
-    buffer = mmap.mmap(-1, BLOCK)
-    buffer.write(os.urandom(BLOCK))
-    taken = {"write": [], "read": []}
-    descriptor, end, offset = os.open(path, os.O_RDWR | os.O_DIRECT), time.monotonic() + seconds, 0
-    try:
-        while time.monotonic() < end:
-            for name, call in (("write", os.pwritev), ("read", os.preadv)):
-                start = time.perf_counter()
-                if call(descriptor, [buffer], offset) != BLOCK:
-                    raise host.CommandFailed(f"{path}: a block was cut short")
-                taken[name].append(time.perf_counter() - start)
-            offset = (offset + BLOCK) % FILE
-    finally:
-        os.close(descriptor)
-    return {name: statistics.median(times) for name, times in taken.items()}
-
-
 def make_file(directory: Path) -> Path:
     """The file to work on, on the disk."""
     path = directory / "worked on"
@@ -62,17 +43,30 @@ def make_file(directory: Path) -> Path:
     return path
 
 
-def note(run: Run, found: dict, column):
-    """Samples of writes and reads."""
-    for name, seconds in found.items():
-        run.add(f"{name} 1 MiB", column, seconds)
+def work_on(path: Path, seconds: float) -> dict:
+    """Median seconds of a write and of a read of a block, one after the other for some time."""
+    buffer = mmap.mmap(-1, BLOCK)
+    buffer.write(os.urandom(BLOCK))
+    taken = {"write 1 MiB": [], "read 1 MiB": []}
+    descriptor, end, offset = os.open(path, os.O_RDWR | os.O_DIRECT), time.monotonic() + seconds, 0
+    try:
+        while time.monotonic() < end:
+            for times, call in zip(taken.values(), (os.pwritev, os.preadv)):
+                start = time.perf_counter()
+                if call(descriptor, [buffer], offset) != BLOCK:
+                    raise host.CommandFailed(f"{path}: a block was cut short")
+                times.append(time.perf_counter() - start)
+            offset = (offset + BLOCK) % FILE
+    finally:
+        os.close(descriptor)
+    return {row: statistics.median(times) for row, times in taken.items()}
 
 
 def measure_mount(run: Run, mount: mounts.Vellum):
     """At rest, while it publishes, and while it publishes and nobody uses it."""
     path = make_file(mount.root)
     mount.settle()
-    note(run, work_on(path, 1), RESTING)
+    run.add_all(work_on(path, 1), RESTING)
     for is_used in (True, False):
         fill(mount.root / f"data {is_used}")
         before, start = published(mount), time.monotonic()
@@ -81,7 +75,7 @@ def measure_mount(run: Run, mount: mounts.Vellum):
             found = work_on(path, 0.7)
             if published(mount) != before:
                 raise host.CommandFailed("publishing ended before the work did: more DATA is needed")
-            note(run, found, BUSY)
+            run.add_all(found, BUSY)
         host.wait_until(lambda: published(mount) != before, "publishing", PATIENCE)
         if not is_used:
             run.add(f"publish {DATA >> 20} MiB", RESTING, time.monotonic() - start)
@@ -89,16 +83,15 @@ def measure_mount(run: Run, mount: mounts.Vellum):
 
 def measure(run: Run):
     """All of it in turns."""
-    setting = {"filesystem": record.filesystem(run.work), "cache": "the kernel's is passed by", "requests": record.requests()}
-    columns, versions = [BENEATH, RESTING, BUSY], record.version(host.vellum())
-    run.start(columns, ours=BUSY, floors=columns[:2], **setting, versions=versions)
+    setting = {"cache": "the kernel's is passed by", "requests": record.requests(), "versions": [host.vellum()]}
+    run.start([BENEATH, RESTING, BUSY], ours=BUSY, floors=[BENEATH, RESTING], **setting)
     for number in run.rounds():
         path = make_file(run.work)
-        note(run, work_on(path, 1), BENEATH)
+        run.add_all(work_on(path, 1), BENEATH)
         path.unlink()
-        with mounts.present([lambda: mounts.Vellum(run.work / str(number))]) as (mount,):
+        with mounts.Vellum(run.work / str(number)) as mount:
             measure_mount(run, mount)
         host.remove(run.work / str(number))
 
 
-CASE = Case("publishing", "What publishing takes from who works in a mount", measure, help=__doc__)
+CASE = Case("publishing", "What publishing takes from who works in a mount", measure)

@@ -1,37 +1,28 @@
 """Start-up time and size of each tool's binary. The floor is `true`: what the system itself takes to start a program."""
 
 import os
-import shutil
 from pathlib import Path
 
-from benchkit import backup_tools, host, record
+from benchkit import backup_tools, host
 from benchkit.runner import Case, Run
 
-VERSION = {"restic": "version"}
-
-
-def commands() -> dict:
-    """What each tool is called with."""
-    found = {"true": [shutil.which("true")], "vellum": [host.vellum(), "--version"]}
-    for name in backup_tools.RIVALS:
-        if program := host.program(name):
-            found[name] = [program, VERSION.get(name, "--version")]
-    return found
+VERSION = {"true": "", "restic": "version"}
 
 
 def measure(run: Run):
     """The tools in turns."""
-    called = commands()
-    versions = record.versions(argv[0] for name, argv in called.items() if name != "true")
-    run.start(list(called), floors=["true"], cache="warm", versions=versions)
+    programs = {name: host.program(name) for name in ("true", "vellum", *backup_tools.RIVALS)}
+    programs = {name: program for name, program in programs.items() if program}
+    versions = [program for name, program in programs.items() if name != "true"]
+    run.start(list(programs), floors=["true"], filesystem="", cache="warm", versions=versions)
     for _ in run.rounds():
-        for name in run.turns(called):
-            run.add("start-up", name, host.timed(*called[name]))
-    for name, argv in called.items():
-        program = Path(os.path.realpath(argv[0]))
+        for name in run.turns(programs):
+            run.add("start-up", name, host.timed(programs[name], VERSION.get(name, "--version")))
+    for name, program in programs.items():
+        path = Path(os.path.realpath(program))
         # A script is not the program; what interprets it is part of it, too.
-        if program.read_bytes()[:2] != b"#!":
-            run.add("binary", name, program.stat().st_size, quantity="space", unit="bytes")
+        if path.read_bytes()[:2] != b"#!":
+            run.add("binary", name, path.stat().st_size, quantity="space", unit="bytes")
 
 
-CASE = Case("startup", "Start-up and size", measure, help=__doc__, rounds=101, short=("--rounds 3",))
+CASE = Case("startup", "Start-up and size", measure, rounds=101, short=("--rounds 3",))

@@ -9,22 +9,24 @@ installed, its system calls are counted once for each case, outside the rounds. 
 1,000,000 files, which take 16 GB of memory and most of an hour.
 """
 
+import contextlib
 import multiprocessing
 import os
 import random
 import re
+import shlex
 import shutil
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Callable
 
-from benchkit import host, measure as measuring, record
+from benchkit import host, measure as measuring, trees
 from benchkit.host import program
 from benchkit.runner import Case, Option, Run
 
 MIB = 1 << 20
-BIG, HUGE = 100 * MIB, 4096 * MIB
+BIG = 100 * MIB
 MILLION = 1_000_000
 # What is changed in the large file, or put into it: in its middle.
 CHANGED, INSERTED = MIB, 4096
@@ -32,21 +34,20 @@ LONG_AGO = 1_600_000_000
 SPACE, HUGE_SPACE = "3G", "10G"
 # Rounds of what takes minutes.
 HUGE_ROUNDS = 3
-
-
-# How each is told to copy what is in SRC into DST, with times and modes.
+# How each is told to copy what is in {src} into {dst}, with times and modes; {flags} are those of the case.
 TOOLS = {
-    "vellum": lambda src, dst: [host.vellum(), "sync", "-a", f"{src}/", f"{dst}/"],
-    "rsync": lambda src, dst: [program("rsync"), "-a", f"{src}/", f"{dst}/"],
-    "cp": lambda src, dst: [program("cp"), "-a", "--reflink=auto", f"{src}/.", f"{dst}/"],
-    "sy": lambda src, dst: [program("sy"), "-a", "-q", f"{src}/", f"{dst}/"],
-    "sy03": lambda src, dst: [program("sy03"), "-a", "-q", f"{src}/", f"{dst}/"],
-    "xcp": lambda src, dst: [program("xcp"), "-r", "--no-progress", "-T", src, dst],
-    "cpz": lambda src, dst: [program("cpz"), src, dst],
-    "rclone": lambda src, dst: [program("rclone"), "copy", src, dst],
+    "vellum": "sync {flags} -a {src}/ {dst}/",
+    "rsync": "{flags} -a {src}/ {dst}/",
+    "cp": "-a --reflink=auto {src}/. {dst}/",
+    "sy": "-a -q {src}/ {dst}/",
+    "sy03": "-a -q {src}/ {dst}/",
+    "xcp": "-r --no-progress -T {src} {dst}",
+    "cpz": "{src} {dst}",
+    "rclone": "copy {src} {dst}",
 }
 # These make the destination themselves, and do not look at what is there.
 MAKERS = ("xcp", "cpz")
+UPDATERS = tuple(name for name in TOOLS if name not in MAKERS)
 
 
 @dataclass
@@ -64,19 +65,6 @@ class CopyCase:
     flags: dict = field(default_factory=dict)
 
 
-def files(count, sizes, place):
-    """Files of random bytes; `place` says where the one of a number goes."""
-
-    def make(root: Path):
-        rng = random.Random(42)
-        for number in range(count):
-            path = root / place(number)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(rng.randbytes(rng.choice(sizes)))
-
-    return make
-
-
 def nested(number):
     """Forty files at each of five levels."""
     return Path(*(f"level{level}" for level in range(number // 40 + 1))) / f"f{number:03}"
@@ -88,44 +76,35 @@ def large(change):
     def make(root: Path):
         old = random.Random(9).randbytes(BIG)
         middle, new = BIG // 2, random.Random(10).randbytes(CHANGED)
-        root.mkdir(parents=True)
         content = {
             "nothing": old,
             "changed": old[:middle] + new + old[middle + CHANGED :],
             "inserted": old[:middle] + new[:INSERTED] + old[middle:],
         }[change]
-        (root / "large").write_bytes(content)
         before = root.parent / f"{root.name}.before"
-        before.mkdir()
-        (before / "large").write_bytes(old)
+        for folder, held in ((root, content), (before, old)):
+            folder.mkdir(parents=True)
+            (folder / "large").write_bytes(held)
         os.utime(before / "large", (LONG_AGO, LONG_AGO))
 
     return make
 
 
-def huge(root: Path):
-    """One file that fits no cache but the page cache."""
-    root.mkdir(parents=True)
-    rng = random.Random(11)
-    with open(root / "huge", "wb") as file:
-        for _ in range(HUGE // MIB):
-            file.write(rng.randbytes(MIB))
-
-
-SMALL = files(1000, range(1024, 10 * 1024), lambda n: f"f{n:04}")
-MANY = files(20_000, [4096], lambda n: f"d{n // 100:03}/f{n:05}")
+SMALL = trees.files(1000, range(1024, 10 * 1024), lambda n: f"f{n:04}", seed=42)
+MANY = trees.files(20_000, [4096], lambda n: f"d{n // 100:03}/f{n:05}", seed=42)
 # Empty ones: it is names and attributes that many files are about, and their blocks would fill the memory.
-MYRIADS = files(MILLION, [0], lambda n: f"d{n // 1000:03}/f{n:06}")
-UPDATERS = tuple(name for name in TOOLS if name not in MAKERS)
+MYRIADS = trees.files(MILLION, [0], lambda n: f"d{n // 1000:03}/f{n:06}", seed=42)
+# One file that fits no cache but the page cache.
+HUGE = trees.files(1, [4096 * MIB], lambda _: "huge", seed=11)
 # What writes least over an old file, where no reader is looked after.
-IN_PLACE = {"vellum": ["--in-place"], "rsync": ["--inplace", "--no-whole-file"]}
+IN_PLACE = {"vellum": "--in-place", "rsync": "--inplace --no-whole-file"}
 # What writes least and keeps the old file whole until the new one has its name.
-LEAST = {"vellum": ["--delta=always"], "rsync": ["--no-whole-file"]}
+LEAST = {"vellum": "--delta=always", "rsync": "--no-whole-file"}
 CASES = {
     "1,000 files of 1 to 10 KB": CopyCase(SMALL, files=1000),
-    "100 files of 100 KB": CopyCase(files(100, [100 * 1024], lambda n: f"f{n:03}"), files=100),
+    "100 files of 100 KB": CopyCase(trees.files(100, [100 * 1024], lambda n: f"f{n:03}", seed=42), files=100),
     "one file of 100 MB": CopyCase(large("nothing")),
-    "nested, 200 files": CopyCase(files(200, [5 * 1024], nested), files=200),
+    "nested, 200 files": CopyCase(trees.files(200, [5 * 1024], nested, seed=42), files=200),
     "20,000 files of 4 KB": CopyCase(MANY, files=20_000),
     "nothing changed, 1,000 files": CopyCase(SMALL, "the same", UPDATERS, files=1000),
     "nothing changed, 20,000 files": CopyCase(MANY, "the same", UPDATERS, files=20_000),
@@ -133,65 +112,80 @@ CASES = {
     "4 KB inserted in 100 MB": CopyCase(large("inserted"), "an older one", UPDATERS),
     "1 MB changed in 100 MB, written least": CopyCase(large("changed"), "an older one", tuple(LEAST), flags=LEAST),
     "1 MB changed in 100 MB, in place": CopyCase(large("changed"), "an older one", tuple(IN_PLACE), flags=IN_PLACE),
-    "one file of 4 GB": CopyCase(huge, huge=True),
+    "one file of 4 GB": CopyCase(HUGE, huge=True),
     "1,000,000 empty files": CopyCase(MYRIADS, files=MILLION, huge=True, tools=("vellum", "rsync", "cp", "cpz")),
-    "nothing changed, 1,000,000 empty files": CopyCase(MYRIADS, "the same", ("vellum", "rsync", "cp"), files=MILLION, huge=True),
+    "nothing changed, 1,000,000 empty files": CopyCase(
+        MYRIADS, "the same", ("vellum", "rsync", "cp"), files=MILLION, huge=True
+    ),
 }
 # Where blocks can be shared only these differ from what was measured elsewhere.
 SHARING = re.compile("one file of|MB changed|KB inserted")
 
 
-class Ground:
-    """A filesystem in memory, with the sources on it."""
+@contextlib.contextmanager
+def ground(kind: str, space: str):
+    """The root of a filesystem in memory."""
+    root, script = Path(f"/tmp/vellum-bench-{kind}-{os.getpid()}"), host.BENCH / "ramdisk.sh"
+    host.run(script, "make", root, space, kind)
+    try:
+        yield root
+    finally:
+        host.run(script, "remove", root)
 
-    def __init__(self, kind: str, space: str):
-        self.kind = kind
-        self.space = space
-        self.root = Path(f"/tmp/vellum-bench-{kind}-{os.getpid()}")
-        self.script = host.BENCH / "ramdisk.sh"
 
-    def __enter__(self):
-        host.run(self.script, "make", self.root, self.space, self.kind)
-        return self
+def make_source(source: Path, name: str):
+    """Makes a case's source."""
+    source.parent.mkdir(exist_ok=True)
+    # In a process of its own: those that are measured would inherit the memory that it takes as their peak.
+    maker = multiprocessing.Process(target=CASES[name].make, args=(source,))
+    maker.start()
+    maker.join()
+    if maker.exitcode != 0:
+        sys.exit(f"{name}: its source could not be made")
 
-    def __exit__(self, *_):
-        host.run(self.script, "remove", self.root)
 
-    def source(self, name) -> Path:
-        """A case's source, made at first use."""
-        source = self.root / "src" / name.replace(" ", "-").replace(",", "")
-        if not source.exists():
-            source.parent.mkdir(exist_ok=True)
-            # In a process of its own: those that are measured would inherit the memory that it takes as their peak.
-            maker = multiprocessing.Process(target=CASES[name].make, args=(source,))
-            maker.start()
-            maker.join()
-            if maker.exitcode != 0:
-                sys.exit(f"{name}: its source could not be made")
-        return source
+def prepare(source: Path, target: Path, before: str, tool: str):
+    """The destination before a run, and both at rest."""
+    shutil.rmtree(target, ignore_errors=True)
+    if before == "the same":
+        host.run("cp", "-a", source, target)
+    elif before == "an older one":
+        host.run("cp", "-a", "--reflink=never", f"{source}.before", target)
+    elif tool not in MAKERS:
+        target.mkdir()
+    host.settle(source)
+    for tree in filter(Path.exists, (source, target)):
+        measuring.warm(tree)
 
-    def prepare(self, name, tool) -> tuple[Path, Path]:
-        """Source and destination before a run, at rest."""
-        source, target = self.source(name), self.root / "dst"
-        shutil.rmtree(target, ignore_errors=True)
-        before = CASES[name].before
-        if before == "the same":
-            host.run("cp", "-a", source, target)
-        elif before == "an older one":
-            host.run("cp", "-a", "--reflink=never", f"{source}.before", target)
-        elif tool not in MAKERS:
-            target.mkdir()
-        host.settle(self.root)
-        measuring.warm(source)
-        if target.exists():
-            measuring.warm(target)
-        return source, target
 
-    def forget(self, name):
-        """Makes room after a case."""
-        source = self.source(name)
-        for path in (source, f"{source}.before", self.root / "dst"):
-            shutil.rmtree(path, ignore_errors=True)
+def measure_case(run: Run, root: Path, kind: str, name: str):
+    """A case in turns, by all tools that can do it; then once more, to count their system calls."""
+    case, source, target, log = CASES[name], root / "src/tree", root / "dst", root / "calls"
+    commands = {}
+    for tool in run.record.head["columns"]:
+        if tool in case.tools:
+            words = TOOLS[tool].format(src=source, dst=target, flags=case.flags.get(tool, ""))
+            commands[tool] = [program(tool), *shlex.split(words)]
+    make_source(source, name)
+    for number in run.rounds(HUGE_ROUNDS if case.huge else None):
+        for tool in run.turns(commands):
+            prepare(source, target, case.before, tool)
+            with run.guard(f"{name} ({kind})", tool):
+                cost = measuring.run(commands[tool])
+                if number == 0 and not host.is_same(source, target):
+                    raise host.CommandFailed("its copy differs from the source")
+                run.add_cost(name, tool, cost, group=kind)
+                run.add(name, tool, cost.dirtied, group=kind, quantity="written", unit="bytes")
+    for tool in commands if shutil.which("strace") else ():
+        prepare(source, target, case.before, tool)
+        with contextlib.suppress(host.CommandFailed):
+            measuring.run(["strace", "-f", "-qq", "-c", "-U", "calls", "-o", log, *commands[tool]])
+            # From its start to its end, divided by files.
+            calls = int(re.search(r"(\d+) total", log.read_text())[1])
+            quantity = "system calls a file" if case.files > 1 else "system calls"
+            run.add(name, tool, calls / case.files, group=kind, quantity=quantity, unit="count")
+    for path in (source, f"{source}.before", target):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def is_wanted(run: Run, name, kind) -> bool:
@@ -203,73 +197,23 @@ def is_wanted(run: Run, name, kind) -> bool:
     )
 
 
-def team(run: Run, name) -> list:
-    """The tools that can do a case."""
-    return [tool for tool in run.record.head["columns"] if tool in CASES[name].tools]
-
-
-def command(name, tool, source, target) -> list:
-    """How a tool does a case."""
-    argv = TOOLS[tool](source, target)
-    flags = CASES[name].flags.get(tool, [])
-    # After the program and, of ours, its command.
-    place = 2 if tool == "vellum" else 1
-    return [*argv[:place], *flags, *argv[place:]]
-
-
-def one_round(run: Run, ground: Ground, name):
-    """A case once, by every tool that can do it."""
-    for tool in run.turns(team(run, name)):
-        source, target = ground.prepare(name, tool)
-        with run.guard(f"{name} ({ground.kind})", tool):
-            cost = measuring.run(command(name, tool, source, target))
-            if run.number == 0 and not host.is_same(source, target):
-                raise host.CommandFailed("its copy differs from the source")
-            run.add_cost(name, tool, cost, group=ground.kind)
-            run.add(name, tool, cost.dirtied, group=ground.kind, quantity="written", unit="bytes")
-
-
-def count_calls(run: Run, ground: Ground, name):
-    """System calls of every tool from its start to its end, divided by files."""
-    log = ground.root / "calls"
-    for tool in team(run, name):
-        source, target = ground.prepare(name, tool)
-        try:
-            measuring.run(["strace", "-f", "-qq", "-c", "-U", "calls", "-o", log, *command(name, tool, source, target)])
-        except host.CommandFailed:
-            continue
-        calls = int(re.search(r"(\d+) total", log.read_text())[1])
-        quantity = "system calls a file" if CASES[name].files > 1 else "system calls"
-        run.add(name, tool, calls / CASES[name].files, group=ground.kind, quantity=quantity, unit="count")
-
-
-def measure_on(run: Run, kind, is_huge: bool):
-    """All cases of one filesystem that are huge, or that are not."""
-    names = [name for name in CASES if CASES[name].huge == is_huge and is_wanted(run, name, kind)]
-    if not names:
-        return
-    with Ground(kind, HUGE_SPACE if is_huge else SPACE) as ground:
-        for name in names:
-            for _ in run.rounds(HUGE_ROUNDS if is_huge else None):
-                one_round(run, ground, name)
-            if shutil.which("strace"):
-                count_calls(run, ground, name)
-            ground.forget(name)
-
-
 def measure(run: Run):
-    """All filesystems, one after the other."""
+    """All filesystems, one after the other: first all cases that are not huge."""
     tools = [name for name in run.list_option("tools") if program(name)]
     run.start(
         tools,
         filesystem="each in memory, on a loop device",
         cache="sources and destinations in the page cache",
         started_by=measuring.STARTED_BY,
-        versions=record.versions(map(program, tools)),
+        versions=map(program, tools),
     )
     for kind in run.list_option("filesystems"):
         for is_huge in (False, True):
-            measure_on(run, kind, is_huge)
+            names = [name for name in CASES if CASES[name].huge == is_huge and is_wanted(run, name, kind)]
+            if names:
+                with ground(kind, HUGE_SPACE if is_huge else SPACE) as root:
+                    for name in names:
+                        measure_case(run, root, kind, name)
             run.keep()
 
 
@@ -277,7 +221,6 @@ CASE = Case(
     "sync",
     "vellum sync, and other tools that copy trees",
     measure,
-    help=__doc__,
     options=(
         Option("filesystems", "ext4,xfs,btrfs", "where it is measured"),
         Option("cases", "", "parts of names, with ';' between them"),
