@@ -16,8 +16,8 @@ from benchkit.runner import Case, Option, Run, progress
 FILES = 1000
 # Every so many snapshots one has a tag, and another one is forgotten.
 STRIDE = 100
-# Rows: a command, and how often it is run, if not as often as there are rounds. The file of the third was changed by one snapshot in a thousand,
-# something in the directory by one in ten; the tag is in the middle.
+# Rows: a command, and how often it is run, if not as often as there are rounds. The file of the third was changed by one
+# snapshot in a thousand, something in the directory by one in ten; the tag is in the middle.
 READS = {
     "history, first page": (["history", "-n", "50"], None),
     "history, all": (["history", "-n", "{count}"], 3),
