@@ -135,12 +135,7 @@ impl CheckoutWorktree {
                 self.probe_reflink(&to)?;
             }
             let fork = Self::from_volume(self.volume.fork_into(&state, &request.name)?)?;
-            let restore = RestoreRequest {
-                target: request.from.clone(),
-                paths: Vec::new(),
-                only: Vec::new(),
-                discard: false,
-            };
+            let restore = RestoreRequest::for_all(&request.from);
             // The journal is written before the first file. From here on a killed fork is recognised by it
             // and completed as a restore.
             fork.begin_restore(&restore, None)?;
@@ -225,8 +220,7 @@ fn create_fork_dir(to: &Path) -> Result<PathBuf> {
 }
 
 fn finish_fork(fork: &CheckoutWorktree, request: &ForkRequest, meter: &ProgressMeter) -> Result<ForkReport> {
-    let restore =
-        RestoreRequest { target: request.from.clone(), paths: Vec::new(), only: Vec::new(), discard: false };
+    let restore = RestoreRequest::for_all(&request.from);
     // The journal of the fork makes this a restore that was interrupted: what is already there and equal is
     // kept.
     let plan = fork.plan_restore(&restore, meter)?;

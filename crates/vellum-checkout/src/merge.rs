@@ -38,9 +38,7 @@ impl CheckoutWorktree {
 
     /// An error if the directory cannot be brought to a snapshot; changes nothing.
     pub fn check_reachable(&self, target: &HistoryEntry, meter: &ProgressMeter) -> Result<()> {
-        let request =
-            RestoreRequest { target: target.clone(), paths: Vec::new(), only: Vec::new(), discard: false };
-        self.plan_restore(&request, meter).map(drop)
+        self.plan_restore(&RestoreRequest::for_all(target), meter).map(drop)
     }
 
     /// An error if one of these paths, about which somebody has to decide, is absent.

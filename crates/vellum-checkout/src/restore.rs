@@ -40,6 +40,14 @@ pub struct RestoreRequest {
     pub discard: bool,
 }
 
+impl RestoreRequest {
+    /// Everything as a snapshot has it; what no snapshot holds is saved before.
+    #[must_use]
+    pub fn for_all(target: &HistoryEntry) -> Self {
+        Self { target: target.clone(), paths: Vec::new(), only: Vec::new(), discard: false }
+    }
+}
+
 /// What a step does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RestoreStepKind {

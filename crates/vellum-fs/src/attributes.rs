@@ -42,6 +42,14 @@ pub struct AttributeChanges {
     pub ctime: Option<UnixTime>,
 }
 
+impl AttributeChanges {
+    /// The times of last access and change of content of another inode.
+    pub(crate) fn for_times_of(attr: &InodeAttr) -> Self {
+        let atime = Some(TimeChange::At(attr.atime));
+        Self { atime, mtime: Some(TimeChange::At(attr.mtime)), ..Self::default() }
+    }
+}
+
 /// What a time is set to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeChange {

@@ -30,6 +30,7 @@ use crate::tree::{LiveMap, LiveTransaction, MapReader};
 use numbers::InodeNumberPool;
 use places::HardLinks;
 
+pub(crate) use make::put_first_name;
 pub(crate) use read::read_dir_entries;
 pub use rename::RenameFlags;
 

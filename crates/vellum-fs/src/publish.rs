@@ -243,9 +243,7 @@ impl LivePublisher {
     }
 
     fn publish_snapshot(&self, number: u64, pending: PendingSnapshot) -> Result<()> {
-        let mut session = self.volume.begin_write_session()?;
-        let mut published = self.store_state(&pending.state, &session)?;
-        published.counted.stored += session.flush_blobs()?.bytes_stored;
+        let (session, mut published) = self.store_durably(&pending.state)?;
         let record = SnapshotRecord { root: published.root, statistics: published.counted, ..pending.record };
         // Of this worktree, not of the record's: a fork publishes what it took over unpublished, if it comes first.
         // Everything that the record names is durable by now. Until the ref names the snapshot, the session protects
@@ -265,9 +263,7 @@ impl LivePublisher {
     }
 
     fn publish_layers(&self, sealed: &LayeredState) -> Result<()> {
-        let mut session = self.volume.begin_write_session()?;
-        let mut published = self.store_state(sealed, &session)?;
-        published.counted.stored += session.flush_blobs()?.bytes_stored;
+        let (session, published) = self.store_durably(sealed)?;
         let live = UnsnapshottedTree { root: published.root, counted: published.counted };
         self.lease.update_ref(|head| head.live = Some(live))?;
         session.end_session()?;

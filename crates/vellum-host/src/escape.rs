@@ -5,7 +5,8 @@ use std::fmt::{self, Write as _};
 
 /// A path for messages: bytes that are not UTF-8 and control characters are escaped.
 #[must_use]
-pub fn format_path(path: &[u8]) -> String {
+pub fn format_path(path: impl AsRef<[u8]>) -> String {
+    let path = path.as_ref();
     // The empty path is the root of a tree.
     if path.is_empty() {
         return "/".into();

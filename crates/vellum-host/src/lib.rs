@@ -18,6 +18,7 @@ pub mod ignore_files;
 pub mod lock;
 pub mod metadata;
 pub mod mount_table;
+pub mod owner;
 pub mod parallel_walk;
 pub mod process;
 pub mod progress;

@@ -9,7 +9,7 @@ mod stat;
 pub use apply::{
     AppliedMetadata, FreshFileDefaults, MetadataCaller, TargetMetadata, apply_fresh_metadata, apply_metadata,
 };
-pub use stat::FileStat;
+pub use stat::{FileStat, file_kind_from_type};
 
 #[cfg(test)]
 mod tests;

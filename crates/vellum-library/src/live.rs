@@ -11,7 +11,7 @@ mod opening;
 mod rename;
 mod tokens;
 
-use std::fs::{DirBuilder, File};
+use std::fs::{self, DirBuilder, File};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -22,6 +22,8 @@ use vellum_types::SnapshotId;
 use vellum_volume::refs::WorktreeHead;
 use vellum_volume::state::{STATE_DIR, set_owner_from_dir};
 use vellum_volume::{Volume, VolumeError};
+
+use tokens::TokenFile;
 
 pub use error::{OpenError, Result};
 pub use fork::fork_live_worktree;
@@ -96,6 +98,28 @@ pub fn create_state_dir(dir: &Path) -> Result<()> {
 pub fn set_owner_from_ancestor(made: &Path) -> std::io::Result<()> {
     let above = File::open(made.parent().unwrap_or(Path::new("/")))?;
     set_owner_from_dir(above, File::open(made)?)
+}
+
+/// Fails if there is a worktree of this name, or the live state of one.
+fn check_name_free(volume: &Volume, name: &str) -> Result<()> {
+    let tokens = TokenFile::in_dir(&live_state_dir(volume, name)).load_tokens()?;
+    if volume.read_worktree_head(name)?.is_some() || !tokens.is_empty() {
+        return Err(VolumeError::Exists { kind: "worktree", name: name.into() }.into());
+    }
+    Ok(())
+}
+
+/// Gives the directory of a live state a name that no worktree has. The caller holds its claim.
+fn move_live_state(volume: &Volume, old: &str, new: &str) -> Result<()> {
+    let from = live_state_dir(volume, old);
+    let to = live_state_dir(volume, new);
+    // No worktree has this name, and there are no tokens: it is what a failed opening left.
+    if to.exists() {
+        fs::remove_dir_all(&to).map_err(OpenError::io_error("replace", &to))?;
+    }
+    fs::rename(&from, &to).map_err(OpenError::io_error("move", &from))?;
+    // Before the ref: after a power cut it must not name a directory that has its old name again.
+    to.parent().map_or(Ok(()), sync_directory)
 }
 
 /// Finds the live worktree of this name. `None`: there is none.

@@ -9,7 +9,6 @@ pub mod error;
 pub mod fuzzing;
 pub mod index;
 pub mod object;
-mod owner;
 pub mod pack;
 mod reserve;
 
@@ -32,6 +31,6 @@ pub use object::{
     map_requests, open_store, open_store_with_limits, publish_store, set_cache_disk_probe, set_retry_time,
     unlist_objects,
 };
-pub use owner::set_owner_from_dir;
 pub use pack::{PackEntry, PackFinding};
 pub use reserve::DiskReserve;
+pub use vellum_host::owner::set_owner_from_dir;

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::owner::set_owner_from_dir;
+use vellum_host::owner::set_owner_from_dir;
 
 /// Bytes that are kept, and the part of the disk that they may be.
 const RESERVE_MAX: u64 = 1 << 20;

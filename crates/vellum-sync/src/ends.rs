@@ -20,7 +20,7 @@ use vellum_host::beneath::OpenedFile;
 
 use crate::error::{Result, SyncError};
 use crate::local::receive::SyncReport;
-use crate::model::listing::{ContentDigest, ListingEntry, ListingEntryId, TreeListing};
+use crate::model::listing::{ContentDigest, ContentDigests, ListingEntry, ListingEntryId, TreeListing};
 use crate::model::options::SyncOptions;
 
 /// One of the two sides of a run: rules have different effects on each.
@@ -91,7 +91,7 @@ pub trait SyncEnd: Send + Sync {
         listing: &TreeListing,
         files: &[ListingEntryId],
         meter: &ProgressMeter,
-    ) -> Result<Vec<Option<ContentDigest>>>;
+    ) -> Result<ContentDigests>;
 }
 
 /// An end that entries are read from.

@@ -77,7 +77,8 @@ fn read_config_head(dir: &Path) -> Option<Vec<u8>> {
 }
 
 /// The path without symlinks, as far as there is something.
-fn resolve_existing_path(path: &Path) -> PathBuf {
+#[must_use]
+pub fn resolve_existing_path(path: &Path) -> PathBuf {
     match (path.canonicalize(), path.parent(), path.file_name()) {
         (Ok(real), _, _) => real,
         (Err(_), Some(parent), Some(name)) if parent.as_os_str().is_empty() => {

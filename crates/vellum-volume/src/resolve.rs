@@ -82,7 +82,7 @@ impl Volume {
                 "no tag or worktree is called that, and of an id 4 digits are needed",
             ));
         }
-        Err(VolumeError::UnknownSnapshot(vellum_host::escape::format_path(text.as_bytes())))
+        Err(VolumeError::UnknownSnapshot(vellum_host::escape::format_path(text)))
     }
 
     /// A tag and a worktree of one name, which older versions let be made.
@@ -215,7 +215,7 @@ impl Volume {
 }
 
 fn unresolved_error(text: &str, reason: &'static str) -> VolumeError {
-    VolumeError::NoSnapshotThere { text: vellum_host::escape::format_path(text.as_bytes()), reason }
+    VolumeError::NoSnapshotThere { text: vellum_host::escape::format_path(text), reason }
 }
 
 fn is_hexadecimal(text: &str) -> bool {

@@ -234,12 +234,16 @@ impl FsTree {
     }
 
     /// Visits everything of one inode, undecoded.
-    pub(crate) fn scan_inode_raw(&self, ino: Ino, mut each: impl FnMut(&[u8], &[u8])) -> Result<()> {
+    pub(crate) fn scan_inode_raw(
+        &self,
+        ino: Ino,
+        mut each: impl FnMut(&[u8], &[u8]) -> Result<()>,
+    ) -> Result<()> {
         let end = MapKey::first_for_tag(Ino(ino.0.saturating_add(1)), MapKeyTag::Attr);
         let span = KeySpan::from_bounds(MapKey::for_attr(ino).as_bytes(), end.as_bytes());
         for entry in self.view.read_range(&*self.nodes, span)? {
             let entry = entry?;
-            each(&entry.key, &entry.value);
+            each(&entry.key, &entry.value)?;
         }
         Ok(())
     }
@@ -270,15 +274,9 @@ impl FsTree {
         ino: Ino,
         mut each: impl FnMut(MapKeyRef<'_>, &[u8]) -> std::result::Result<(), DecodeError>,
     ) -> Result<()> {
-        let end = MapKey::first_for_tag(Ino(ino.0.saturating_add(1)), MapKeyTag::Attr);
-        let span = KeySpan::from_bounds(MapKey::for_attr(ino).as_bytes(), end.as_bytes());
-        for entry in self.view.read_range(&*self.nodes, span)? {
-            let entry = entry?;
-            MapKeyRef::parse(&entry.key)
-                .and_then(|key| each(key, &entry.value))
-                .map_err(wrap_inode_error(ino))?;
-        }
-        Ok(())
+        self.scan_inode_raw(ino, |key, value| {
+            MapKeyRef::parse(key).and_then(|key| each(key, value)).map_err(wrap_inode_error(ino))
+        })
     }
 
     /// Returns the entries of a directory, by name. Fails as [`Self::check_dentry_place`] does for each of them.

@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use vellum_types::{FileKind, Ino};
+use vellum_types::{Dentry, FileKind, Ino};
 use vellum_volume::FsTree;
 
 use super::number::{InoSet, InodeNumbers};
@@ -118,12 +118,7 @@ impl JobPlanner<'_> {
                 continue;
             }
             // What took the place of a directory took that of all that was in it.
-            let leads = old.kind == FileKind::Dir && self.gaps.leads_to_absent(old.ino);
-            if leads && dir.find_entry(&name).is_none() {
-                self.emptied.push(old.ino);
-            } else {
-                self.removed.push(old.ino);
-            }
+            self.record_removal(&old, dir.find_entry(&name).is_some());
         }
         Ok(())
     }
@@ -139,14 +134,16 @@ impl JobPlanner<'_> {
                 if self.gaps.is_absent(ino, &name) {
                     continue;
                 }
-                if old.kind == FileKind::Dir && self.gaps.leads_to_absent(old.ino) {
-                    self.emptied.push(old.ino);
-                } else {
-                    self.removed.push(old.ino);
-                }
+                self.record_removal(&old, false);
             }
         }
         Ok(())
+    }
+
+    fn record_removal(&mut self, old: &Dentry, is_replaced: bool) {
+        let leads = old.kind == FileKind::Dir && self.gaps.leads_to_absent(old.ino);
+        let gone = if leads && !is_replaced { &mut self.emptied } else { &mut self.removed };
+        gone.push(old.ino);
     }
 
     fn is_unchanged_dir(&self, dir: &ScanDir<'_>) -> bool {

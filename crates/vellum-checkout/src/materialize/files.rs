@@ -270,14 +270,23 @@ impl<'a> BatchItem<'a> {
         first: usize,
         pieces: &[FilePiece],
     ) -> Result<()> {
-        let chunks = pieces.iter().filter_map(|piece| piece.chunk.map(|chunk| (piece, chunk)));
-        for (number, (piece, (id, skip))) in chunks.enumerate() {
-            let chunk = fetched.open_blob(first + number)?;
-            let bytes = slice_chunk(&chunk, id, skip, piece.len)?;
-            file.write_all_at(bytes, piece.offset)
-                .map_err(CheckoutError::path_error("write", &self.write.place.name))?;
-        }
-        Ok(())
+        let mut chunks = pieces.iter().filter(|piece| piece.chunk.is_some()).enumerate();
+        chunks.try_for_each(|(number, piece)| self.write_piece(file, fetched, first + number, piece))
+    }
+
+    /// Writes a piece, whose chunk is the one of this number that was fetched.
+    fn write_piece(
+        &self,
+        file: &File,
+        fetched: &FetchedBlobs,
+        number: usize,
+        piece: &FilePiece,
+    ) -> Result<()> {
+        let Some((id, skip)) = piece.chunk else { return Ok(()) };
+        let chunk = fetched.open_blob(number)?;
+        let bytes = slice_chunk(&chunk, id, skip, piece.len)?;
+        let failed = CheckoutError::path_error("write", &self.write.place.name);
+        file.write_all_at(bytes, piece.offset).map_err(failed)
     }
 
     /// Writes a large file: while one window is decrypted and written, the next is fetched.
@@ -302,13 +311,10 @@ impl<'a> BatchItem<'a> {
 
     /// Writes one window of a large file with all threads.
     fn fill_window(&self, file: &File, fetched: &FetchedBlobs, window: &[FilePiece]) -> Result<()> {
-        let chunks: Vec<_> =
-            window.iter().filter_map(|piece| piece.chunk.map(|chunk| (piece, chunk))).collect();
-        chunks.par_iter().enumerate().try_for_each(|(number, (piece, (id, skip)))| {
-            let chunk = fetched.open_blob(number)?;
-            let bytes = slice_chunk(&chunk, *id, *skip, piece.len)?;
-            file.write_all_at(bytes, piece.offset)
-                .map_err(CheckoutError::path_error("write", &self.write.place.name))
-        })
+        let chunks: Vec<_> = window.iter().filter(|piece| piece.chunk.is_some()).collect();
+        chunks
+            .par_iter()
+            .enumerate()
+            .try_for_each(|(number, piece)| self.write_piece(file, fetched, number, piece))
     }
 }

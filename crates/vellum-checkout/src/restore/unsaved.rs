@@ -65,7 +65,7 @@ impl UnsavedSearch<'_> {
             let ino = looked.captured.number_of_entry(id);
             // Nothing is known of the content of this file, so no snapshot can be said to hold it.
             if looked.captured.recorded_state(entry).is_none() {
-                found.in_the_way.push(format_path(&entry.path()));
+                found.in_the_way.push(format_path(entry.path()));
             } else if dirty.contains(&ino) && !self.is_saved(id)? {
                 let path = entry.path();
                 budget.charge_path(&path)?;

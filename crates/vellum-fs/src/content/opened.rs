@@ -99,19 +99,16 @@ impl OpenInodes {
 
     /// Claims an inode; None if somebody has it open.
     pub fn claim_removal(&self, ino: Ino) -> Option<RemovalClaim<'_>> {
-        let mut table = self.wait_until_unclaimed(ino);
-        match table.entry(ino) {
-            Entry::Occupied(_) => None,
-            Entry::Vacant(entry) => {
-                entry.insert(InodeUse::Claimed);
-                Some(RemovalClaim { opened: self, ino })
-            }
-        }
+        self.claim_in(&mut self.wait_until_unclaimed(ino), ino)
     }
 
     /// Claims an inode, without waiting; None if somebody has it open, or is removing it.
     pub fn try_claim_removal(&self, ino: Ino) -> Option<RemovalClaim<'_>> {
-        match self.table.lock().entry(ino) {
+        self.claim_in(&mut self.table.lock(), ino)
+    }
+
+    fn claim_in(&self, table: &mut OpenInodeMap, ino: Ino) -> Option<RemovalClaim<'_>> {
+        match table.entry(ino) {
             Entry::Occupied(_) => None,
             Entry::Vacant(entry) => {
                 entry.insert(InodeUse::Claimed);

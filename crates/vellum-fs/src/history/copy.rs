@@ -9,19 +9,19 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use vellum_host::clock::current_time;
-use vellum_types::{Dentry, FileKind, Ino, InodeAttr, MapKey};
+use vellum_types::{FileKind, Ino, InodeAttr, MapKey};
 use vellum_volume::VolumeError;
 use vellum_volume::trash::TRASH_RECORD_NAME;
 use vellum_volume::tree::compute_generation;
 use vellum_volume::tree::{DirectoryEntry, StateReader};
 
-use crate::attributes::{AttributeChanges, TimeChange};
+use crate::attributes::AttributeChanges;
 use crate::content::EXTENTS_MAX;
 use crate::content::extents::{PlacedExtent, visit_extents};
 use crate::error::{FsError, Result};
 use crate::fs::{InodeAttributes, LiveFilesystem, RequestCaller};
 use crate::history::view::LiveView;
-use crate::names::{NameInDir, RenameFlags, add_link_count, own_uid, read_dir_attr, update_dir};
+use crate::names::{NameInDir, RenameFlags, own_uid, put_first_name};
 use crate::tree::{LiveTransaction, MapReader};
 
 /// An inode to be copied.
@@ -239,14 +239,8 @@ impl<'c> TreeCopy<'c> {
     /// Entries that come change their directory's times.
     fn restore_dir_times(&self) -> Result<()> {
         for (source, target) in &self.dirs {
-            let attr = self.view.inode_attr(*source)?;
-            let atime = Some(TimeChange::At(attr.atime));
-            let mtime = Some(TimeChange::At(attr.mtime));
-            self.fs.attributes().setattr(
-                *target,
-                &AttributeChanges { atime, mtime, ..AttributeChanges::default() },
-                RequestCaller::NOBODY,
-            )?;
+            let changes = AttributeChanges::for_times_of(&*self.view.inode_attr(*source)?);
+            self.fs.attributes().setattr(*target, &changes, RequestCaller::NOBODY)?;
         }
         Ok(())
     }
@@ -269,22 +263,9 @@ impl OriginalInode {
         ino: Ino,
         place: &NameInDir<'_>,
     ) -> Result<InodeAttributes> {
-        let mut parent = read_dir_attr(txn, place.dir)?;
-        // It was free when it was looked up before the transaction. Somebody may have made it since.
-        if txn.lookup_dentry(place.dir, place.name)?.is_some() {
-            return Err(Errno::EXIST.into());
-        }
         let mut attr = self.new_attr();
-        attr.generation = compute_generation(place.dir, place.name);
-        (attr.parent, attr.name) = (place.dir, place.name.to_vec());
-        (attr.nlink, attr.ctime) = (1, current_time());
-        if attr.kind == FileKind::Dir {
-            attr.nlink = 2;
-            add_link_count(&mut parent, 1)?;
-        }
-        update_dir(&mut parent, attr.ctime);
-        txn.set_dentry(place.dir, place.name, Dentry { ino, kind: attr.kind });
-        txn.set_inode_attr(place.dir, &parent);
+        attr.ctime = current_time();
+        put_first_name(txn, place, ino, &mut attr)?;
         Ok(self.put_inode(txn, ino, attr))
     }
 

@@ -17,8 +17,8 @@ use vellum_volume::tree::StateReader;
 use vellum_volume::tree::path_components;
 use vellum_volume::{SnapshotRecord, VolumeError};
 
+use crate::attributes::AttributeChanges;
 use crate::attributes::xattr::XattrFlags;
-use crate::attributes::{AttributeChanges, TimeChange};
 use crate::error::{FsError, Result};
 use crate::fs::{LiveFilesystem, LiveOptions, RequestCaller};
 use crate::history::partial::allow_not_found;
@@ -364,13 +364,7 @@ impl SelectedRestore<'_> {
     }
 
     fn restore_times(&self, ino: Ino, attr: &InodeAttr) -> Result<()> {
-        let atime = Some(TimeChange::At(attr.atime));
-        let mtime = Some(TimeChange::At(attr.mtime));
-        self.fs.attributes().setattr(
-            ino,
-            &AttributeChanges { atime, mtime, ctime: Some(attr.ctime), ..AttributeChanges::default() },
-            RequestCaller::NOBODY,
-        )?;
-        Ok(())
+        let changes = AttributeChanges { ctime: Some(attr.ctime), ..AttributeChanges::for_times_of(attr) };
+        self.fs.attributes().setattr(ino, &changes, RequestCaller::NOBODY).map(drop)
     }
 }

@@ -124,23 +124,10 @@ impl LiveNames {
         self.check_name_free(&place)?;
         self.map.find_xattr(dir, acl::DEFAULT)?;
         self.with_reserved_number(|txn, ino| {
-            let mut parent = read_dir_attr(txn, dir)?;
-            // It was looked up before, through the cache; somebody may have made it since.
-            if txn.lookup_dentry(dir, name)?.is_some() {
-                return Err(Errno::EXIST.into());
-            }
+            let parent = read_dir_attr(txn, dir)?;
             let mut attr = new_inode_attr(txn, ino, ParentDir { ino: dir, attr: &parent }, &new, caller)?;
-            attr.generation = compute_generation(dir, name);
-            (attr.parent, attr.name) = (dir, name.to_vec());
-            if new.kind == FileKind::Dir {
-                // Its own entry `.` is a link, and its entry `..` is one of the parent.
-                attr.nlink = 2;
-                add_link_count(&mut parent, 1)?;
-            }
-            update_dir(&mut parent, attr.ctime);
+            put_first_name(txn, &place, ino, &mut attr)?;
             txn.set_new_inode_attr(ino, &attr);
-            txn.set_dentry(dir, name, Dentry { ino, kind: new.kind });
-            txn.set_inode_attr(dir, &parent);
             Ok(InodeAttributes { ino, attr: Arc::new(attr) })
         })
     }
@@ -195,6 +182,31 @@ fn new_inode_attr(
     attr.inline = (new.kind == FileKind::File).then(Vec::new);
     attr.set_all_times(current_time());
     Ok(attr)
+}
+
+/// Gives a new inode its name, in the directory and in its attributes. Fails with `EEXIST` if something has the name.
+pub(crate) fn put_first_name(
+    txn: &mut LiveTransaction<'_>,
+    place: &NameInDir<'_>,
+    ino: Ino,
+    attr: &mut InodeAttr,
+) -> Result<()> {
+    let mut parent = read_dir_attr(txn, place.dir)?;
+    // It was looked up before, through the cache; somebody may have made it since.
+    if txn.lookup_dentry(place.dir, place.name)?.is_some() {
+        return Err(Errno::EXIST.into());
+    }
+    attr.generation = compute_generation(place.dir, place.name);
+    (attr.parent, attr.name, attr.nlink) = (place.dir, place.name.to_vec(), 1);
+    if attr.kind == FileKind::Dir {
+        // Its own entry `.` is a link, and its entry `..` is one of the parent.
+        attr.nlink = 2;
+        add_link_count(&mut parent, 1)?;
+    }
+    update_dir(&mut parent, attr.ctime);
+    txn.set_dentry(place.dir, place.name, Dentry { ino, kind: attr.kind });
+    txn.set_inode_attr(place.dir, &parent);
+    Ok(())
 }
 
 /// Puts what says that a name is gone.

@@ -28,9 +28,7 @@ impl LivePublisher {
         }
         let sealed = self.map.lock_head().sealed_trash().filter(|sealed| !sealed.layers.is_empty());
         if let Some(sealed) = sealed {
-            let mut session = self.volume.begin_write_session()?;
-            let mut published = self.store_state(&sealed, &session)?;
-            session.flush_blobs()?;
+            let (session, mut published) = self.store_durably(&sealed)?;
             // No snapshot counts from here.
             (published.counted.changed, published.counted.stored) = (0, 0);
             self.announce_trash(Some(UnsnapshottedTree {

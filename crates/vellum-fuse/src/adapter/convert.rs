@@ -1,6 +1,7 @@
 //! Converts attributes to the kernel's form, and modes and device numbers back.
 
 use rustix::fs::{FileType, major, makedev, minor};
+use vellum_host::metadata::file_kind_from_type;
 use vellum_types::{FileKind, InodeAttr};
 
 use crate::wire::NodeAttributes;
@@ -29,14 +30,8 @@ pub fn file_kind_bits(kind: FileKind) -> u32 {
 /// The kind of file in a mode of `mknod`; None if it is a directory, a symlink or no kind at all.
 #[must_use]
 pub fn file_kind_from_mode(mode: u32) -> Option<FileKind> {
-    match FileType::from_raw_mode(mode) {
-        FileType::RegularFile => Some(FileKind::File),
-        FileType::Fifo => Some(FileKind::Fifo),
-        FileType::Socket => Some(FileKind::Socket),
-        FileType::CharacterDevice => Some(FileKind::CharDevice),
-        FileType::BlockDevice => Some(FileKind::BlockDevice),
-        FileType::Directory | FileType::Symlink | FileType::Unknown => None,
-    }
+    let kind = file_kind_from_type(FileType::from_raw_mode(mode));
+    kind.filter(|kind| !matches!(kind, FileKind::Dir | FileKind::Symlink))
 }
 
 /// The attributes of a node, of whose content `stored` bytes are stored.

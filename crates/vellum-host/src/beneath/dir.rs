@@ -169,18 +169,19 @@ impl HeldDir {
 
     /// The attributes of the entry `name`; a symlink is not followed.
     pub fn stat(&self, name: &[u8]) -> Result<FileStat> {
+        let statx = self.read_attributes(name, STAT_MASK)?;
+        FileStat::from_statx(&statx).ok_or_else(|| system_error("read attributes of", name, Errno::OPNOTSUPP))
+    }
+
+    fn read_attributes(&self, name: &[u8], mask: StatxFlags) -> Result<fs::Statx> {
         // Without NO_AUTOMOUNT, looking at an entry could mount a network filesystem.
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-        let statx =
-            self.call_on_name("read attributes of", name, || fs::statx(self, name, flags, STAT_MASK))?;
-        FileStat::from_statx(&statx).ok_or_else(|| system_error("read attributes of", name, Errno::OPNOTSUPP))
+        self.call_on_name("read attributes of", name, || fs::statx(self, name, flags, mask))
     }
 
     /// The access time of the entry `name`.
     pub fn read_access_time(&self, name: &[u8]) -> Result<UnixTime> {
-        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-        let statx = self
-            .call_on_name("read attributes of", name, || fs::statx(self, name, flags, StatxFlags::ATIME))?;
+        let statx = self.read_attributes(name, StatxFlags::ATIME)?;
         Ok(UnixTime { secs: statx.stx_atime.tv_sec, nanos: statx.stx_atime.tv_nsec.min(999_999_999) })
     }
 

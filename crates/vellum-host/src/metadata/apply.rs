@@ -93,9 +93,7 @@ pub fn apply_metadata(
         let mode = allowed_mode(wanted.mode, now.kind, kept);
         record_failure(node.set_mode(mode), &mut applied);
     }
-    if let Some((atime, mtime)) = wanted.times {
-        record_failure(node.set_times(atime, mtime), &mut applied);
-    }
+    apply_times(node, wanted, &mut applied);
     applied
 }
 
@@ -133,10 +131,14 @@ pub fn apply_fresh_metadata(
     if mode != fresh.now.mode {
         record_failure(node.set_mode(mode), &mut applied);
     }
-    if let Some((atime, mtime)) = wanted.times {
-        record_failure(node.set_times(atime, mtime), &mut applied);
-    }
+    apply_times(node, wanted, &mut applied);
     applied
+}
+
+fn apply_times(node: &HeldNode<'_>, wanted: &TargetMetadata<'_>, applied: &mut AppliedMetadata) {
+    if let Some((atime, mtime)) = wanted.times {
+        record_failure(node.set_times(atime, mtime), applied);
+    }
 }
 
 fn record_failure(outcome: Result<(), BeneathError>, applied: &mut AppliedMetadata) {

@@ -98,7 +98,9 @@ impl FileStat {
     }
 }
 
-fn file_kind_from_type(kind: FileType) -> Option<FileKind> {
+/// The kind of file of a file type; None if the system does not tell it.
+#[must_use]
+pub fn file_kind_from_type(kind: FileType) -> Option<FileKind> {
     match kind {
         FileType::RegularFile => Some(FileKind::File),
         FileType::Directory => Some(FileKind::Dir),

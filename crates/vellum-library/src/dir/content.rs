@@ -107,9 +107,7 @@ impl Dir {
     /// directory. Permissions, owners, times, extended attributes and links within the copy are preserved. Content is
     /// shared, not copied. The copy appears at once, at a path that must be free.
     pub fn copy_from<T: Tree>(&self, tree: &T, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
-        let from = path_bytes(&from);
-        let to = path_bytes(&to);
-        self.copy_with(tree, from, to, LiveFilesystem::copy_tree).map_err(Error::for_action("copy", from))
+        self.copy_with(tree, path_bytes(&from), path_bytes(&to), LiveFilesystem::copy_tree)
     }
 
     /// Like [`Self::copy_from`], but the path may exist: the old entry (a directory with its content) is removed in
@@ -120,10 +118,7 @@ impl Dir {
         from: impl AsRef<Path>,
         to: impl AsRef<Path>,
     ) -> Result<()> {
-        let from = path_bytes(&from);
-        let to = path_bytes(&to);
-        self.copy_with(tree, from, to, LiveFilesystem::copy_tree_replacing)
-            .map_err(Error::for_action("copy", from))
+        self.copy_with(tree, path_bytes(&from), path_bytes(&to), LiveFilesystem::copy_tree_replacing)
     }
 
     fn copy_with<T: Tree>(
@@ -132,17 +127,20 @@ impl Dir {
         from: &[u8],
         to: &[u8],
         copy: impl FnOnce(&LiveFilesystem, &LiveView, Ino, Ino, &[u8]) -> FsResult<InodeAttributes>,
-    ) -> FsResult<()> {
-        let _entered = self.filesystem().epochs().enter_epoch();
-        // A tree that changes while it is copied would give a mixture; also, the copy may lie below its own source.
-        let reader = tree.reader().freeze_view()?;
-        let ReadSource::View(seen) = &reader.source else { return Err(Errno::XDEV.into()) };
-        if !Arc::ptr_eq(seen.view.filesystem(), self.filesystem()) {
-            return Err(Errno::XDEV.into());
-        }
-        let found = reader.resolve_path(from, false)?;
-        let place = self.split_name(to, Errno::EXIST)?;
-        copy(self.filesystem(), &seen.view, found.ino, place.dir, place.name).map(drop)
+    ) -> Result<()> {
+        let copy = || {
+            let _entered = self.filesystem().epochs().enter_epoch();
+            // A tree that changes while it is copied would give a mixture; also, the copy may lie below its own source.
+            let reader = tree.reader().freeze_view()?;
+            let ReadSource::View(seen) = &reader.source else { return Err(Errno::XDEV.into()) };
+            if !Arc::ptr_eq(seen.view.filesystem(), self.filesystem()) {
+                return Err(Errno::XDEV.into());
+            }
+            let found = reader.resolve_path(from, false)?;
+            let place = self.split_name(to, Errno::EXIST)?;
+            copy(self.filesystem(), &seen.view, found.ino, place.dir, place.name).map(drop)
+        };
+        copy().map_err(Error::for_action("copy", from))
     }
 
     fn open_or_create(&self, path: &[u8], options: OpenOptions) -> FsResult<File> {

@@ -2,22 +2,18 @@
 //!
 //! The directory is moved first, then the new worktree is entered: after a crash, running it again continues.
 
-use std::fs;
-
 use vellum_host::process::host_name;
 use vellum_volume::Volume;
 use vellum_volume::lease::Lease;
 use vellum_volume::refs::{UnsnapshottedTree, WorktreeHead};
 
 use super::tokens::TokenFile;
-use super::{LiveStateClaim, OpenError, Result, live_state_dir};
+use super::{LiveStateClaim, OpenError, Result};
 
 /// Creates the worktree `new` from the changes of `worktree` that were not published here before another process took
 /// it over.
 pub fn keep_unpublished(volume: &Volume, worktree: &str, new: &str) -> Result<()> {
     vellum_volume::refs::check_ref_name(new)?;
-    let old = live_state_dir(volume, worktree);
-    let dir = live_state_dir(volume, new);
     let claim = LiveStateClaim::acquire(volume, worktree, None)?;
     let tokens = TokenFile::in_dir(claim.dir()).load_tokens()?;
     let head = volume.read_worktree_head(worktree)?;
@@ -26,16 +22,8 @@ pub fn keep_unpublished(volume: &Volume, worktree: &str, new: &str) -> Result<()
     // changes are published from here as usual, and nothing was left behind.
     let is_behind = current.is_none_or(|token| !tokens.contains(&token));
     if !tokens.is_empty() && is_behind && claim.has_unpublished_state()? {
-        if volume.read_worktree_head(new)?.is_some() || !TokenFile::in_dir(&dir).load_tokens()?.is_empty() {
-            return Err(vellum_volume::VolumeError::Exists { kind: "worktree", name: new.into() }.into());
-        }
-        // No worktree has this name, and there are no tokens: it is what a failed opening left.
-        if dir.exists() {
-            fs::remove_dir_all(&dir).map_err(OpenError::io_error("replace", &dir))?;
-        }
-        fs::rename(&old, &dir).map_err(OpenError::io_error("move", &old))?;
-        // Before the ref: after a power cut it must not name a directory that has its old name again.
-        dir.parent().map_or(Ok(()), super::sync_directory)?;
+        super::check_name_free(volume, new)?;
+        super::move_live_state(volume, worktree, new)?;
     }
     // The lock file has moved with the directory: it is taken below, under the new name.
     drop(claim);

@@ -3,14 +3,12 @@
 //! The directory is moved first, then the ref: after a crash, running it again continues. A live state on another
 //! machine is not moved: only what it published is available.
 
-use std::fs;
-
 use vellum_host::process::host_name;
+use vellum_volume::Volume;
 use vellum_volume::refs::{WorktreeHead, check_ref_name};
-use vellum_volume::{Volume, VolumeError};
 
 use super::tokens::TokenFile;
-use super::{LiveStateClaim, OpenError, Result, live_state_dir};
+use super::{LiveStateClaim, Result, live_state_dir};
 
 /// Renames a worktree. Fails while the worktree is mounted or open.
 pub fn rename_worktree(volume: &Volume, old: &str, new: &str) -> Result<()> {
@@ -33,21 +31,13 @@ fn rename_live_state(volume: &Volume, old: &str, new: &str, head: &WorktreeHead)
     let is_its = |dir| {
         TokenFile::in_dir(dir).load_tokens().is_ok_and(|all| token.is_some_and(|token| all.contains(&token)))
     };
-    let exists = || VolumeError::Exists { kind: "worktree", name: new.into() };
     // A run that was killed in between has moved it already.
     if is_its(&from) || !is_its(&to) {
-        if volume.read_worktree_head(new)?.is_some() || !TokenFile::in_dir(&to).load_tokens()?.is_empty() {
-            return Err(exists().into());
-        }
+        super::check_name_free(volume, new)?;
         // The lock tells of processes of this machine, the lease of those of others.
         volume.check_lease_free(old)?;
         let _claim = LiveStateClaim::acquire(volume, old, None)?;
-        if to.exists() {
-            fs::remove_dir_all(&to).map_err(OpenError::io_error("replace", &to))?;
-        }
-        fs::rename(&from, &to).map_err(OpenError::io_error("move", &from))?;
-        // Before the ref: after a power cut it must not name a directory that has its old name again.
-        to.parent().map_or(Ok(()), super::sync_directory)?;
+        super::move_live_state(volume, old, new)?;
     }
     Ok(volume.move_worktree(old, new, Some(&to.display().to_string()))?)
 }

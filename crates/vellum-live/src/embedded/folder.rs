@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{
-    AtFlags, FallocateFlags, FlockOperation, Gid, Mode, OFlags, Uid, fallocate, fchown, flock, fstat, linkat,
-    open, openat, renameat, unlinkat,
+    AtFlags, FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock, linkat, open, openat, renameat,
+    unlinkat,
 };
-use rustix::io::Errno;
+use vellum_host::owner::set_owner_from_dir;
 
 use crate::error::LiveError;
 
@@ -120,21 +120,6 @@ impl LocalFolder {
             set_owner_from_dir(&self.directory, &file)?;
         }
         Ok(Arc::new(LocalFile(StdFile::from(file))))
-    }
-}
-
-/// Gives a new file or directory to the owner of the directory that contains it: a command that root runs once must not
-/// lock a user out of their own worktree.
-fn set_owner_from_dir(directory: impl AsFd, made: impl AsFd) -> io::Result<()> {
-    let owner = fstat(directory)?;
-    let own = fstat(&made)?;
-    if (owner.st_uid, owner.st_gid) == (own.st_uid, own.st_gid) || owner.st_uid == 0 {
-        return Ok(());
-    }
-    match fchown(made, Some(Uid::from_raw(owner.st_uid)), Some(Gid::from_raw(owner.st_gid))) {
-        // Not root, or a filesystem without owners: the file is what it can be.
-        Err(Errno::PERM | Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => Ok(()),
-        done => Ok(done?),
     }
 }
 

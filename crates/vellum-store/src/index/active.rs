@@ -19,8 +19,8 @@ use super::{BlobLocation, INDEX_FOLDER, IndexRun, IndexRunId, layout, run};
 use crate::blob::BlobError;
 use crate::error::StoreError;
 use crate::object::{ObjectKey, ObjectStore};
-use crate::owner::set_owner_from_dir;
 use crate::pack::PackFault;
+use vellum_host::owner::set_owner_from_dir;
 
 /// Listings tried before giving up, a count: each failure needs another process to merge in between.
 const ATTEMPTS: usize = 8;

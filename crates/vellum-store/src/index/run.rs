@@ -17,7 +17,7 @@ use super::layout::{
 use super::record::CondemnedPack;
 use super::{BlobLocation, IndexRunId, filter};
 use crate::blob::BlobError;
-use crate::owner::set_owner_from_dir;
+use vellum_host::owner::set_owner_from_dir;
 
 /// Files up to this many bytes are read whole: cheaper than a mapping, and their checksum costs nothing.
 pub(super) const READ_WHOLE_MAX: u64 = 128 << 10;

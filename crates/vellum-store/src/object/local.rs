@@ -147,7 +147,7 @@ impl LocalStore {
         // The lock file is never removed. A process that waits for the lock of a removed file would not exclude one
         // that creates the file anew.
         let lock = rustix::fs::openat(self.tree.root(), LOCK_FILE, flags, self.tree.file_mode())?;
-        crate::owner::set_owner_from_dir(self.tree.root(), &lock)?;
+        vellum_host::owner::set_owner_from_dir(self.tree.root(), &lock)?;
         lock_exclusive(&lock, || format!("the store {}", self.path.display()))?;
         Ok(lock)
     }

@@ -21,7 +21,7 @@ use crate::error::{Result, SyncError};
 use crate::local::receive::{DestinationEnd, SyncJob, SyncReport};
 use crate::local::scan;
 use crate::local::transfer;
-use crate::model::listing::{ContentDigest, ListingEntry, ListingEntryId, OwnerNames, TreeListing};
+use crate::model::listing::{ContentDigests, ListingEntry, ListingEntryId, OwnerNames, TreeListing};
 
 /// A directory of this host, or one entry of one.
 pub struct LocalEnd {
@@ -114,7 +114,7 @@ impl SyncEnd for LocalEnd {
         listing: &TreeListing,
         files: &[ListingEntryId],
         meter: &ProgressMeter,
-    ) -> Result<Vec<Option<ContentDigest>>> {
+    ) -> Result<ContentDigests> {
         let found = Mutex::new(vec![None; files.len()]);
         // Threads take files one by one, so a large file keeps one thread busy and not its share of the
         // others.

@@ -31,7 +31,7 @@ pub use reserved::check_not_in_store;
 use crate::ends::{ListingRequest, OldVersion, SourceContent, SourceEnd, SyncEnd, SyncSide};
 use crate::error::{Result, SyncError};
 use crate::local::receive::{DestinationEnd, SyncJob, SyncReport};
-use crate::model::listing::{ContentDigest, ListingEntry, ListingEntryId, TreeListing, UnlistedEntry};
+use crate::model::listing::{ContentDigests, ListingEntry, ListingEntryId, TreeListing, UnlistedEntry};
 use list::KeyTreeLister;
 use pieces::ObjectPieces;
 use tree::KeyTree;
@@ -171,7 +171,7 @@ impl SyncEnd for ObjectEnd {
         listing: &TreeListing,
         files: &[ListingEntryId],
         meter: &ProgressMeter,
-    ) -> Result<Vec<Option<ContentDigest>>> {
+    ) -> Result<ContentDigests> {
         let threads = std::thread::available_parallelism().map_or(2, std::num::NonZeroUsize::get);
         let hash = |id: &ListingEntryId| {
             let mut pieces = self.open_pieces(&listing.entry(*id)).ok()?;

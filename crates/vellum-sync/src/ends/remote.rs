@@ -19,7 +19,7 @@ use child::ConnectedProgram;
 use crate::ends::{ListingRequest, OldVersion, SourceContent, SourceEnd, SyncEnd, WantedFile};
 use crate::error::{Result, SyncError};
 use crate::local::receive::{DestinationEnd, SyncJob, SyncReport};
-use crate::model::listing::{ContentDigest, ListingEntry, ListingEntryId, TreeListing};
+use crate::model::listing::{ContentDigests, ListingEntry, ListingEntryId, TreeListing};
 use crate::remote::session::{BeginRequest, FoundPath, LinkSettings, ServerRole};
 
 /// One end of a run on another host. Clones are handles of the same end.
@@ -197,7 +197,7 @@ impl SyncEnd for RemoteEnd {
         _: &TreeListing,
         files: &[ListingEntryId],
         _: &ProgressMeter,
-    ) -> Result<Vec<Option<ContentDigest>>> {
+    ) -> Result<ContentDigests> {
         let connected = self.connected_program();
         connected.client.hash_files(files).map_err(|error| self.explain_loss(&connected, error))
     }

@@ -21,7 +21,7 @@ use crate::error::{Result, SyncError};
 use crate::local::receive::RANGE;
 use crate::local::scan::{EntryFilter, create_omitted_listing, should_list_named};
 use crate::model::listing::{
-    ContentDigest, DirectoryBlock, EntryDetail, EntryFlags, ListingEntry, ListingEntryId, NewListingEntry,
+    ContentDigests, DirectoryBlock, EntryDetail, EntryFlags, ListingEntry, ListingEntryId, NewListingEntry,
     TreeListing,
 };
 use crate::model::options::ACL_PREFIX;
@@ -251,7 +251,7 @@ impl SyncEnd for SnapshotEnd {
         _: &TreeListing,
         files: &[ListingEntryId],
         meter: &ProgressMeter,
-    ) -> Result<Vec<Option<ContentDigest>>> {
+    ) -> Result<ContentDigests> {
         let hash = |id: &ListingEntryId| {
             let mut pieces = self.open_pieces(*id).ok()?;
             let mut hasher = blake3::Hasher::new();

@@ -23,7 +23,7 @@ use crate::ends::{
 };
 use crate::error::{Result, SyncError};
 use crate::model::listing::{
-    ContentDigest, EntryDetail, EntryFlags, ListingEntry, ListingEntryId, NewListingEntry, TreeListing,
+    ContentDigests, EntryDetail, EntryFlags, ListingEntry, ListingEntryId, NewListingEntry, TreeListing,
 };
 use crate::model::options::{ACL_PREFIX, SymlinkHandling, SyncOptions};
 use crate::plan::WantedAttributes;
@@ -261,7 +261,7 @@ impl SyncEnd for StoredStatSource<'_> {
         listing: &TreeListing,
         files: &[ListingEntryId],
         meter: &ProgressMeter,
-    ) -> Result<Vec<Option<ContentDigest>>> {
+    ) -> Result<ContentDigests> {
         // The source would hash a symlink or device of this number, which has no content.
         let real: Vec<_> = files.iter().copied().filter(|id| !self.contents.contains_key(id)).collect();
         let mut hashed = self.inner.hash_files(listing, &real, meter)?.into_iter();

@@ -16,7 +16,7 @@ use crate::error::{Result, SyncError};
 use crate::local::receive::SyncReport;
 use crate::local::scan::EntryFilter;
 use crate::model::listing::{
-    ContentDigest, DirectoryBlock, EntryFlags, ListingEntry, ListingEntryId, NewListingEntry, TreeListing,
+    ContentDigests, DirectoryBlock, EntryFlags, ListingEntry, ListingEntryId, NewListingEntry, TreeListing,
     UnlistedEntry,
 };
 
@@ -117,7 +117,7 @@ impl SyncEnd for SourceUnion {
         _: &TreeListing,
         files: &[ListingEntryId],
         meter: &ProgressMeter,
-    ) -> Result<Vec<Option<ContentDigest>>> {
+    ) -> Result<ContentDigests> {
         let listed = self.last_listed();
         let mut found = vec![None; files.len()];
         let placed = files.iter().enumerate().map(|(place, id)| (*id, place));

@@ -21,6 +21,8 @@ use entry::EntryRecord;
 
 /// The BLAKE3 hash of a file's content.
 pub type ContentDigest = [u8; 32];
+/// The hashes of several files, in their order; None for one that could not be read.
+pub type ContentDigests = Vec<Option<ContentDigest>>;
 
 /// The names of owners and groups, by number: on another host the same names may have other numbers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use crate::ends::remote::RemoteEnd;
 use crate::ends::{ListingRequest, OldVersion, SourceContent, SourceEnd, SyncEnd, SyncSide, WantedFile};
 use crate::error::{Result, SyncError};
 use crate::local::receive::{DestinationEnd, SyncJob, SyncProblem, SyncReport};
-use crate::model::listing::{ContentDigest, ListingEntry, ListingEntryId, TreeListing};
+use crate::model::listing::{ContentDigests, ListingEntry, ListingEntryId, TreeListing};
 use crate::plan::{StepAction, SyncPlan, SyncStep, WriteMethod};
 
 use super::run::{ConnectionHealth, TwoWayEnd};
@@ -61,7 +61,7 @@ impl SyncEnd for FarDirectory {
         listing: &TreeListing,
         files: &[ListingEntryId],
         meter: &ProgressMeter,
-    ) -> Result<Vec<Option<ContentDigest>>> {
+    ) -> Result<ContentDigests> {
         self.reads.hash_files(listing, files, meter)
     }
 }

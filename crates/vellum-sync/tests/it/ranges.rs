@@ -16,7 +16,7 @@ use vellum_sync::ends::{
     TransferPiece,
 };
 use vellum_sync::local::receive::{DestinationEnd, SyncJob, SyncReport};
-use vellum_sync::model::listing::{ContentDigest, ListingEntry, ListingEntryId, TreeListing};
+use vellum_sync::model::listing::{ContentDigest, ContentDigests, ListingEntry, ListingEntryId, TreeListing};
 use vellum_sync::model::options::{DeltaMode, SyncOptions, WriteOptions};
 use vellum_sync::plan::SyncPlan;
 use vellum_sync::rules::SyncFilters;
@@ -161,7 +161,7 @@ impl<F: Send + Sync> SyncEnd for PiecesSource<F> {
         listing: &TreeListing,
         files: &[ListingEntryId],
         meter: &ProgressMeter,
-    ) -> Result<Vec<Option<ContentDigest>>> {
+    ) -> Result<ContentDigests> {
         self.0.hash_files(listing, files, meter)
     }
 }

@@ -127,7 +127,7 @@ impl Volume {
         match self.read_remote_refs(remote)?.find_ref(name) {
             Some(id) => Ok(Some(id)),
             None => Err(VolumeError::NoSnapshotThere {
-                text: vellum_host::escape::format_path(text.as_bytes()),
+                text: vellum_host::escape::format_path(text),
                 reason: "that remote had no worktree or tag of this name when it was seen last",
             }),
         }

@@ -316,7 +316,10 @@ impl TreeCheck<'_> {
     fn check_changed_inode(&mut self, ino: Ino, next: Ino) -> Result<()> {
         let mut group = InodeGroup { ino: Ino::SUPER, attr: None, end: 0 };
         let mut entries = Vec::new();
-        self.tree.scan_inode_raw(ino, |key, value| entries.push((key.to_vec(), value.to_vec())))?;
+        self.tree.scan_inode_raw(ino, |key, value| {
+            entries.push((key.to_vec(), value.to_vec()));
+            Ok(())
+        })?;
         for (key, value) in &entries {
             self.check_entry(key, value, &mut group)?;
         }

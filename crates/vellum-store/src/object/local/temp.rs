@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags, flock};
 use rustix::io::Errno;
 
-use crate::owner::set_owner_from_dir;
+use vellum_host::owner::set_owner_from_dir;
 
 /// Files of writers that died are removed when they are this old: longer than any write takes, also on a
 /// machine that slept.

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 
 use super::{ObjectInfo, ObjectKey, PRIVATE_DIR};
 use crate::object::key;
-use crate::owner::set_owner_from_dir;
+use vellum_host::owner::set_owner_from_dir;
 
 const DIR: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);
 // `O_NONBLOCK`, because opening a FIFO would wait for a writer.

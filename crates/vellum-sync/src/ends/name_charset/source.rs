@@ -11,7 +11,7 @@ use super::listing::ConvertedListing;
 use crate::ends::{ListingRequest, OldVersion, SourceContent, SourceEnd, SyncEnd, WantedFile};
 use crate::error::{Result, SyncError};
 use crate::local::receive::SyncReport;
-use crate::model::listing::{ContentDigest, ListingEntry, ListingEntryId, TreeListing};
+use crate::model::listing::{ContentDigests, ListingEntry, ListingEntryId, TreeListing};
 
 /// The location of a source; it determines what is converted besides the targets of symlinks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,7 +88,7 @@ impl SyncEnd for ConvertedSource {
         _: &TreeListing,
         files: &[ListingEntryId],
         meter: &ProgressMeter,
-    ) -> Result<Vec<Option<ContentDigest>>> {
+    ) -> Result<ContentDigests> {
         let listed = self.last_listed()?;
         self.source.hash_files(&listed.listing, &listed.find_ids(files.iter().copied())?, meter)
     }

@@ -220,21 +220,15 @@ impl<'a> TransferControl<'a> {
         sparse: bool,
     ) -> Result<()> {
         let mut buffer = vec![0; BLOCK.min(self.choose_step_len() as usize)];
-        let mut position = range.start;
-        while position < range.end {
-            let step = (range.end - position).min(buffer.len() as u64) as usize;
-            let window = buffer.get_mut(..step).unwrap_or_default();
-            from.file.read_exact_at(window, position).map_err(map_short_read)?;
+        read_blocks(&from.file, range, &mut buffer, |block, position| {
             if sparse {
-                self.write_sparse_at(filling, window, position)?
+                self.write_sparse_at(filling, block, position)?
             } else {
-                self.write_at(filling, window, position)?
+                self.write_at(filling, block, position)?
             }
-            position += step as u64;
-            filling.count_written(step as u64);
-            self.throttle_bytes(step as u64)?;
-        }
-        Ok(())
+            filling.count_written(block.len() as u64);
+            self.throttle_bytes(block.len() as u64)
+        })
     }
 
     pub(super) fn write_at(&self, to: &FileFill<'_>, bytes: &[u8], position: u64) -> Result<()> {
@@ -291,7 +285,14 @@ impl<'a> TransferControl<'a> {
                 }
                 TransferPiece::Old { offset, len } => {
                     let old = old.ok_or(SyncError::Unequal)?;
-                    self.copy_old_range(filling, old, offset, position, len, &mut hasher, &mut buffer)?;
+                    buffer.resize(BLOCK, 0);
+                    // The bytes are read for the hash in any case, so they are written from memory and not copied
+                    // in the kernel.
+                    read_blocks(old, ContentRange::from_len(offset, len)?, &mut buffer, |block, at| {
+                        hasher.update(block);
+                        self.write_at(filling, block, position + (at - offset))
+                    })?;
+                    self.count_spared(len);
                     len
                 }
             };
@@ -304,33 +305,6 @@ impl<'a> TransferControl<'a> {
         // The pieces that were taken from the old file were matched by short hashes, and the old file may
         // have changed since.
         verify_digest(&hasher, pieces)
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "two places, a length, and what is kept between calls")]
-    fn copy_old_range(
-        &self,
-        to: &FileFill<'_>,
-        old: &File,
-        offset: u64,
-        position: u64,
-        len: u64,
-        hasher: &mut blake3::Hasher,
-        buffer: &mut Vec<u8>,
-    ) -> Result<()> {
-        buffer.resize(BLOCK, 0);
-        let mut done = 0;
-        while done < len {
-            let step = (len - done).min(BLOCK as u64) as usize;
-            let window = buffer.get_mut(..step).unwrap_or_default();
-            old.read_exact_at(window, offset + done).map_err(map_short_read)?;
-            // The bytes are read for the hash in any case, so they are written from memory and not copied in
-            // the kernel.
-            hasher.update(window);
-            self.write_at(to, window, position + done)?;
-            done += step as u64;
-        }
-        self.spared.fetch_add(len, Ordering::Relaxed);
-        Ok(())
     }
 
     /// Fills a file with parts that are read at the same time.
@@ -381,25 +355,16 @@ impl<'a> TransferControl<'a> {
         from: &OpenedFile,
         range: ContentRange,
     ) -> Result<()> {
-        let mut theirs = vec![0; BLOCK];
         let mut ours = vec![0; BLOCK];
-        let mut position = range.start;
-        while position < range.end {
-            let step = (range.end - position).min(BLOCK as u64) as usize;
-            let window = theirs.get_mut(..step).unwrap_or_default();
-            from.file.read_exact_at(window, position).map_err(map_short_read)?;
-            let old = ours.get_mut(..step).unwrap_or_default();
+        read_blocks(&from.file, range, &mut vec![0; BLOCK], |block, position| {
+            let old = ours.get_mut(..block.len()).unwrap_or_default();
             // Reading is cheaper than writing, and blocks that stay keep being shared with other files.
             match to.file.read_exact_at(old, position) {
-                Ok(()) if old == window => {
-                    self.spared.fetch_add(step as u64, Ordering::Relaxed);
-                }
-                _ => self.write_at(to, window, position)?,
+                Ok(()) if old == block => self.count_spared(block.len() as u64),
+                _ => self.write_at(to, block, position)?,
             }
-            position += step as u64;
-            self.throttle_bytes(step as u64)?;
-        }
-        Ok(())
+            self.throttle_bytes(block.len() as u64)
+        })
     }
 }
 
@@ -449,6 +414,24 @@ pub(crate) fn check_unchanged(from: &OpenedFile) -> Result<()> {
     let same = (now.size, now.mtime) == (from.stat.size, from.stat.mtime)
         && (now.ctime == from.stat.ctime || now.nlink != from.stat.nlink);
     if same { Ok(()) } else { Err(SyncError::Changed) }
+}
+
+/// Reads a range of a file block by block, as long as `buffer`. `each` gets a block and its position in the file.
+pub(super) fn read_blocks(
+    file: &File,
+    range: ContentRange,
+    buffer: &mut [u8],
+    mut each: impl FnMut(&[u8], u64) -> Result<()>,
+) -> Result<()> {
+    let mut position = range.start;
+    while position < range.end {
+        let step = (range.end - position).min(buffer.len() as u64);
+        let block = buffer.get_mut(..step as usize).unwrap_or_default();
+        file.read_exact_at(block, position).map_err(map_short_read)?;
+        each(block, position)?;
+        position += step;
+    }
+    Ok(())
 }
 
 /// Maps an error of reading as many bytes as the file had when it was opened.

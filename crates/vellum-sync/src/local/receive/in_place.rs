@@ -3,15 +3,15 @@
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
-use std::os::unix::fs::FileExt;
 
 use vellum_host::beneath::{HeldDir, HeldNode, OpenedFile, stat_file};
 use vellum_types::UnixTime;
 
-use super::content::{BLOCK, hash_zeros, map_short_read, set_file_len, verify_digest};
+use super::content::{BLOCK, hash_zeros, read_blocks, set_file_len, verify_digest};
 use super::elsewhere::CopiedMetadata;
 use super::file::EntryWriter;
 use super::filling::FileFill;
+use super::ranges::ContentRange;
 use super::{PreviousOccupant, attributes};
 use crate::ends::{ContentPieces, OldVersion, SourceContent, TransferPiece};
 use crate::error::{Result, SyncError};
@@ -95,9 +95,18 @@ impl EntryWriter<'_> {
                     zero_range(file, position, len)?;
                     len
                 }
-                // Everything before `position` has been written over already.
+                // Everything before `position` has been written over already. The range is read even if it stays where
+                // it is: that the source has the same content was concluded from a short hash.
                 TransferPiece::Old { offset, len } if offset >= position => {
-                    self.copy_range_down(&filling, &mut hasher, offset, position, len)?;
+                    let range = ContentRange::from_len(offset, len)?;
+                    read_blocks(file, range, &mut vec![0; BLOCK], |block, at| {
+                        hasher.update(block);
+                        // What is overwritten was read before, since content moves towards the start.
+                        match at - offset + position {
+                            to if to == at => Ok(()),
+                            to => self.flow.write_at(&filling, block, to),
+                        }
+                    })?;
                     len
                 }
                 // Nothing that was written over may be taken from there.
@@ -109,33 +118,6 @@ impl EntryWriter<'_> {
         // The old file may have been longer.
         set_file_len(file, position)?;
         verify_digest(&hasher, pieces)
-    }
-
-    /// Moves a range towards the start of the file, or leaves it in place. It is read in either case: that the source
-    /// has the same content was concluded from a short hash.
-    fn copy_range_down(
-        &self,
-        to: &FileFill<'_>,
-        hasher: &mut blake3::Hasher,
-        offset: u64,
-        position: u64,
-        len: u64,
-    ) -> Result<()> {
-        let mut buffer = vec![0; BLOCK];
-        let mut done = 0;
-        while done < len {
-            let step = (len - done).min(BLOCK as u64);
-            let window = buffer.get_mut(..step as usize).unwrap_or_default();
-            let from = offset.checked_add(done).ok_or(SyncError::Unequal)?;
-            to.file.read_exact_at(window, from).map_err(map_short_read)?;
-            hasher.update(window);
-            // The overwritten range was read before, since content moves towards the start.
-            if offset != position {
-                self.flow.write_at(to, window, position + done)?;
-            }
-            done += step;
-        }
-        Ok(())
     }
 
     fn copy_backup(

@@ -3,8 +3,7 @@
 //! Invariant: an entry loses its name only after its old version has another; on another filesystem that is a durable
 //! copy.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
+use jiff::Timestamp;
 use rustix::io::Errno;
 use vellum_host::beneath::HeldDir;
 
@@ -137,33 +136,7 @@ pub(super) fn create_path(root: &HeldDir, path: &[u8]) -> Result<HeldDir> {
 
 /// The current time in UTC, as a name.
 fn format_timestamp() -> String {
-    const DAY: u64 = 86_400;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let mut days = now.as_secs() / DAY;
-    let rest = now.as_secs() % DAY;
-    let mut year = 1970;
-    let leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
-    while days >= 365 + u64::from(leap(year)) {
-        days -= 365 + u64::from(leap(year));
-        year += 1;
-    }
-    let february = 28 + u64::from(leap(year));
-    let mut month = 1;
-    for len in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30] {
-        if days < len {
-            break;
-        }
-        days -= len;
-        month += 1;
-    }
-    let hour = rest / 3600;
-    let minute = rest / 60 % 60;
-    let second = rest % 60;
-    format!(
-        "{year:04}-{month:02}-{:02}T{hour:02}-{minute:02}-{second:02}.{:03}Z",
-        days + 1,
-        now.subsec_millis()
-    )
+    Timestamp::now().strftime("%Y-%m-%dT%H-%M-%S.%3fZ").to_string()
 }
 
 #[cfg(test)]

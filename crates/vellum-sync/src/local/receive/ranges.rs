@@ -21,6 +21,13 @@ pub(super) struct ContentRange {
     pub end: u64,
 }
 
+impl ContentRange {
+    /// A range that the other side named.
+    pub fn from_len(start: u64, len: u64) -> Result<Self> {
+        Ok(Self { start, end: start.checked_add(len).ok_or(SyncError::Unequal)? })
+    }
+}
+
 /// Splits segments, each with its start and its end, into ranges.
 pub(super) fn split_ranges(
     segments: impl Iterator<Item = Result<ContentRange>>,

@@ -6,10 +6,8 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use rustix::fs::ftruncate;
-
 use super::TransferControl;
-use super::content::{BLOCK, hash_zeros, verify_digest};
+use super::content::{BLOCK, hash_zeros, set_file_len, verify_digest};
 use super::filling::FileFill;
 use crate::ends::{ContentPieces, TransferPiece};
 use crate::error::{Result, SyncError};
@@ -49,7 +47,7 @@ impl TransferControl<'_> {
         // What is there has proved wrong. The run tries the file again, and without this the next attempt
         // would start from the same bytes and fail in the same way.
         if matches!(outcome, Err(SyncError::Unequal)) {
-            truncate_file(file, 0)?;
+            set_file_len(file, 0)?;
         }
         outcome
     }
@@ -80,7 +78,7 @@ impl TransferControl<'_> {
             self.throttle_bytes(len)?;
         }
         // The earlier version may have been longer.
-        truncate_file(going.filling.file, going.position)?;
+        set_file_len(going.filling.file, going.position)?;
         verify_digest(&going.hasher, pieces)
     }
 
@@ -138,10 +136,6 @@ impl TransferControl<'_> {
         self.count_spared(len);
         Ok(())
     }
-}
-
-fn truncate_file(file: &File, len: u64) -> Result<()> {
-    ftruncate(file, len).map_err(|errno| SyncError::wrap_io_error("write")(errno.into()))
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use super::wire_source::WireSource;
 use crate::ends::ListingRequest;
 use crate::error::{Result, SyncError};
 use crate::local::receive::{SyncJob, SyncReport};
-use crate::model::listing::{ContentDigest, ListingEntryId, TreeListing};
+use crate::model::listing::{ContentDigests, ListingEntryId, TreeListing};
 use crate::plan::SyncPlan;
 use crate::remote::wire::{FrameKind, WireError, WireFrame, encode_plan};
 
@@ -107,7 +107,7 @@ impl SyncClient {
     }
 
     /// Hashes files of the end.
-    pub fn hash_files(&self, files: &[ListingEntryId]) -> Result<Vec<Option<ContentDigest>>> {
+    pub fn hash_files(&self, files: &[ListingEntryId]) -> Result<ContentDigests> {
         let _exchange = self.exchange.lock();
         // The exact length of the answer is known, so nothing longer is accepted.
         self.link.allow_bulk_bytes(files.len() * HASH_LEN);

@@ -132,12 +132,9 @@ impl SyncServer<'_> {
         };
         let rules = Arc::new(filters).create_named_filter(side, root.as_os_str().as_bytes(), &top)?;
         let wish = ListingRequest { side, options: Arc::new(options), rules, top, avoid: None, owners };
-        let meter = Arc::new(ProgressMeter::default());
-        // The reading thread stops the scan if the client requests it or is gone. Without this, the server
-        // would continue to list a large tree although the client is gone.
-        link.set_stop_meter(Some(Arc::clone(&meter)));
-        let listing = match &end.local {
-            Some(local) => local.list_entries(&wish, &meter),
+        // Without the meter, the server would continue to list a large tree although the client is gone.
+        let listing = run_until_stopped(&link, |meter| match &end.local {
+            Some(local) => local.list_entries(&wish, meter),
             None if end.found == FoundPath::Nothing => {
                 let mut listing = create_empty_listing();
                 if owners {
@@ -151,10 +148,8 @@ impl SyncServer<'_> {
                 path: end.path.as_os_str().as_bytes().to_vec(),
                 why: "it is not a directory".to_owned(),
             }),
-        };
-        link.set_stop_meter(None);
-        // The meter is taken back before an error returns, or a late stop would hit the next operation.
-        let listing = Arc::new(listing?);
+        })?;
+        let listing = Arc::new(listing);
         // All that the answer allows the other side to send must be allowed before it can be there.
         link.allow_bulk_bytes(listing.len() * size_of::<u32>());
         match (&end.local, end.role) {
@@ -187,11 +182,8 @@ impl SyncServer<'_> {
             return Err(SyncError::for_own_place(&end.path, &place));
         }
         let entries = decode_entry_ids(numbers, |id| listing.get(id).is_some_and(|entry| !entry.is_dir()))?;
-        let meter = Arc::new(ProgressMeter::default());
-        link.set_stop_meter(Some(Arc::clone(&meter)));
-        let taken = local.remove_entries(listing, &entries, &meter);
-        link.set_stop_meter(None);
-        link.send_message(&SessionMessage::Done(taken?.into()))
+        let taken = run_until_stopped(&link, |meter| local.remove_entries(listing, &entries, meter))?;
+        link.send_message(&SessionMessage::Done(taken.into()))
     }
 
     fn hash_files(&mut self, numbers: &[u8]) -> Result<()> {
@@ -199,11 +191,8 @@ impl SyncServer<'_> {
         let end = self.served_end()?;
         let (Some(listing), Some(local)) = (&end.listing, &end.local) else { return Err(unexpected_error()) };
         let ids = decode_entry_ids(numbers, |id| listing.get(id).is_some_and(|entry| entry.is_file()))?;
-        let meter = Arc::new(ProgressMeter::default());
-        link.set_stop_meter(Some(Arc::clone(&meter)));
-        let hashes = local.hash_files(listing, &ids, &meter);
-        link.set_stop_meter(None);
-        for part in hashes?.chunks(1 << 14) {
+        let hashes = run_until_stopped(&link, |meter| local.hash_files(listing, &ids, meter))?;
+        for part in hashes.chunks(1 << 14) {
             let mut payload = Vec::with_capacity(part.len() * HASH_LEN);
             for hash in part {
                 payload.push(u8::from(hash.is_some()));
@@ -236,16 +225,24 @@ impl SyncServer<'_> {
             StagingDirectories::check_dirs(&end.path, &options.writing)?;
         }
         let local = end.create_destination()?;
-        let meter = Arc::new(ProgressMeter::default());
-        link.set_stop_meter(Some(Arc::clone(&meter)));
         let options = resolve_basis_paths(options, home);
-        let outcome = execute_and_report(&link, &local, steps, [&from, &to], &options, &meter);
-        link.set_stop_meter(None);
-        let report = outcome?;
+        let report = run_until_stopped(&link, |meter| {
+            execute_and_report(&link, &local, steps, [&from, &to], &options, meter)
+        })?;
         // The plan changed the entries that the listing describes. A second plan needs a new listing.
         end.listing = None;
         link.send_message(&SessionMessage::Done(report.into()))
     }
+}
+
+/// Works with a meter that the reading thread stops if the client requests it or is gone. It is taken back before an error
+/// returns, or a late stop would hit the next operation.
+fn run_until_stopped<T>(link: &SessionLink, work: impl FnOnce(&ProgressMeter) -> Result<T>) -> Result<T> {
+    let meter = Arc::new(ProgressMeter::default());
+    link.set_stop_meter(Some(Arc::clone(&meter)));
+    let outcome = work(&meter);
+    link.set_stop_meter(None);
+    outcome
 }
 
 impl ServedEnd {

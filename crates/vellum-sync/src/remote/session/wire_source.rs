@@ -13,7 +13,7 @@ use crate::ends::{
     ContentPieces, ListingRequest, OldVersion, SourceContent, SourceEnd, SyncEnd, TransferPiece, WantedFile,
 };
 use crate::error::{Result, SyncError};
-use crate::model::listing::{ContentDigest, ListingEntry, ListingEntryId, TreeListing};
+use crate::model::listing::{ContentDigest, ContentDigests, ListingEntry, ListingEntryId, TreeListing};
 use crate::remote::delta::FileSignature;
 use crate::remote::wire::WireError;
 
@@ -38,12 +38,7 @@ impl SyncEnd for WireSource {
         Err(SyncError::Wire(WireError::Unasked("a listing")))
     }
 
-    fn hash_files(
-        &self,
-        _: &TreeListing,
-        _: &[ListingEntryId],
-        _: &ProgressMeter,
-    ) -> Result<Vec<Option<ContentDigest>>> {
+    fn hash_files(&self, _: &TreeListing, _: &[ListingEntryId], _: &ProgressMeter) -> Result<ContentDigests> {
         Err(SyncError::Wire(WireError::Unasked("hashes")))
     }
 }
