@@ -181,6 +181,18 @@ impl CliError {
     }
 }
 
+/// How to go on after an operation that can be stopped on request.
+pub trait ResumeHint<T> {
+    /// Says how, if that is why it failed.
+    fn with_resume_hint(self, how: impl Into<String>) -> Result<T>;
+}
+
+impl<T, E: Into<CliError>> ResumeHint<T> for std::result::Result<T, E> {
+    fn with_resume_hint(self, how: impl Into<String>) -> Result<T> {
+        self.map_err(|error| error.into().with_resume_hint(how))
+    }
+}
+
 /// What to do about a synchronisation that failed as a whole.
 fn sync_hint(error: &SyncError) -> Option<String> {
     match error {

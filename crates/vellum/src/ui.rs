@@ -107,6 +107,20 @@ impl UserInterface {
         writeln!(self.out.borrow_mut(), "{line}").map_err(CliError::Output)
     }
 
+    /// Lines of the result.
+    pub fn print_lines(&self, lines: impl IntoIterator<Item = impl Display>) -> Result<()> {
+        lines.into_iter().try_for_each(|line| self.print_line(line))
+    }
+
+    /// What a command did: an object for programs, a line for people, and nothing with `--quiet`.
+    pub fn print_outcome<L: Display>(&self, value: &impl Serialize, line: impl FnOnce() -> L) -> Result<()> {
+        match self.voice {
+            OutputOptions { json: true, .. } => self.print_json(value),
+            OutputOptions { quiet: true, .. } => Ok(()),
+            _ => self.print_line(line()),
+        }
+    }
+
     /// Bytes of the result, as they are.
     pub fn write_bytes(&self, bytes: &[u8]) -> Result<()> {
         self.out.borrow_mut().write_all(bytes).map_err(CliError::Output)

@@ -10,7 +10,7 @@ use vellum_bench::filesystem::{self, FilesystemBenchParameters};
 use vellum_bench::{BenchReport, html};
 
 use crate::context::CommandContext;
-use crate::error::{CliError, CommandOutcome, Result};
+use crate::error::{CliError, CommandOutcome, Result, ResumeHint};
 use crate::ui::format::parse_size;
 use crate::ui::progress::ProgressTask;
 use crate::ui::{UserInterface, figures};
@@ -90,7 +90,7 @@ fn measure_filesystem(args: &Args, context: &CommandContext) -> Result<CommandOu
     let task = ProgressTask { first: "Measuring", verb: "Measuring", item: "operation" };
     let report = context
         .run_with_progress(task, |meter| filesystem::run_filesystem_bench(&path, &parameters, meter))
-        .map_err(|error| CliError::from(error).with_resume_hint(REMOVED))?;
+        .with_resume_hint(REMOVED)?;
     // Before anything is printed, so that a reader who goes away does not cost the page.
     if let Some(page) = &page {
         write_html_page(page, &report)?;

@@ -147,7 +147,7 @@ fn report_cache(
     }
     ui.print_line(format!("Content: {}", format_part(&content)))?;
     ui.print_line(format!("Names: {}", format_part(&nodes)))?;
-    ui.print_line(format!("In {}", format_path(folder.as_bytes())))?;
+    ui.print_line(format!("In {}", format_path(folder)))?;
     if pinned > 0 {
         // The pieces of a pin that were not fetched yet count as well.
         ui.print_line(format!("Up to {} are pinned", format::format_size(pinned)))?;

@@ -359,7 +359,7 @@ fn fill_and_report(
     ui.print_line(format!(
         "{directory} is now the worktree '{}' of the volume in {}",
         file.worktree,
-        format_path(volume.objects.describe_location().as_bytes())
+        format_path(volume.objects.describe_location())
     ))?;
     match target {
         Some(target) => {

@@ -15,7 +15,7 @@ use crate::context::names::SnapshotNames;
 use crate::error::{CliError, CommandOutcome, Result};
 use crate::secret::SecretArgs;
 use crate::ui::format;
-use crate::ui::table::{ColumnAlignment, TableCell, TextTable};
+use crate::ui::table::TextTable;
 
 /// Manage the devices that work on the volume
 ///
@@ -163,7 +163,7 @@ impl AddDeviceArgs {
             ui.print_line("It opens the volume on that device, and is not shown again.")?;
         }
         let store = volume.objects.describe_location();
-        let store = format_path(store.as_bytes());
+        let store = format_path(&store);
         ui.print_note(format!("\nThere: 'vellum clone {store}' asks for it, if it can reach the store"))?;
         if !volume.list_remotes()?.is_empty() {
             ui.print_note("'vellum push' takes the device to a remote, which can be cloned as well")?;
@@ -191,13 +191,11 @@ fn list_devices(context: &CommandContext, volume: &Volume) -> Result<CommandOutc
         })?;
         return Ok(outcome);
     }
-    let mut table = TextTable::new(&[ColumnAlignment::Left; 5]);
+    let mut table = TextTable::default();
     for found in &listing.devices {
         add_device_rows(context, volume, found, &names, &mut table);
     }
-    for line in table.format_lines() {
-        ui.print_line(line)?;
-    }
+    ui.print_lines(table.format_lines())?;
     if listing.devices.is_empty() {
         ui.print_note("no devices yet: 'vellum device add NAME' adds one")?;
     // A user who reads the list on a device would otherwise look for a row that is marked as this one.
@@ -256,14 +254,7 @@ fn add_device_rows(
             None => String::new(),
         };
         let own = worktree.map_or("", |(own, _)| own.as_str());
-        let cells: [TableCell; 5] = [
-            TableCell::from_painted(name, |text| style.paint_cyan(text)),
-            state.to_owned().into(),
-            added.to_owned().into(),
-            own.to_owned().into(),
-            last.into(),
-        ];
-        table.add_row(cells);
+        table.add_row([style.paint_cyan(name), state.into(), added.into(), own.into(), last]);
     }
 }
 
@@ -339,7 +330,7 @@ impl RevokeDeviceArgs {
 
 impl ReachableStoreJson {
     fn describe_access(&self) -> String {
-        let store = format_path(self.store.as_bytes());
+        let store = format_path(&self.store);
         let access = match &self.credentials {
             Some(credentials) => format!(
                 "{store} opens here with the credentials '{credentials}': if the device has the same, replace them in \

@@ -19,7 +19,7 @@ use crate::ui::changes::list::{ChangeDetail, CollapsedDirs, limit_name_column};
 use crate::ui::changes::{self, ChangeCounts};
 use crate::ui::json::ProblemJson;
 use crate::ui::progress::ProgressTask;
-use crate::ui::table::{ColumnAlignment, TableCell, TextTable};
+use crate::ui::table::TextTable;
 use crate::ui::{format, patch};
 
 /// Compare snapshots, or a snapshot with the directory as it is now
@@ -165,7 +165,7 @@ fn resolve_snapshot_word(
     match volume.resolve_snapshot(text) {
         // A whole id means the snapshot, even if a file has that name.
         Ok(entry) if is_file && entry.id.to_string() != text => Err(CliError::usage_error(
-            format!("'{}' names both a snapshot and a file: {}", format_path(text.as_bytes()), entry.id),
+            format!("'{}' names both a snapshot and a file: {}", format_path(text), entry.id),
             format!("'vellum diff -- {text}' means the file; the whole id means the snapshot"),
         )),
         Ok(entry) => Ok(Some(entry)),
@@ -283,14 +283,7 @@ fn print_stat(
     show: impl Fn(&[u8]) -> String,
 ) -> Result<()> {
     let style = context.ui.style;
-    let aligns = [
-        ColumnAlignment::Left,
-        ColumnAlignment::Left,
-        ColumnAlignment::Right,
-        ColumnAlignment::Right,
-        ColumnAlignment::Left,
-    ];
-    let mut table = TextTable::with_limit(&aligns, limit_name_column(context.ui.output_columns()));
+    let mut table = TextTable::with_limit([2, 3], limit_name_column(context.ui.output_columns()));
     let mut files = 0;
     let mut all_added = 0;
     let mut all_removed = 0;
@@ -315,18 +308,14 @@ fn print_stat(
         };
         let remark = if counted.is_none() { "not text" } else { "" };
         table.add_row([
-            TableCell::from_painted(changes::change_letter(change.kind), |text| {
-                changes::paint_change(style, change.kind, text)
-            }),
-            show(change.path()).into(),
-            TableCell::from_painted(&count('+', added), |text| style.paint_green(text)),
-            TableCell::from_painted(&count('-', removed), |text| style.paint_red(text)),
-            TableCell::from_painted(remark, |text| style.paint_dim(text)),
+            changes::paint_change(style, change.kind, changes::change_letter(change.kind)),
+            show(change.path()),
+            style.paint_green(&count('+', added)),
+            style.paint_red(&count('-', removed)),
+            style.paint_dim(remark),
         ]);
     }
-    for line in table.format_lines() {
-        context.ui.print_line(line)?;
-    }
+    context.ui.print_lines(table.format_lines())?;
     if files > 0 {
         let lines = format!(
             "{} added, {} removed",

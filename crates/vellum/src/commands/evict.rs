@@ -8,7 +8,7 @@ use vellum_store::{EvictedBytes, PackCache};
 
 use crate::context::CommandContext;
 use crate::context::content::{ContentPaths, list_refused, report_refused};
-use crate::error::{CliError, CommandOutcome, Result};
+use crate::error::{CliError, CommandOutcome, Result, ResumeHint};
 use crate::heap;
 use crate::mounting::holders;
 use crate::ui::format;
@@ -64,15 +64,11 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
             }
         };
         let bytes = evicted.before.saturating_sub(evicted.left);
-        if ui.is_json() {
-            ui.print_json(&EvictJson { files: None, evicted: bytes, refused: Vec::new() })?;
-        } else if !ui.voice.quiet {
+        let json = EvictJson { files: None, evicted: bytes, refused: Vec::new() };
+        ui.print_outcome(&json, || {
             let left = format::format_size(evicted.left);
-            ui.print_line(format!(
-                "Removed {} from this machine; {left} are left",
-                format::format_size(bytes)
-            ))?;
-        }
+            format!("Removed {} from this machine; {left} are left", format::format_size(bytes))
+        })?;
         return Ok(CommandOutcome::Done);
     }
     // Of a snapshot only the cache has content, wherever the user stands. In a checkout, PATH means its files.
@@ -82,15 +78,10 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let done = ContentPaths::find_paths(context, &args.paths, args.from.as_deref())?.evict(context)?;
     let refused = list_refused(&done.refused);
     let outcome = report_refused(context, &refused)?;
-    if ui.is_json() {
-        ui.print_json(&EvictJson { files: Some(done.files), evicted: done.moved, refused })?;
-    } else if !ui.voice.quiet {
+    ui.print_outcome(&EvictJson { files: Some(done.files), evicted: done.moved, refused }, || {
         let files = format::format_count(done.files, "file");
-        ui.print_line(format!(
-            "Removed the content of {files} from this machine: {}",
-            format::format_size(done.moved)
-        ))?;
-    }
+        format!("Removed the content of {files} from this machine: {}", format::format_size(done.moved))
+    })?;
     Ok(outcome)
 }
 
@@ -106,22 +97,18 @@ fn evict_from_checkout(args: &Args, context: &CommandContext) -> Result<CommandO
     // removed.
     let list_open = || holders::list_used_nodes(worktree.root_path());
     let task = ProgressTask { first: "Scanning", verb: "Removing", item: "file" };
-    let done =
-        context.run_with_progress(task, |meter| worktree.evict_paths(&paths, list_open, meter)).map_err(
-            |error| CliError::from(error).with_resume_hint("run it again: what was removed is absent"),
-        )?;
+    let done = context
+        .run_with_progress(task, |meter| worktree.evict_paths(&paths, list_open, meter))
+        .with_resume_hint("run it again: what was removed is absent")?;
     // Results are printed without the lock: whoever reads them may take any time, and other commands would wait.
     drop(lock);
     let refused: Vec<_> = done.refused.iter().map(ProblemJson::from).collect();
-    let ui = &context.ui;
     let outcome = report_refused(context, &refused)?;
-    if ui.is_json() {
-        ui.print_json(&EvictJson { files: Some(done.files), evicted: done.bytes, refused })?;
-    } else if !ui.voice.quiet {
+    context.ui.print_outcome(&EvictJson { files: Some(done.files), evicted: done.bytes, refused }, || {
         let files = format::format_count(done.files, "file");
         let hint = if done.files > 0 { "; 'vellum hydrate' brings them back" } else { "" };
-        ui.print_line(format!("Removed {files}, {}{hint}", format::format_size(done.bytes)))?;
-    }
+        format!("Removed {files}, {}{hint}", format::format_size(done.bytes))
+    })?;
     Ok(outcome)
 }
 

@@ -15,7 +15,7 @@ use super::ls::base_name;
 use crate::archive::TarWriter;
 use crate::context::CommandContext;
 use crate::context::place::SnapshotPath;
-use crate::error::{CliError, CommandOutcome, Result};
+use crate::error::{CliError, CommandOutcome, Result, ResumeHint};
 use crate::ui::json::ProblemJson;
 use crate::ui::progress::ProgressTask;
 
@@ -99,9 +99,7 @@ fn export_to_dir(
 ) -> Result<Vec<ProblemJson>> {
     let problems = context
         .run_with_progress(TASK, |meter| export_tree(volume, &place.tree, place.ino, dir, meter))
-        .map_err(|error| {
-            CliError::from(error).with_resume_hint("delete the directory and run the command again")
-        })?;
+        .with_resume_hint("delete the directory and run the command again")?;
     Ok(problems.iter().map(ProblemJson::from).collect())
 }
 
@@ -138,7 +136,7 @@ fn export_to_stream(
         .run_with_progress(TASK, |meter| {
             TarWriter::new(volume, &place.tree, meter, out, blame).write_tree(place.ino, name)
         })
-        .map_err(|error| error.with_resume_hint("run the command again"))?;
+        .with_resume_hint("run the command again")?;
     let left_out = |path: &Vec<u8>| ProblemJson::new(path, "left out: a tar archive cannot contain sockets");
     Ok(sockets.iter().map(left_out).collect())
 }

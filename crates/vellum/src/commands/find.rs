@@ -19,7 +19,7 @@ use crate::context::CommandContext;
 use crate::context::names::SnapshotNames;
 use crate::error::{CliError, CommandOutcome, Result};
 use crate::ui::json::NameJson;
-use crate::ui::table::{CellLimit, ColumnAlignment, TableCell, TextTable};
+use crate::ui::table::{CellLimit, TextTable};
 use crate::ui::{format, json};
 
 /// Find the snapshots that have a file
@@ -125,9 +125,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     } else if found.is_empty() {
         ui.print_note("no snapshot has such a name")?;
     } else {
-        for line in format_periods(&found, &names, context).format_lines() {
-            ui.print_line(line)?;
-        }
+        ui.print_lines(format_periods(&found, &names, context).format_lines())?;
     }
     // As grep does it.
     Ok(CommandOutcome::from_findings(found.is_empty()))
@@ -201,17 +199,7 @@ fn select_snapshots(args: &Args, volume: &Volume) -> Result<Vec<HistoryEntry>> {
 
 fn format_periods(found: &[NamePeriod], names: &SnapshotNames, context: &CommandContext) -> TextTable {
     let style = context.ui.style;
-    let mut table = TextTable::with_limit(
-        &[
-            ColumnAlignment::Left,
-            ColumnAlignment::Left,
-            ColumnAlignment::Left,
-            ColumnAlignment::Left,
-            ColumnAlignment::Right,
-            ColumnAlignment::Left,
-        ],
-        CellLimit::OutOfLine(40),
-    );
+    let mut table = TextTable::with_limit([4], CellLimit::OutOfLine(40));
     for period in found {
         let (until, last) = if period.is_current {
             (String::new(), "still there".to_owned())
@@ -225,12 +213,12 @@ fn format_periods(found: &[NamePeriod], names: &SnapshotNames, context: &Command
             path.push('/');
         }
         table.add_row([
-            TableCell::from_painted(&names.short_id(&period.first.id), |text| style.paint_yellow(text)),
-            format::format_local_minute(period.first.record.time).into(),
-            TableCell::from_painted(&until, |text| style.paint_yellow(text)),
-            last.into(),
-            size.into(),
-            path.into(),
+            style.paint_yellow(&names.short_id(&period.first.id)),
+            format::format_local_minute(period.first.record.time),
+            style.paint_yellow(&until),
+            last,
+            size,
+            path,
         ]);
     }
     table

@@ -18,7 +18,7 @@ use self::rules::{RetentionArgs, parse_zone};
 use crate::context::CommandContext;
 use crate::context::names::{SnapshotNames, first_note_line};
 use crate::error::{CliError, CommandOutcome, Result};
-use crate::ui::table::{ColumnAlignment, TableCell, TextTable};
+use crate::ui::table::TextTable;
 use crate::ui::{format, json};
 
 /// Remove snapshots from the history
@@ -139,7 +139,7 @@ fn apply_rules(
     })?;
     if let Some(name) = plan.emptied.first().filter(|_| !args.force && !args.dry_run) {
         return Err(CliError::usage_error(
-            format!("the rules keep no snapshot of the worktree '{}'", format_path(name.as_bytes())),
+            format!("the rules keep no snapshot of the worktree '{}'", format_path(name)),
             "'--dry-run' shows what would be forgotten; '--force' applies the rules all the same",
         ));
     }
@@ -190,23 +190,21 @@ fn print_plan(plan: &RetentionPlan, names: &SnapshotNames, context: &CommandCont
     let ui = &context.ui;
     let has_several =
         plan.decisions.windows(2).any(|two| two[0].entry.record.worktree != two[1].entry.record.worktree);
-    let mut table = TextTable::new(&[ColumnAlignment::Left; 6]);
+    let mut table = TextTable::default();
     for decision in &plan.decisions {
         let record = &decision.entry.record;
         let reasons: Vec<_> = decision.reasons.iter().map(describe_reason).collect();
-        let worktree = if has_several { format_path(record.worktree.as_bytes()) } else { String::new() };
+        let worktree = if has_several { format_path(&record.worktree) } else { String::new() };
         table.add_row([
-            TableCell::from(if decision.is_kept() { "keep" } else { "forget" }),
-            names.short_id(&decision.entry.id).into(),
-            format::format_local_minute(record.time).into(),
-            worktree.into(),
-            reasons.join(", ").into(),
-            first_note_line(&record.note).into(),
+            if decision.is_kept() { "keep" } else { "forget" }.into(),
+            names.short_id(&decision.entry.id),
+            format::format_local_minute(record.time),
+            worktree,
+            reasons.join(", "),
+            first_note_line(&record.note),
         ]);
     }
-    for line in table.format_lines() {
-        ui.print_line(line)?;
-    }
+    ui.print_lines(table.format_lines())?;
     Ok(())
 }
 
@@ -237,7 +235,7 @@ impl DecisionJson {
 /// Why a snapshot stays, in a word or two.
 fn describe_reason(reason: &KeepReason) -> String {
     match reason {
-        KeepReason::Head(worktree) => format!("worktree {}", format_path(worktree.as_bytes())),
+        KeepReason::Head(worktree) => format!("worktree {}", format_path(worktree)),
         KeepReason::Tag(tag) => format!("tag {tag}"),
         KeepReason::Newest => "newest".into(),
         KeepReason::MergeBase => "merge base".into(),

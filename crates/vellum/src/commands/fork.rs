@@ -9,7 +9,7 @@ use vellum_volume::VolumeError;
 
 use super::mount;
 use crate::context::CommandContext;
-use crate::error::{CliError, CommandOutcome, Result};
+use crate::error::{CliError, CommandOutcome, Result, ResumeHint};
 use crate::interrupt;
 use crate::mounting::control::ControlRequest;
 use crate::mounting::mountpoint;
@@ -94,9 +94,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         .run_with_progress(ProgressTask { first: "Scanning", verb: "Forking", item: "file" }, |meter| {
             worktree.fork_worktree(&request, meter)
         })
-        .map_err(|error| {
-            CliError::from(error).with_resume_hint("nothing was kept: 'vellum fork' again begins anew")
-        })?;
+        .with_resume_hint("nothing was kept: 'vellum fork' again begins anew")?;
     // Only now does the directory exist, so that its path can be shown without symlinks, as other commands show it.
     let to = to.canonicalize().unwrap_or(to);
     let problems: Vec<_> = done.problems.iter().map(ProblemJson::from).collect();

@@ -10,9 +10,9 @@ use vellum_volume::gc::{self, CollectionPlan, CollectionReport, CollectionReques
 use vellum_volume::session::WaitingSession;
 
 use crate::context::CommandContext;
-use crate::error::{CliError, CommandOutcome, Result};
+use crate::error::{CliError, CommandOutcome, Result, ResumeHint};
 use crate::ui::progress::ProgressTask;
-use crate::ui::table::{ColumnAlignment, TextTable};
+use crate::ui::table::TextTable;
 use crate::ui::{format, json};
 
 const TASK: ProgressTask =
@@ -125,7 +125,7 @@ fn plan_collection(lost: &LostRecordArgs, context: &CommandContext) -> Result<Co
     let volume = context.open_volume()?;
     let plan = context
         .run_with_progress(TASK, |meter| gc::plan_collection(&volume, &lost.without, meter))
-        .map_err(|error| CliError::from(error).with_resume_hint("nothing was changed"))?;
+        .with_resume_hint("nothing was changed")?;
     let ui = &context.ui;
     if ui.is_json() {
         ui.print_json(&GcPlanJson { plan: &plan, freed: plan.freed_bytes() })?;
@@ -153,12 +153,7 @@ fn plan_collection(lost: &LostRecordArgs, context: &CommandContext) -> Result<Co
         ui.print_line(format!("Metadata: {small} to be joined into larger ones"))?;
     }
     if ui.voice.verbose {
-        let mut table = TextTable::new(&[
-            ColumnAlignment::Left,
-            ColumnAlignment::Left,
-            ColumnAlignment::Right,
-            ColumnAlignment::Right,
-        ]);
+        let mut table = TextTable::new([2, 3]);
         for pack in &plan.packs {
             let live = format::format_size(pack.live);
             let dead = format::format_size(pack.dead);
@@ -167,13 +162,11 @@ fn plan_collection(lost: &LostRecordArgs, context: &CommandContext) -> Result<Co
             table.add_row([
                 format_action(pack.action).into(),
                 short.into(),
-                format!("{live} kept").into(),
-                format!("{dead} freed").into(),
+                format!("{live} kept"),
+                format!("{dead} freed"),
             ]);
         }
-        for line in table.format_lines() {
-            ui.print_line(line)?;
-        }
+        ui.print_lines(table.format_lines())?;
     }
     if !plan.packs.is_empty() {
         let packs = format::format_count(plan.packs.len() as u64, "pack");
@@ -196,12 +189,9 @@ fn execute_collection(
     request: &CollectionRequest<'_>,
     context: &CommandContext,
 ) -> Result<CommandOutcome> {
-    let done = context.run_with_progress(TASK, |meter| gc::run_collection(volume, request, meter)).map_err(
-        |error| {
-            CliError::from(error)
-                .with_resume_hint("nothing that is needed was deleted; run the command again to continue")
-        },
-    )?;
+    let done = context
+        .run_with_progress(TASK, |meter| gc::run_collection(volume, request, meter))
+        .with_resume_hint("nothing that is needed was deleted; run the command again to continue")?;
     report_collection(context, &done)
 }
 
@@ -270,10 +260,10 @@ fn describe_writer(writer: &WaitingSession) -> String {
         Ok(session) => format!(
             "process {} on {}, last renewed {} ({})",
             session.pid,
-            format_path(session.host.as_bytes()),
+            format_path(&session.host),
             format::format_local_time(session.renewed),
             writer.object
         ),
-        Err(problem) => format!("a writer whose session cannot be read: {}", format_path(problem.as_bytes())),
+        Err(problem) => format!("a writer whose session cannot be read: {}", format_path(problem)),
     }
 }

@@ -10,7 +10,7 @@ use crate::context::CommandContext;
 use crate::context::names::{SnapshotNames, first_note_line};
 use crate::error::{CommandOutcome, Result};
 use crate::ui::graph::HistoryGraph;
-use crate::ui::table::{ColumnAlignment, TableCell, TextTable};
+use crate::ui::table::TextTable;
 use crate::ui::{format, json};
 
 /// List snapshots, newest first
@@ -68,9 +68,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     if args.graph {
         print_graph(context, &volume, &names, &shown)?;
     } else {
-        for line in history_table(context, &names, &shown).format_lines() {
-            ui.print_line(line)?;
-        }
+        ui.print_lines(history_table(context, &names, &shown).format_lines())?;
     }
     if shown.is_empty() {
         ui.print_note(if names.len() == 0 {
@@ -171,26 +169,21 @@ fn take_entries(
 }
 
 fn history_table(context: &CommandContext, names: &SnapshotNames, entries: &[HistoryEntry]) -> TextTable {
-    let mut table = TextTable::new(&[
-        ColumnAlignment::Left,
-        ColumnAlignment::Left,
-        ColumnAlignment::Right,
-        ColumnAlignment::Left,
-    ]);
+    let mut table = TextTable::new([2]);
     for entry in entries {
         table.add_row(history_cells(context, names, entry));
     }
     table
 }
 
-fn history_cells(context: &CommandContext, names: &SnapshotNames, entry: &HistoryEntry) -> [TableCell; 4] {
+fn history_cells(context: &CommandContext, names: &SnapshotNames, entry: &HistoryEntry) -> [String; 4] {
     let style = context.ui.style;
     let record = &entry.record;
     [
-        TableCell::from_painted(&names.short_id(&entry.id), |text| style.paint_yellow(text)),
-        format::format_local_time(record.time).into(),
-        format!("{} changed", format::format_number(record.statistics.changed)).into(),
-        format_description(context, names, entry).into(),
+        style.paint_yellow(&names.short_id(&entry.id)),
+        format::format_local_time(record.time),
+        format!("{} changed", format::format_number(record.statistics.changed)),
+        format_description(context, names, entry),
     ]
 }
 
@@ -221,17 +214,13 @@ fn print_graph(
     for entry in entries {
         let parents = find_nearest_ancestors(&volume.catalog, names.ids(), entry)?;
         let rows = graph.add_entry(entry.id, &parents);
-        for line in rows.before {
-            context.ui.print_line(line)?;
-        }
+        context.ui.print_lines(rows.before)?;
         let id = context.ui.style.paint_yellow(&names.short_id(&entry.id));
         let time = format::format_local_time(entry.record.time);
         let description = format_description(context, names, entry);
         // Without a note and names, blanks would be left at the end.
         context.ui.print_line(format!("{}  {id}  {time}  {description}", rows.node).trim_end())?;
-        for line in rows.after {
-            context.ui.print_line(line)?;
-        }
+        context.ui.print_lines(rows.after)?;
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::context::CommandContext;
 use crate::context::content::{ContentPaths, list_refused, report_refused};
-use crate::error::{CliError, CommandOutcome, Result};
+use crate::error::{CliError, CommandOutcome, Result, ResumeHint};
 use crate::heap;
 use crate::mounting::control::ContentReply;
 use crate::ui::format;
@@ -95,24 +95,17 @@ fn hydrate_checkout(args: &Args, context: &CommandContext) -> Result<CommandOutc
     let task = ProgressTask { first: "Scanning", verb: "Writing", item: "file" };
     let done = context
         .run_with_progress(task, |meter| worktree.hydrate_paths(&paths, meter))
-        .map_err(|error| CliError::from(error).with_resume_hint("run it again: what was written is here"))?;
+        .with_resume_hint("run it again: what was written is here")?;
     // As in every command, the results are printed without the lock.
     drop(lock);
     let refused: Vec<_> = done.problems.iter().map(ProblemJson::from).collect();
-    let ui = &context.ui;
     let outcome = report_refused(context, &refused)?;
-    if ui.is_json() {
-        ui.print_json(&HydratedFilesJson { written: done.written, bytes: done.bytes, refused })?;
-    } else if !ui.voice.quiet {
-        let what = match done.written {
-            0 => "Nothing was absent there".into(),
-            written => format!(
-                "{} written, {}",
-                format::format_count(written, "file"),
-                format::format_size(done.bytes)
-            ),
-        };
-        ui.print_line(what)?;
-    }
+    let json = HydratedFilesJson { written: done.written, bytes: done.bytes, refused };
+    context.ui.print_outcome(&json, || match done.written {
+        0 => "Nothing was absent there".into(),
+        written => {
+            format!("{} written, {}", format::format_count(written, "file"), format::format_size(done.bytes))
+        }
+    })?;
     Ok(outcome)
 }

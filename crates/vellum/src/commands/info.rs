@@ -64,8 +64,8 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         return Ok(CommandOutcome::Done);
     }
     let mut facts = FactList::default();
-    facts.add_fact("Worktree", format_path(report.worktree.as_bytes()));
-    facts.add_fact("Directory", format_path(report.directory.as_bytes()));
+    facts.add_fact("Worktree", format_path(&report.worktree));
+    facts.add_fact("Directory", format_path(&report.directory));
     let head = match volume.read_head()? {
         None => "no snapshot yet".into(),
         Some(id) => volume
@@ -76,9 +76,9 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     };
     facts.add_fact("Stands on", head);
     facts.add_fact("Volume", report.volume.clone());
-    facts.add_fact("Store", format_path(report.store.as_bytes()));
+    facts.add_fact("Store", format_path(&report.store));
     if let Some(source) = &report.source {
-        facts.add_fact("Source", format!("{} (what is not in the store)", format_path(source.as_bytes())));
+        facts.add_fact("Source", format!("{} (what is not in the store)", format_path(source)));
     }
     facts.add_fact("Encrypted", if report.encrypted { "yes" } else { "no" });
     let counts = [
@@ -103,9 +103,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
             format!("in {packs}, {} of them below 4 MiB", format::format_number(small_packs)),
         );
     }
-    for line in facts.format_lines() {
-        ui.print_line(line)?;
-    }
+    ui.print_lines(facts.format_lines())?;
     Ok(CommandOutcome::Done)
 }
 

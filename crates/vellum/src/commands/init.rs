@@ -168,7 +168,7 @@ fn refuse_read_only_store(args: &Args) -> Result<()> {
     let Some(store) = args.store.as_deref().filter(|store| is_read_only_address(store)) else {
         return Ok(());
     };
-    let shown = format_path(store.as_bytes());
+    let shown = format_path(store);
     Err(CliError::usage_error(
         format!("{shown} can only be read, since stores over http:// and https:// are read only"),
         "'vellum clone URL DIR' copies its volume into a store of its own; 'vellum remote add NAME URL' reads it too",
@@ -262,7 +262,7 @@ fn read_init_secret(
         StoreContent::Nothing if requires_volume => {
             let store = args.store.as_deref().unwrap_or_default();
             return Err(CliError::usage_error(
-                format!("{} holds no volume", format_path(store.as_bytes())),
+                format!("{} holds no volume", format_path(store)),
                 "'vellum init --store URL' makes one there",
             ));
         }

@@ -11,7 +11,7 @@ use crate::commands::init::SECRET_QUESTION;
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
 use crate::secret::SecretArgs;
-use crate::ui::table::{ColumnAlignment, TextTable};
+use crate::ui::table::TextTable;
 
 /// Manage the secrets that open the volume from elsewhere
 ///
@@ -149,7 +149,7 @@ impl AddKeyArgs {
                 "Added key {} ({}: {})",
                 slot.id(),
                 slot.kind(),
-                format_path(slot.label().as_bytes())
+                format_path(slot.label())
             ))?;
         }
         // With --quiet, too: it is shown only this once.
@@ -173,11 +173,8 @@ impl OpenKeyArgs {
         let secret = self.secret.read_existing_secret(ui, SECRET_QUESTION)?;
         let id = keyring::open_with_secret(&volume, &secret)?.to_string();
         let key_epoch = volume.keys.newest_epoch().number();
-        if ui.is_json() {
-            ui.print_json(&KeyOpenedJson { id, key_epoch })?;
-        } else if !ui.voice.quiet {
-            ui.print_line(format!("Opened the volume with key {id}; it is in key epoch {key_epoch}"))?;
-        }
+        let line = format!("Opened the volume with key {id}; it is in key epoch {key_epoch}");
+        ui.print_outcome(&KeyOpenedJson { id, key_epoch }, || line)?;
         Ok(CommandOutcome::Done)
     }
 }
@@ -198,7 +195,7 @@ fn list_keys(context: &CommandContext, volume: &Volume) -> Result<CommandOutcome
         })?;
         return Ok(CommandOutcome::Done);
     }
-    let mut table = TextTable::new(&[ColumnAlignment::Left; 3]);
+    let mut table = TextTable::default();
     for (key, slot) in &slots {
         let kind = slot.kind().to_string();
         let label = if let Some(device) = find_device(key) {
@@ -207,13 +204,11 @@ fn list_keys(context: &CommandContext, volume: &Volume) -> Result<CommandOutcome
         } else if slot.label() == kind {
             String::new()
         } else {
-            format_path(slot.label().as_bytes())
+            format_path(slot.label())
         };
-        table.add_row([slot.id().to_string().into(), kind.into(), label.into()]);
+        table.add_row([slot.id().to_string(), kind, label]);
     }
-    for line in table.format_lines() {
-        context.ui.print_line(line)?;
-    }
+    context.ui.print_lines(table.format_lines())?;
     if slots.is_empty() {
         context
             .ui

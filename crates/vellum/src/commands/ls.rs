@@ -17,7 +17,7 @@ use crate::context::CommandContext;
 use crate::context::place::SnapshotPath;
 use crate::error::{CliError, CommandOutcome, Result};
 use crate::ui::json::NameJson;
-use crate::ui::table::{ColumnAlignment, TableCell, TextTable};
+use crate::ui::table::TextTable;
 use crate::ui::{format, json};
 
 /// List a directory as it was in a snapshot
@@ -278,8 +278,7 @@ pub fn base_name(path: &[u8]) -> &[u8] {
 
 /// Lines as `ls -l` has them.
 pub fn format_long_listing(context: &CommandContext, listing: &[ListedFile]) -> Vec<String> {
-    use ColumnAlignment::{Left, Right};
-    let mut table = TextTable::new(&[Left, Right, Right, Right, Right, Left, Left]);
+    let mut table = TextTable::new(1..5);
     for entry in listing {
         let attr = &entry.attr;
         let size = match attr.kind {
@@ -295,16 +294,15 @@ pub fn format_long_listing(context: &CommandContext, listing: &[ListedFile]) -> 
             _ => String::new(),
         };
         // Owners are numbers: a snapshot may have been made on a machine where these numbers have other names.
-        let cells: [TableCell; 7] = [
-            format::format_mode(attr.kind, attr.mode).into(),
-            attr.nlink.to_string().into(),
-            attr.uid.to_string().into(),
-            attr.gid.to_string().into(),
-            size.into(),
-            format::format_local_minute(attr.mtime).into(),
-            format!("{}{target}", paint_file_name(context, entry)).into(),
-        ];
-        table.add_row(cells);
+        table.add_row([
+            format::format_mode(attr.kind, attr.mode),
+            attr.nlink.to_string(),
+            attr.uid.to_string(),
+            attr.gid.to_string(),
+            size,
+            format::format_local_minute(attr.mtime),
+            format!("{}{target}", paint_file_name(context, entry)),
+        ]);
     }
     table.format_lines()
 }

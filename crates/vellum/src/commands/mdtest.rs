@@ -6,7 +6,7 @@ use vellum_bench::mdtest::{self, MdtestParameters};
 
 use super::bench;
 use crate::context::CommandContext;
-use crate::error::{CliError, CommandOutcome, Result};
+use crate::error::{CommandOutcome, Result, ResumeHint};
 use crate::ui::progress::ProgressTask;
 
 /// Measure metadata operations: create, stat, open, list and remove a tree of files
@@ -41,7 +41,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let task = ProgressTask { first: "Measuring", verb: "Measuring", item: "name" };
     let report = context
         .run_with_progress(task, |meter| mdtest::run_mdtest(&path, &parameters, meter))
-        .map_err(|error| CliError::from(error).with_resume_hint(bench::REMOVED))?;
+        .with_resume_hint(bench::REMOVED)?;
     bench::print_bench_result(&context.ui, &report)?;
     Ok(CommandOutcome::Done)
 }

@@ -14,7 +14,7 @@ use vellum_volume::merge::{
 use self::report::{MergeOutcomeKind, MergeReport, MergeReports};
 use crate::context::CommandContext;
 use crate::context::merge_place::{MergePlace, PlaceReport};
-use crate::error::{CliError, CommandOutcome, Result};
+use crate::error::{CliError, CommandOutcome, Result, ResumeHint};
 
 /// Merge another snapshot into this worktree
 ///
@@ -230,7 +230,7 @@ impl MergeCommand<'_> {
 
     fn move_to(&self, theirs: &HistoryEntry, name: &str) -> Result<PlaceReport> {
         let resume = format!("'vellum merge {name}' goes on");
-        self.place.stand_on(self.context, theirs).map_err(|error| error.with_resume_hint(resume))
+        self.place.stand_on(self.context, theirs).with_resume_hint(resume)
     }
 
     fn policies(&self, ours: SnapshotId, theirs: SnapshotId) -> ConflictPolicies {
@@ -416,8 +416,7 @@ impl MergeCommand<'_> {
         self.place.volume().write_merge_progress(&progress)?;
         let ours = self.place.entry(progress.ours)?;
         let resume = "'vellum merge --abort' goes on";
-        let done =
-            self.place.stand_on(self.context, &ours).map_err(|error| error.with_resume_hint(resume))?;
+        let done = self.place.stand_on(self.context, &ours).with_resume_hint(resume)?;
         // If unsaved changes were snapshotted before the merge, the worktree stood on that snapshot's parent: it
         // stands there again, and the changes are unsaved again.
         self.place.set_head(progress.before)?;

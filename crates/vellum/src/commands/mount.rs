@@ -208,7 +208,7 @@ fn serve_mount(args: &Args, context: &CommandContext) -> Result<CommandOutcome> 
     report_mount(context, &ready.report)?;
     context.ui.flush_output()?;
     let ReadyMount { mounted, live, signals, log, end, keep, report } = ready;
-    service_manager::notify_ready(&format!("mounted on {}", format_path(report.mountpoint.as_bytes())));
+    service_manager::notify_ready(&format!("mounted on {}", format_path(&report.mountpoint)));
     if args.detach {
         // The pipes to the command that started this process end here; that command ends, too.
         log.redirect_output()?;

@@ -12,7 +12,7 @@ use crate::context::CommandContext;
 use crate::error::{CommandOutcome, Result};
 use crate::mounting::table::{self, MountTableEntry};
 use crate::ui::format;
-use crate::ui::table::{ColumnAlignment, TableCell, TextTable};
+use crate::ui::table::TextTable;
 
 /// For how long an answer is waited for: a mount that works gives it in milliseconds.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
@@ -126,27 +126,23 @@ pub fn run(_args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         ui.print_json(&listing)?;
         return Ok(CommandOutcome::Done);
     }
-    let mut table = TextTable::new(&[ColumnAlignment::Left; 4]);
+    let mut table = TextTable::default();
     for item in &listing.mounts {
         table.add_row(mount_row(context, item));
     }
-    for line in table.format_lines() {
-        ui.print_line(line)?;
-    }
+    ui.print_lines(table.format_lines())?;
     if listing.mounts.is_empty() {
         ui.print_note("nothing is mounted: 'vellum mount MOUNTPOINT' mounts a worktree")?;
     }
     Ok(CommandOutcome::Done)
 }
 
-fn mount_row(context: &CommandContext, item: &MountItemJson) -> [TableCell; 4] {
+fn mount_row(context: &CommandContext, item: &MountItemJson) -> [String; 4] {
     let style = context.ui.style;
     let shown = match (&item.worktree, &item.snapshot) {
-        (Some(name), _) => {
-            TableCell::from_painted(&format_path(name.as_bytes()), |text| style.paint_cyan(text))
-        }
-        (None, Some(id)) => TableCell::from_painted(format::shorten_id(id), |text| style.paint_yellow(text)),
-        (None, None) => TableCell::from("?"),
+        (Some(name), _) => style.paint_cyan(&format_path(name)),
+        (None, Some(id)) => style.paint_yellow(format::shorten_id(id)),
+        (None, None) => "?".into(),
     };
     let how = match (item.dead, item.read_only, item.unpublished_seconds) {
         _ if item.silent => "does not answer: its process is stopped, or waits".into(),
@@ -158,6 +154,6 @@ fn mount_row(context: &CommandContext, item: &MountItemJson) -> [TableCell; 4] {
         }
     };
     // Dead mounts and those of other users do not show where their volume is.
-    let state = item.state.as_deref().map_or_else(String::new, |state| format_path(state.as_bytes()));
-    [shown, format_path(item.mountpoint.as_bytes()).into(), state.into(), how.into()]
+    let state = item.state.as_deref().map_or_else(String::new, format_path);
+    [shown, format_path(&item.mountpoint), state, how]
 }

@@ -10,7 +10,7 @@ use vellum_host::escape::format_path;
 
 use super::bench;
 use crate::context::CommandContext;
-use crate::error::{CliError, CommandOutcome, Result};
+use crate::error::{CommandOutcome, Result, ResumeHint};
 use crate::interrupt;
 use crate::store_args::CredentialsArgs;
 use crate::ui::format::{self, parse_size};
@@ -70,7 +70,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let task = ProgressTask { first: "Trying", verb: "Trying", item: "request" };
     let found = context
         .run_with_progress(task, |meter| objects::run_object_bench(&*container.store, &parameters, meter))
-        .map_err(|error| CliError::from(error).with_resume_hint(bench::REMOVED))?;
+        .with_resume_hint(bench::REMOVED)?;
     let ui = &context.ui;
     if ui.is_json() {
         ui.print_json(&found)?;
@@ -86,9 +86,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
 
 fn print_findings(ui: &UserInterface, found: &ObjectBenchFindings) -> Result<()> {
     for promise in &found.promises {
-        for line in describe_promise(ui, promise) {
-            ui.print_line(line)?;
-        }
+        ui.print_lines(describe_promise(ui, promise))?;
     }
     ui.print_line(match found.verdict {
         StoreVerdict::Fit => ui.style.paint_green("Vellum can use this store"),
@@ -117,9 +115,7 @@ fn describe_promise(ui: &UserInterface, promise: &CheckedPromise) -> Vec<String>
         let took = format::format_duration(Duration::from_secs_f64(promise.seconds));
         lines.push(format!("         slow: {took}; Vellum works, and each operation waits for it"));
     }
-    lines.extend(
-        promise.problem.as_ref().map(|problem| format!("         {}", format_path(problem.as_bytes()))),
-    );
+    lines.extend(promise.problem.as_ref().map(|problem| format!("         {}", format_path(problem))));
     if let Some(consequence) = promise.consequence {
         let weight = if promise.livable { "Vellum works without it" } else { "Vellum requires it" };
         lines.push(format!("         {weight}: {consequence}"));

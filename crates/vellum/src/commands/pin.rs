@@ -70,7 +70,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         } else if !ui.voice.quiet {
             ui.print_line(format!(
                 "Pinned '{}': {}, {}, of which {} were fetched",
-                vellum_host::escape::format_path(name.as_bytes()),
+                vellum_host::escape::format_path(&name),
                 format::format_count(files, "file"),
                 format::format_size(bytes),
                 format::format_size(moved)

@@ -7,7 +7,7 @@ use vellum_types::UnixTime;
 
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
-use crate::ui::table::{ColumnAlignment, TextTable};
+use crate::ui::table::TextTable;
 use crate::ui::{format, json};
 
 /// List what is pinned on this machine
@@ -40,12 +40,7 @@ pub fn run(_args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let folder = cache.as_ref().map_or_else(String::new, |cache| cache.folder().display().to_string());
     let PinListing { pins, damaged } = listing.map_err(CliError::io_error("read", folder))?;
     let created = |secs: u64| UnixTime { secs: i64::try_from(secs).unwrap_or(i64::MAX), nanos: 0 };
-    let mut table = TextTable::new(&[
-        ColumnAlignment::Left,
-        ColumnAlignment::Right,
-        ColumnAlignment::Left,
-        ColumnAlignment::Left,
-    ]);
+    let mut table = TextTable::new([1]);
     let mut listed = Vec::new();
     for pin in pins {
         let bytes = pin.pieces.wanted_bytes();
@@ -55,10 +50,10 @@ pub fn run(_args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
             missing => format!("{} missing: pin it again", format::format_size(missing)),
         };
         table.add_row([
-            format_path(pin.name.as_bytes()).into(),
-            format::format_size(bytes).into(),
-            format::format_local_minute(created(pin.created)).into(),
-            state.into(),
+            format_path(&pin.name),
+            format::format_size(bytes),
+            format::format_local_minute(created(pin.created)),
+            state,
         ]);
         listed.push(PinJson {
             name: pin.name,
@@ -76,9 +71,7 @@ pub fn run(_args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         ui.print_json(&PinsJson { pins: listed, damaged })?;
         return Ok(outcome);
     }
-    for line in table.format_lines() {
-        ui.print_line(line)?;
-    }
+    ui.print_lines(table.format_lines())?;
     if listed.is_empty() {
         ui.print_note("nothing is pinned: 'vellum pin PATH' pins content")?;
     }

@@ -19,7 +19,7 @@ use crate::error::{CliError, CommandOutcome, Result};
 use crate::interrupt;
 use crate::ui::changes::list::limit_name_column;
 use crate::ui::json::NameJson;
-use crate::ui::table::{ColumnAlignment, TableCell, TextTable};
+use crate::ui::table::TextTable;
 use crate::ui::{UserInterface, format};
 
 /// Show where a mount spends its time: by operation, and the slowest files
@@ -264,50 +264,35 @@ fn wait_for_log_data(log: &File, until: Instant) -> Result<bool> {
 }
 
 fn print_operations(ui: &UserInterface, summary: &AccessSummary) -> Result<()> {
-    let mut table = TextTable::new(&[
-        ColumnAlignment::Left,
-        ColumnAlignment::Right,
-        ColumnAlignment::Right,
-        ColumnAlignment::Right,
-        ColumnAlignment::Right,
-        ColumnAlignment::Right,
-        ColumnAlignment::Right,
-        ColumnAlignment::Right,
-    ]);
+    let mut table = TextTable::new(1..8);
     let head = ["operation", "count", "failed", "total", "average", "p50", "p99", "share"];
-    table.add_row(head.map(|word| TableCell::from_painted(word, |text| ui.style.paint_dim(text))));
+    table.add_row(head.map(|word| ui.style.paint_dim(word)));
     for operation in &summary.operations {
         table.add_row(operation_cells(operation));
     }
-    for line in table.format_lines() {
-        ui.print_line(line)?;
-    }
+    ui.print_lines(table.format_lines())?;
     Ok(())
 }
 
 fn print_slowest(ui: &UserInterface, slowest: &[SlowFile], paths: &[Option<Vec<u8>>]) -> Result<()> {
     if !slowest.is_empty() {
-        let aligns =
-            [ColumnAlignment::Left, ColumnAlignment::Right, ColumnAlignment::Right, ColumnAlignment::Right];
-        let mut table = TextTable::with_limit(&aligns, limit_name_column(ui.output_columns()));
+        let mut table = TextTable::with_limit(1..4, limit_name_column(ui.output_columns()));
         let head = ["file", "count", "total", "longest"];
-        table.add_row(head.map(|word| TableCell::from_painted(word, |text| ui.style.paint_dim(text))));
+        table.add_row(head.map(|word| ui.style.paint_dim(word)));
         for (file, path) in slowest.iter().zip(paths) {
             let shown = match path.as_deref() {
                 Some(b"") => ".".into(),
                 Some(path) => format_path(path),
-                None => format_path(file.about.as_bytes()),
+                None => format_path(&file.about),
             };
             table.add_row([
-                shown.into(),
-                format::format_number(file.count).into(),
-                format_seconds(file.total).into(),
-                format_seconds(file.longest).into(),
+                shown,
+                format::format_number(file.count),
+                format_seconds(file.total),
+                format_seconds(file.longest),
             ]);
         }
-        for line in table.format_lines() {
-            ui.print_line(line)?;
-        }
+        ui.print_lines(table.format_lines())?;
     }
     // The empty line separates the tables of two intervals.
     ui.print_line("")
@@ -324,7 +309,7 @@ fn print_log_problems(ui: &UserInterface, summary: &AccessSummary) -> Result<()>
         ui.print_warning(format!(
             "line {} of the log is damaged: {}",
             damaged.line,
-            format_path(damaged.text.as_bytes())
+            format_path(&damaged.text)
         ))?;
     }
     if summary.damaged_lines > summary.damaged.len() as u64 {
@@ -336,16 +321,16 @@ fn print_log_problems(ui: &UserInterface, summary: &AccessSummary) -> Result<()>
     Ok(())
 }
 
-fn operation_cells(operation: &OperationSummary) -> [TableCell; 8] {
+fn operation_cells(operation: &OperationSummary) -> [String; 8] {
     [
-        format_path(operation.operation.as_bytes()).into(),
-        format::format_number(operation.count).into(),
-        format::format_number(operation.failed).into(),
-        format_seconds(operation.total).into(),
-        format_seconds(operation.average).into(),
-        format_seconds(operation.p50).into(),
-        format_seconds(operation.p99).into(),
-        format!("{:.1} %", operation.share * 100.0).into(),
+        format_path(&operation.operation),
+        format::format_number(operation.count),
+        format::format_number(operation.failed),
+        format_seconds(operation.total),
+        format_seconds(operation.average),
+        format_seconds(operation.p50),
+        format_seconds(operation.p99),
+        format!("{:.1} %", operation.share * 100.0),
     ]
 }
 

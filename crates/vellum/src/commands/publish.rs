@@ -44,7 +44,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     } else if !ui.voice.quiet {
         let objects = format::format_count(published.objects, "object");
         let packs = format::format_count(published.packs, "pack");
-        let store = format_path(location.url.as_bytes());
+        let store = format_path(&location.url);
         ui.print_line(format!("Listed {objects} and {packs} in {store}"))?;
         ui.print_note(
             "A web server that serves it makes it a store to read: 'vellum clone https://HOST/PATH'",

@@ -7,7 +7,7 @@ use vellum_volume::transfer::TransferReport;
 
 use crate::context::CommandContext;
 use crate::context::names::SnapshotNames;
-use crate::error::{CliError, CommandOutcome, Result};
+use crate::error::{CommandOutcome, Result, ResumeHint};
 use crate::ui::format;
 use crate::ui::progress::ProgressTask;
 
@@ -75,9 +75,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let task = ProgressTask { first: "Comparing", verb: "Fetching", item: "blob" };
     let done = context
         .run_with_progress(task, |meter| pull_snapshots(&volume, &remote, request, meter))
-        .map_err(|error| {
-            CliError::from(error).with_resume_hint("run the command again: what arrived is not fetched twice")
-        })?;
+        .with_resume_hint("run the command again: what arrived is not fetched twice")?;
     report_pull(context, &volume, &remote, args.dry_run, &done)?;
     Ok(CommandOutcome::Done)
 }

@@ -8,7 +8,7 @@ use vellum_volume::remote::{PushReport, PushRequest, PushedRef, RefPushOutcome, 
 
 use crate::context::CommandContext;
 use crate::context::names::SnapshotNames;
-use crate::error::{CliError, CommandOutcome, Result};
+use crate::error::{CliError, CommandOutcome, Result, ResumeHint};
 use crate::ui::format;
 use crate::ui::progress::ProgressTask;
 
@@ -71,9 +71,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let task = ProgressTask { first: "Comparing", verb: "Sending", item: "blob" };
     let done = context
         .run_with_progress(task, |meter| push_snapshots(&volume, &remote, &request, meter))
-        .map_err(|error| {
-            CliError::from(error).with_resume_hint("run the command again: what arrived is not sent twice")
-        })?;
+        .with_resume_hint("run the command again: what arrived is not sent twice")?;
     report_push(context, &volume, &remote, args.dry_run, &done)
 }
 
@@ -213,8 +211,8 @@ fn describe_ref(names: &SnapshotNames, pushed: &PushedRef) -> String {
         }
         RefPushOutcome::Attached { host, place } => format!(
             "{subject} is that of the directory {}:{} there, which alone moves it",
-            format_path(host.as_bytes()),
-            format_path(place.as_bytes())
+            format_path(host),
+            format_path(place)
         ),
         RefPushOutcome::NameInUse => match pushed.kind {
             RefKind::Worktree => format!("{subject} was not sent: a tag there has this name"),

@@ -11,7 +11,7 @@ use crate::context::names::SnapshotNames;
 use crate::error::{CommandOutcome, Result};
 use crate::store_args::CredentialsArgs;
 use crate::ui::format;
-use crate::ui::table::{ColumnAlignment, TableCell, TextTable};
+use crate::ui::table::TextTable;
 
 /// Manage remotes: other stores of this volume, to push to and pull from
 ///
@@ -113,20 +113,14 @@ pub fn run(command: &Command, context: &CommandContext) -> Result<CommandOutcome
         Command::Show { name } => show_remote(context, &volume, name.as_deref()),
         Command::Rename { old, new } => {
             volume.rename_remote(old, new)?;
-            if context.ui.is_json() {
-                context.ui.print_json(&RemoteRenamedJson { old, new })?;
-            } else if !context.ui.voice.quiet {
-                context.ui.print_line(format!("The remote {old} is now called {new}"))?;
-            }
+            let line = || format!("The remote {old} is now called {new}");
+            context.ui.print_outcome(&RemoteRenamedJson { old, new }, line)?;
             Ok(CommandOutcome::Done)
         }
         Command::Remove { name } => {
             let remote = volume.remove_remote(name)?;
-            if context.ui.is_json() {
-                context.ui.print_json(&RemoteJson::new(&remote))?;
-            } else if !context.ui.voice.quiet {
-                context.ui.print_line(format!("Forgot the remote {name}; its store is as it was"))?;
-            }
+            let line = || format!("Forgot the remote {name}; its store is as it was");
+            context.ui.print_outcome(&RemoteJson::new(&remote), line)?;
             Ok(CommandOutcome::Done)
         }
     }
@@ -152,7 +146,7 @@ fn add_remote(
     if ui.voice.quiet {
         return Ok(CommandOutcome::Done);
     }
-    let shown = format_path(remote.location.url.as_bytes());
+    let shown = format_path(&remote.location.url);
     match content {
         RemoteContent::Nothing => {
             ui.print_line(format!("The remote {name} is {shown}, which is empty"))?;
@@ -173,17 +167,11 @@ fn list_remotes(context: &CommandContext, volume: &Volume) -> Result<CommandOutc
         ui.print_json(&RemoteListJson { remotes: remotes.iter().map(RemoteJson::new).collect() })?;
         return Ok(CommandOutcome::Done);
     }
-    let mut table = TextTable::new(&[ColumnAlignment::Left; 2]);
+    let mut table = TextTable::default();
     for remote in &remotes {
-        let cells: [TableCell; 2] = [
-            TableCell::from_painted(&remote.name, |text| ui.style.paint_cyan(text)),
-            format_path(remote.location.url.as_bytes()).into(),
-        ];
-        table.add_row(cells);
+        table.add_row([ui.style.paint_cyan(&remote.name), format_path(&remote.location.url)]);
     }
-    for line in table.format_lines() {
-        ui.print_line(line)?;
-    }
+    ui.print_lines(table.format_lines())?;
     if remotes.is_empty() {
         ui.print_note("no remotes yet: 'vellum remote add origin URL' adds one")?;
     }
@@ -214,25 +202,22 @@ fn show_remote(context: &CommandContext, volume: &Volume, name: Option<&str>) ->
         Some(name) => format!(", with the credentials {name}"),
         None => String::new(),
     };
-    ui.print_line(format!("{}: {}{credentials}", remote.name, format_path(remote.location.url.as_bytes())))?;
+    ui.print_line(format!("{}: {}{credentials}", remote.name, format_path(&remote.location.url)))?;
     match seen {
         Some(time) => ui.print_line(format!("Last seen {}", format::format_age(time)))?,
         None => ui.print_line("Not seen yet: 'vellum push' sends snapshots, 'vellum pull' fetches them")?,
     }
     let names = SnapshotNames::load_all(volume)?;
-    let mut table = TextTable::new(&[ColumnAlignment::Left; 3]);
+    let mut table = TextTable::default();
     for (kind, refs) in [("worktree", &worktrees), ("tag", &tags)] {
         for (name, id) in refs {
-            let cells: [TableCell; 3] = [
+            table.add_row([
                 kind.into(),
-                TableCell::from_painted(&format!("{}/{name}", remote.name), |text| ui.style.paint_cyan(text)),
-                TableCell::from_painted(&names.short_id(id), |text| ui.style.paint_yellow(text)),
-            ];
-            table.add_row(cells);
+                ui.style.paint_cyan(&format!("{}/{name}", remote.name)),
+                ui.style.paint_yellow(&names.short_id(id)),
+            ]);
         }
     }
-    for line in table.format_lines() {
-        ui.print_line(line)?;
-    }
+    ui.print_lines(table.format_lines())?;
     Ok(CommandOutcome::Done)
 }

@@ -14,7 +14,7 @@ use crate::compare::ComparedSnapshots;
 use crate::context::CommandContext;
 use crate::context::mounted::MountedWorktree;
 use crate::context::names::describe_snapshot;
-use crate::error::{CliError, CommandOutcome, Result};
+use crate::error::{CliError, CommandOutcome, Result, ResumeHint};
 use crate::heap;
 use crate::mounting::MountingError;
 use crate::mounting::control::ControlRequest;
@@ -132,7 +132,7 @@ fn plan_restore(
     let task = ProgressTask { first: "Scanning", verb: "Comparing", item: "file" };
     context
         .run_with_progress(task, |meter| worktree.plan_restore(request, meter))
-        .map_err(|error| CliError::from(error).with_resume_hint("nothing was changed"))
+        .with_resume_hint("nothing was changed")
 }
 
 fn execute_restore(
@@ -160,7 +160,7 @@ pub fn fill_worktree(
 ) -> Result<RestoreReport> {
     // As soon as the worktree exists, another command can use it.
     let _lock = worktree.lock_worktree(context.lock_wait_notice())?;
-    let request = RestoreRequest { target: target.clone(), paths: Vec::new(), only, discard: false };
+    let request = RestoreRequest { only, ..RestoreRequest::for_all(target) };
     let plan = plan_restore(context, worktree, &request)?;
     execute_restore(context, worktree, plan)
 }

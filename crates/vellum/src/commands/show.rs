@@ -81,14 +81,10 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         None => snapshot_facts(&names, &place),
         Some(_) => file_facts(&names, &place, &inode),
     };
-    for line in facts.format_lines() {
-        ui.print_line(line)?;
-    }
+    ui.print_lines(facts.format_lines())?;
     if let Some(listing) = listing {
         ui.print_line("")?;
-        for line in format_long_listing(context, &listing) {
-            ui.print_line(line)?;
-        }
+        ui.print_lines(format_long_listing(context, &listing))?;
     }
     Ok(CommandOutcome::Done)
 }
@@ -136,7 +132,7 @@ fn snapshot_facts(names: &SnapshotNames, place: &SnapshotPath) -> FactList {
         format!("{} ({})", format::format_local_time(record.time), format::format_age(record.time)),
     );
     facts.add_fact("By", format_path(format!("{}@{}", record.author, record.host).as_bytes()));
-    facts.add_fact("Worktree", format_path(record.worktree.as_bytes()));
+    facts.add_fact("Worktree", format_path(&record.worktree));
     if record.origin == SnapshotOrigin::Safety {
         facts.add_fact("Why", "to keep what a restore was about to overwrite");
     }
@@ -203,5 +199,5 @@ fn file_facts(names: &SnapshotNames, place: &SnapshotPath, inode: &InodeRecord) 
 }
 
 fn escape_note_line(line: &str) -> String {
-    if line.is_empty() { String::new() } else { format_path(line.as_bytes()) }
+    if line.is_empty() { String::new() } else { format_path(line) }
 }

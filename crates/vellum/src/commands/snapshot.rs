@@ -14,7 +14,7 @@ use vellum_volume::{SnapshotOrigin, Volume};
 use crate::context::CommandContext;
 use crate::context::mounted::MountProcess;
 use crate::context::names::SnapshotNames;
-use crate::error::{CliError, CommandOutcome, Result};
+use crate::error::{CliError, CommandOutcome, Result, ResumeHint};
 use crate::mounting::control::ControlRequest;
 use crate::ui::format;
 use crate::ui::json::{self, ProblemJson};
@@ -83,11 +83,9 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         .run_with_progress(ProgressTask { first: "Scanning", verb: "Recording", item: "file" }, |meter| {
             worktree.create_snapshot(&request, meter)
         })
-        .map_err(|error| {
-            CliError::from(error).with_resume_hint(
-                "no snapshot was made; run the command again: what was stored already is not stored twice",
-            )
-        })?;
+        .with_resume_hint(
+            "no snapshot was made; run the command again: what was stored already is not stored twice",
+        )?;
     for tag in &args.tags {
         // Checked above, and created by somebody else meanwhile, a tag fails here; the snapshot is made, and in the
         // history.

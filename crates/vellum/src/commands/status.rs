@@ -19,7 +19,7 @@ use crate::compare::ComparedSnapshots;
 use crate::context::CommandContext;
 use crate::context::mounted::MountProcess;
 use crate::context::names::SnapshotNames;
-use crate::error::{CliError, CommandOutcome, Result};
+use crate::error::{CliError, CommandOutcome, Result, ResumeHint};
 use crate::mounting::control::{ControlReply, ControlRequest};
 use crate::mounting::trash::TrashFigures;
 use crate::ui::changes::list::{ChangeDetail, CollapsedDirs};
@@ -228,7 +228,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         .run_with_progress(ProgressTask { first: "Scanning", verb: "Comparing", item: "file" }, |meter| {
             ComparedSnapshots::compare_dir(&worktree, None, &paths, meter)
         })
-        .map_err(|error| error.with_resume_hint("nothing was changed"))?;
+        .with_resume_hint("nothing was changed")?;
     // In JSON, this is a field of the result.
     if !context.ui.is_json() {
         warn_about_interrupted(context, &worktree)?;
@@ -377,10 +377,10 @@ fn print_lease(context: &CommandContext, lease: &json::LeaseJson) -> Result<()> 
     let ends = format::format_local_time(*ends);
     let name = context.ui.style.paint_cyan(&lease.worktree);
     let what = match mountpoint {
-        Some(place) => format!("is mounted on {} by", format_path(place.as_bytes())),
+        Some(place) => format!("is mounted on {} by", format_path(place)),
         None => "is open in".into(),
     };
-    let host = format_path(host.as_bytes());
+    let host = format_path(host);
     // The holder of a lease that ran out may be alive, without a connection to the store. Only whoever takes the
     // worktree over decides that it is gone.
     let until = if lease.ends.secs < current_time().secs { "did not renew it after" } else { "has it until" };

@@ -48,7 +48,7 @@ use vellum_sync::two_way::ConnectionHealth;
 pub use args::Args;
 
 use crate::context::CommandContext;
-use crate::error::{CliError, CommandOutcome, Result};
+use crate::error::{CliError, CommandOutcome, Result, ResumeHint};
 use crate::ui::progress::ProgressTask;
 use ends::{DestinationEndpoint, SourceEndpoint};
 use iconv::ShownRun;
@@ -251,7 +251,7 @@ fn check_nesting(
     let base = context.resolve_local_path(std::path::Path::new(typed)).canonicalize().ok();
     let target = into.path.canonicalize().ok();
     if target.as_ref() == Some(source) {
-        let shown = format_path(&ends::argument_bytes(typed));
+        let shown = format_path(ends::argument_bytes(typed));
         return Err(CliError::usage_error(
             format!("source and destination are one directory, '{shown}'"),
             "",
@@ -285,14 +285,10 @@ impl SyncPair {
         options: &Arc<SyncOptions>,
         context: &CommandContext,
     ) -> Result<CommandOutcome> {
-        // rsync requests progress with `--info=progress2`, too.
-        let loud = args.show.progress
-            || args.show.partial_progress
-            || args.show.info.iter().any(|words| words.split(',').any(|word| word.starts_with("progress")));
+        let loud = args.show.wants_progress();
         let done =
             context.run_with_forced_progress(TASK, loud, |meter| self.run_with_retries(args, options, meter));
-        let PlannedRun { mut from, mut to, mut plan, mut done } =
-            done.map_err(|error| CliError::from(error).with_resume_hint(AGAIN))?;
+        let PlannedRun { mut from, mut to, mut plan, mut done } = done.with_resume_hint(AGAIN)?;
         if let Some(conversion) = self.opened.display_conversion() {
             ShownRun { from: &mut from, to: &mut to, plan: &mut plan, done: done.as_mut() }
                 .convert_names(conversion);
@@ -307,17 +303,7 @@ impl SyncPair {
             notes: Vec::new(),
             hides_idle: self.hides_idle,
         };
-        let logged = match &self.log {
-            Some(log) => log.log_result(&run, args.show.dry_run, &context.ui)?,
-            None => CommandOutcome::Done,
-        };
-        let stopped = done.as_ref().is_some_and(|done| done.stopped);
-        // A failure is an object of its own.
-        if stopped && context.ui.is_json() {
-            return Err(CliError::Stopped { resume: AGAIN.into() });
-        }
-        let outcome = run.report_run(args, context)?.max(logged);
-        if stopped { Err(CliError::Stopped { resume: AGAIN.into() }) } else { Ok(outcome) }
+        run.log_and_report(self.log.as_ref(), args, context)
     }
 
     fn direction(&self) -> TransferDirection {

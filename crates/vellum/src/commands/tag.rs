@@ -8,7 +8,7 @@ use crate::context::CommandContext;
 use crate::context::names::{SnapshotNames, first_note_line, warn_about_damaged_refs};
 use crate::error::{CommandOutcome, Result};
 use crate::ui::format;
-use crate::ui::table::{ColumnAlignment, TableCell, TextTable};
+use crate::ui::table::TextTable;
 
 /// Name snapshots
 ///
@@ -71,10 +71,9 @@ fn remove_tags(removed: &[String], context: &CommandContext) -> Result<CommandOu
             Some(target) => targets.push((name.clone(), target)),
             // A damaged tag has no target that could be reported, but is removed nevertheless.
             None if context.ui.voice.quiet || context.ui.is_json() => {}
-            None => context.ui.print_note(format!(
-                "removed the tag {}, which was damaged or lost",
-                format_path(name.as_bytes())
-            ))?,
+            None => context
+                .ui
+                .print_note(format!("removed the tag {}, which was damaged or lost", format_path(name)))?,
         }
     }
     report_tags(context, targets, |item| {
@@ -109,24 +108,16 @@ fn list_tags(context: &CommandContext) -> Result<CommandOutcome> {
         return report_tags(context, tags, |_| String::new());
     }
     let names = SnapshotNames::load_all(&volume)?;
-    let mut table = TextTable::new(&[ColumnAlignment::Left; 4]);
+    let mut table = TextTable::default();
     for (name, id) in &tags {
         let (time, note) = match volume.catalog.get_record(id) {
             Ok(record) => (format::format_local_time(record.time), first_note_line(&record.note)),
             // The tag itself can be read, so that it is listed with what is wrong with its snapshot.
             Err(error) => (String::new(), format!("({error})")),
         };
-        let cells: [TableCell; 4] = [
-            TableCell::from_painted(name, |text| ui.style.paint_cyan(text)),
-            TableCell::from_painted(&names.short_id(id), |text| ui.style.paint_yellow(text)),
-            time.into(),
-            note.into(),
-        ];
-        table.add_row(cells);
+        table.add_row([ui.style.paint_cyan(name), ui.style.paint_yellow(&names.short_id(id)), time, note]);
     }
-    for line in table.format_lines() {
-        ui.print_line(line)?;
-    }
+    ui.print_lines(table.format_lines())?;
     if tags.is_empty() {
         ui.print_note("no tags yet: 'vellum tag add NAME [SNAP]' makes one")?;
     }

@@ -14,7 +14,7 @@ use crate::error::{CliError, CommandOutcome, Result};
 use crate::mounting::control::ControlRequest;
 use crate::mounting::trash::{TrashFigures, TrashReply, TrashRequest, TrashSelection, TrashedEntry};
 use crate::ui::json::{NameJson, file_kind_name, format_json_time};
-use crate::ui::table::{ColumnAlignment, TableCell, TextTable};
+use crate::ui::table::TextTable;
 use crate::ui::{UserInterface, format};
 
 /// Restore what was deleted in a mounted worktree
@@ -187,9 +187,7 @@ fn print_listing(ui: &UserInterface, figures: TrashFigures, listing: &TrashReply
         let listed = listing.entries.iter().map(TrashEntryJson::from_entry).collect();
         return ui.print_json(&TrashListJson { days, entries, bytes, listed });
     }
-    for line in build_table(ui, &listing.entries).format_lines() {
-        ui.print_line(line)?;
-    }
+    ui.print_lines(build_table(ui, &listing.entries).format_lines())?;
     if listing.omitted > 0 {
         ui.print_warning(format!(
             "{} that were deleted earlier are not listed: name paths to list these",
@@ -200,25 +198,18 @@ fn print_listing(ui: &UserInterface, figures: TrashFigures, listing: &TrashReply
 }
 
 fn build_table(ui: &UserInterface, entries: &[TrashedEntry]) -> TextTable {
-    let mut table = TextTable::new(&[
-        ColumnAlignment::Right,
-        ColumnAlignment::Left,
-        ColumnAlignment::Right,
-        ColumnAlignment::Right,
-        ColumnAlignment::Left,
-    ]);
+    let mut table = TextTable::new([0, 2, 3]);
     for entry in entries {
         let path = format_path(&entry.path);
         let kind = file_kind_name(entry.file_kind());
         let size = if kind == "file" { format::format_size(entry.size) } else { kind.into() };
-        let cells: [TableCell; 5] = [
-            TableCell::from_painted(&entry.number.to_string(), |text| ui.style.paint_yellow(text)),
-            format::format_local_time(entry.removal_time()).into(),
-            entry.uid.to_string().into(),
-            size.into(),
-            path.into(),
-        ];
-        table.add_row(cells);
+        table.add_row([
+            ui.style.paint_yellow(&entry.number.to_string()),
+            format::format_local_time(entry.removal_time()),
+            entry.uid.to_string(),
+            size,
+            path,
+        ]);
     }
     table
 }
@@ -242,12 +233,8 @@ fn restore_entries(
     process: &MountProcess,
 ) -> Result<CommandOutcome> {
     let restored = send_request(process, TrashRequest::Restore(selection))?.1.changed;
-    let ui = &context.ui;
-    if ui.is_json() {
-        ui.print_json(&TrashRestoreJson { restored })?;
-    } else if !ui.voice.quiet {
-        ui.print_line(format!("Restored {}", format::format_count(restored, "entry")))?;
-    }
+    let line = || format!("Restored {}", format::format_count(restored, "entry"));
+    context.ui.print_outcome(&TrashRestoreJson { restored }, line)?;
     Ok(CommandOutcome::Done)
 }
 

@@ -343,7 +343,7 @@ fn report_unmount(context: &CommandContext, report: &UmountJson) -> Result<Comma
         ui.print_json(report)?;
         return Ok(outcome);
     }
-    let shown = format_path(report.mountpoint.as_bytes());
+    let shown = format_path(&report.mountpoint);
     // With --quiet, too, because it explains the exit code.
     if let Some(unpublished) = &report.unpublished {
         warn_about_unpublished(context, &shown, unpublished)?;
@@ -360,10 +360,7 @@ fn report_unmount(context: &CommandContext, report: &UmountJson) -> Result<Comma
         ))?;
     }
     if !report.elsewhere.is_empty() {
-        ui.print_note(format!(
-            "it is still mounted on {}",
-            format_path(report.elsewhere.join(", ").as_bytes())
-        ))?;
+        ui.print_note(format!("it is still mounted on {}", format_path(report.elsewhere.join(", "))))?;
     }
     Ok(outcome)
 }
@@ -389,7 +386,7 @@ fn warn_about_unpublished(
         "the worktree {worktree} is not whole in the store ({} missing there): {reason}",
         parts.join(" and ")
     ))?;
-    let directory = format_path(directory.as_bytes());
+    let directory = format_path(directory);
     context.ui.print_warning(match taken_over {
         true => format!("it is kept in {directory}: 'vellum worktree keep {worktree} NEW' makes a worktree of its own of it"),
         false => format!(

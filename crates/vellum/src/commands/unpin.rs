@@ -43,7 +43,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         context.ui.print_json(&UnpinJson { unpinned: names })?;
     } else if !context.ui.voice.quiet {
         for name in names {
-            context.ui.print_line(format!("Removed the pin '{}'", format_path(name.as_bytes())))?;
+            context.ui.print_line(format!("Removed the pin '{}'", format_path(&name)))?;
         }
     }
     Ok(CommandOutcome::Done)

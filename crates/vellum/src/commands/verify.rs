@@ -13,7 +13,7 @@ use vellum_volume::verify::{
 };
 
 use crate::context::CommandContext;
-use crate::error::{CliError, CommandOutcome, Result};
+use crate::error::{CommandOutcome, Result, ResumeHint};
 use crate::ui::format;
 use crate::ui::progress::ProgressTask;
 
@@ -70,10 +70,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
             ProgressTask { first: "Reading the index", verb: "Verifying", item: "object" },
             |meter| verify_volume(&volume, &scope, args.metadata_only, meter),
         )
-        .map_err(|error| {
-            CliError::from(error)
-                .with_resume_hint("nothing was changed; a verification starts from the beginning")
-        })?;
+        .with_resume_hint("nothing was changed; a verification starts from the beginning")?;
     // Damage is a finding of this command, and no failure of it.
     let outcome = CommandOutcome::from_findings(!report.findings.is_empty());
     let ui = &context.ui;
@@ -103,9 +100,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         lines = summarize_findings(&volume, &report.findings)?;
         ui.print_note("--verbose lists every damaged blob and every file")?;
     }
-    for line in lines {
-        ui.print_line(line)?;
-    }
+    ui.print_lines(lines)?;
     if report.foreign.count > 0 {
         let (count, examples) = (report.foreign.count, report.foreign.examples.join("', '"));
         ui.print_note(format!(
@@ -170,11 +165,9 @@ fn summarize_findings(volume: &Volume, findings: &[VerifyFinding]) -> Result<Vec
         match finding.object.split_once(" in ") {
             // The blobs of a damaged pack mostly have one problem in common, so that the first is shown for all.
             Some((_, place)) => blobs.entry(place).or_insert((0, &finding.problem)).0 += 1,
-            None => lines.push(format!(
-                "{}: {}",
-                format_path(finding.object.as_bytes()),
-                format_path(finding.problem.as_bytes())
-            )),
+            None => {
+                lines.push(format!("{}: {}", format_path(&finding.object), format_path(&finding.problem)))
+            }
         }
         for affected in &finding.affected {
             let named = affected.paths.len() as u64;
@@ -203,11 +196,7 @@ fn summarize_findings(volume: &Volume, findings: &[VerifyFinding]) -> Result<Vec
     }
     for (place, (count, problem)) in blobs {
         let count = format::format_count(count, "blob");
-        lines.push(format!(
-            "{}: {count} damaged: {}",
-            format_path(place.as_bytes()),
-            format_path(problem.as_bytes())
-        ));
+        lines.push(format!("{}: {count} damaged: {}", format_path(place), format_path(problem)));
     }
     for (directory, hits) in directories {
         let files = match (hits.files.len() as u64, hits.more) {
@@ -244,11 +233,7 @@ fn format_snapshot_range(
 }
 
 fn describe_finding(volume: &Volume, finding: &VerifyFinding) -> Vec<String> {
-    let mut lines = vec![format!(
-        "{}: {}",
-        format_path(finding.object.as_bytes()),
-        format_path(finding.problem.as_bytes())
-    )];
+    let mut lines = vec![format!("{}: {}", format_path(&finding.object), format_path(&finding.problem))];
     for AffectedTree { owner, paths, count } in &finding.affected {
         let place = describe_owner(volume, owner);
         lines.extend(paths.iter().map(|path| format!("    {place}: {path}")));

@@ -17,7 +17,7 @@ use crate::context::CommandContext;
 use crate::context::names::{SnapshotNames, warn_about_damaged_refs};
 use crate::error::{CliError, CommandOutcome, Result};
 use crate::store_args::CredentialsArgs;
-use crate::ui::table::{ColumnAlignment, TableCell, TextTable};
+use crate::ui::table::TextTable;
 use crate::ui::{format, json};
 
 /// List, rename, limit, keep, adopt, relocate and remove worktrees
@@ -178,13 +178,11 @@ fn list_worktrees(context: &CommandContext, volume: &Volume) -> Result<CommandOu
         return Ok(CommandOutcome::Done);
     }
     let names = SnapshotNames::load_all(volume)?;
-    let mut table = TextTable::new(&[ColumnAlignment::Left; 4]);
+    let mut table = TextTable::default();
     for (name, head) in &worktrees {
         table.add_row(worktree_row(context, volume, &names, name, head));
     }
-    for line in table.format_lines() {
-        ui.print_line(line)?;
-    }
+    ui.print_lines(table.format_lines())?;
     // Each mount of a new name creates a worktree: those that were meant for once would collect here unnoticed.
     if worktrees.iter().any(|(name, head)| is_unused_live(name, head)) {
         ui.print_note(
@@ -200,15 +198,15 @@ fn worktree_row(
     names: &SnapshotNames,
     name: &str,
     head: &WorktreeHead,
-) -> [TableCell; 4] {
+) -> [String; 4] {
     let style = context.ui.style;
-    let place = format_path(head.place.as_bytes());
+    let place = format_path(&head.place);
     let place = match (head.host == host_name(), is_dir_missing(volume, name, head)) {
         (true, false) => place,
         (true, true) => format!("{place} {}", style.paint_dim("(not there any more)")),
         // The ref came by a push: its directory is known only in the store that it was pushed from.
         (false, _) if !head.has_directory() => style.paint_dim("(pushed)"),
-        (false, _) => format!("{}:{place}", format_path(head.host.as_bytes())),
+        (false, _) => format!("{}:{place}", format_path(&head.host)),
     };
     let place = match (is_unused_live(name, head), json::LeaseJson::from_worktree_head(name, head)) {
         (true, _) => {
@@ -220,21 +218,13 @@ fn worktree_row(
             )
         }
         (false, Some(json::LeaseJson { mountpoint: Some(mountpoint), .. })) => {
-            format!(
-                "{place} {}",
-                style.paint_dim(&format!("(mounted on {})", format_path(mountpoint.as_bytes())))
-            )
+            format!("{place} {}", style.paint_dim(&format!("(mounted on {})", format_path(&mountpoint))))
         }
         (false, _) => place,
     };
     let mark = if name == volume.worktree.worktree { "*" } else { " " };
     let id = head.head.map_or_else(|| "no snapshot".into(), |id| names.short_id(&id));
-    [
-        TableCell::from(mark),
-        TableCell::from_painted(name, |text| style.paint_cyan(text)),
-        TableCell::from_painted(&id, |text| style.paint_yellow(text)),
-        place.into(),
-    ]
+    [mark.into(), style.paint_cyan(name), style.paint_yellow(&id), place]
 }
 
 fn rename_worktree(
@@ -244,11 +234,8 @@ fn rename_worktree(
     new: &str,
 ) -> Result<CommandOutcome> {
     live::rename_worktree(volume, old, new)?;
-    if context.ui.is_json() {
-        context.ui.print_json(&WorktreeRenamedJson { old, new })?;
-    } else if !context.ui.voice.quiet {
-        context.ui.print_line(format!("The worktree {old} is now called {new}"))?;
-    }
+    let line = || format!("The worktree {old} is now called {new}");
+    context.ui.print_outcome(&WorktreeRenamedJson { old, new }, line)?;
     Ok(CommandOutcome::Done)
 }
 
@@ -300,17 +287,13 @@ fn relocate_worktree(context: &CommandContext, store: Option<&StoreLocation>) ->
     volume.confirm_own_dir()?;
     let store = volume.objects.describe_location();
     let name = &volume.worktree.worktree;
-    let ui = &context.ui;
-    if ui.is_json() {
-        let directory = state.root().display().to_string();
-        ui.print_json(&Relocated { name, directory: &directory, store: &store })?;
-    } else if !ui.voice.quiet {
+    let directory = state.root().display().to_string();
+    let line = || {
         let directory = format_path(state.root().as_os_str().as_encoded_bytes());
-        ui.print_line(format!(
-            "The worktree {name} is in {directory}, and its store is {}",
-            format_path(store.as_bytes())
-        ))?;
-    }
+        let store = format_path(&store);
+        format!("The worktree {name} is in {directory}, and its store is {store}")
+    };
+    context.ui.print_outcome(&Relocated { name, directory: &directory, store: &store }, line)?;
     Ok(CommandOutcome::Done)
 }
 
@@ -333,7 +316,7 @@ fn remove_worktree(context: &CommandContext, volume: &Volume, name: &str) -> Res
         if head.host == host_name() && std::path::Path::new(&head.place).exists() {
             ui.print_note(format!(
                 "its files are still in {}: delete them yourself",
-                format_path(head.place.as_bytes())
+                format_path(&head.place)
             ))?;
         }
     }

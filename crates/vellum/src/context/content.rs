@@ -14,7 +14,7 @@ use vellum_volume::{Volume, VolumeError};
 
 use super::CommandContext;
 use super::mounted::MountProcess;
-use crate::error::{CliError, CommandOutcome, Result};
+use crate::error::{CliError, CommandOutcome, Result, ResumeHint};
 use crate::mounting::control::{self, ContentReply, ControlRequest};
 use crate::mounting::{holders, table};
 use crate::ui::format;
@@ -80,7 +80,7 @@ impl ContentPaths {
         pin: Option<&str>,
     ) -> Result<ContentReply> {
         let task = ProgressTask { first: "Looking", verb: "Fetching", item: "file" };
-        let done = context.run_with_progress(task, |meter| match &self.source {
+        let done: Result<_> = context.run_with_progress(task, |meter| match &self.source {
             ContentOrigin::Mount(process) => {
                 // A pin holds what is in the store: what programs have written, and the kernel has not handed over
                 // yet, must become part of the worktree first.
@@ -100,7 +100,7 @@ impl ContentPaths {
                 volume.hydrate_content(pin.as_ref(), meter, select).map(ContentReply::for_hydration)
             }
         });
-        done.map_err(|error: CliError| error.with_resume_hint("run it again: what was fetched is here"))
+        done.with_resume_hint("run it again: what was fetched is here")
     }
 
     fn select_in_snapshot(

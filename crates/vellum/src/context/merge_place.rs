@@ -165,15 +165,7 @@ impl MergePlace {
     pub fn stand_on(&self, context: &CommandContext, target: &HistoryEntry) -> Result<PlaceReport> {
         match self {
             Self::Directory(worktree) => {
-                let request = RestoreRequest {
-                    target: target.clone(),
-                    paths: Vec::new(),
-                    only: Vec::new(),
-                    discard: false,
-                };
-                let done = context
-                    .run_with_progress(MERGING, |meter| worktree.bring_to_snapshot(&request, meter))?;
-                Ok(done.into())
+                bring_to_snapshot(worktree, context, &RestoreRequest::for_all(target))
             }
             Self::Mount(mounted) => {
                 // Pages that the kernel still holds belong to the state before the restore. Handed over after it,
@@ -197,11 +189,8 @@ impl MergePlace {
         match self {
             Self::Directory(worktree) => {
                 // 'vellum resolve' with a side replaces whatever was edited in these paths: the user asked for it.
-                let request =
-                    RestoreRequest { target: target.clone(), paths, only: Vec::new(), discard: true };
-                let done = context
-                    .run_with_progress(MERGING, |meter| worktree.bring_to_snapshot(&request, meter))?;
-                Ok(done.into())
+                let request = RestoreRequest { paths, discard: true, ..RestoreRequest::for_all(target) };
+                bring_to_snapshot(worktree, context, &request)
             }
             Self::Mount(mounted) => {
                 // As above: what the kernel holds back must not arrive after the files were replaced.
@@ -243,6 +232,14 @@ impl MergePlace {
     fn local_path(&self, path: &[u8]) -> std::path::PathBuf {
         self.root().join(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(path))
     }
+}
+
+fn bring_to_snapshot(
+    worktree: &CheckoutWorktree,
+    context: &CommandContext,
+    request: &RestoreRequest,
+) -> Result<PlaceReport> {
+    Ok(context.run_with_progress(MERGING, |meter| worktree.bring_to_snapshot(request, meter))?.into())
 }
 
 fn take_mount_snapshot(

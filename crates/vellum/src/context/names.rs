@@ -162,7 +162,7 @@ pub fn first_note_line(note: &str) -> String {
         shown.push('…');
     }
     // Escaped after it was shortened, so that no escape sequence is cut in two.
-    if shown.is_empty() { shown } else { vellum_host::escape::format_path(shown.as_bytes()) }
+    if shown.is_empty() { shown } else { vellum_host::escape::format_path(&shown) }
 }
 
 #[cfg(test)]

@@ -106,7 +106,7 @@ impl UserPaths {
             to.next();
         }
         let parts: Vec<&[u8]> = from.map(|_| &b".."[..]).chain(to).collect();
-        if parts.is_empty() { ".".into() } else { format_path(&parts.join(&b'/')) }
+        if parts.is_empty() { ".".into() } else { format_path(parts.join(&b'/')) }
     }
 }
 

@@ -31,7 +31,7 @@ pub struct HoldingProcess {
 
 impl fmt::Display for HoldingProcess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "process {} ({})", self.pid, format_path(self.name.as_bytes()))
+        write!(f, "process {} ({})", self.pid, format_path(&self.name))
     }
 }
 

@@ -6,7 +6,7 @@ use vellum_bench::report::BenchRow;
 
 use super::UserInterface;
 use super::style::TextStyle;
-use super::table::{ColumnAlignment, TableCell, TextTable};
+use super::table::TextTable;
 use crate::error::Result;
 
 /// Prints what was measured, on what, and the rows.
@@ -16,23 +16,15 @@ pub fn print_bench_report(ui: &UserInterface, report: &BenchReport) -> Result<()
     let what: Vec<_> = ["path", "store", "filesystem", "device"]
         .iter()
         .filter_map(|name| report.target.get(*name))
-        .map(|fact| vellum_host::escape::format_path(fact.as_bytes()))
+        .map(vellum_host::escape::format_path)
         .collect();
     ui.print_line(what.join(", "))?;
     ui.print_line("")?;
-    let mut table = TextTable::new(&[
-        ColumnAlignment::Left,
-        ColumnAlignment::Right,
-        ColumnAlignment::Left,
-        ColumnAlignment::Right,
-        ColumnAlignment::Left,
-    ]);
+    let mut table = TextTable::new([1, 3]);
     for row in &report.rows {
         table.add_row(bench_row_cells(ui.style, row));
     }
-    for line in table.format_lines() {
-        ui.print_line(line)?;
-    }
+    ui.print_lines(table.format_lines())?;
     // A grade means little without the machine whose figures it compares with.
     if report.rows.iter().any(|row| row.graded.is_some()) {
         ui.print_note(format!("expected: what {RECORDED_ON} did, scaled to how fast this machine is"))?;
@@ -47,31 +39,25 @@ pub fn print_bench_report(ui: &UserInterface, report: &BenchReport) -> Result<()
     Ok(())
 }
 
-fn bench_row_cells(style: TextStyle, row: &BenchRow) -> [TableCell; 5] {
-    let Some(summary) = row.summarize_runs() else { return [(); 5].map(|()| "".into()) };
+fn bench_row_cells(style: TextStyle, row: &BenchRow) -> [String; 5] {
+    let Some(summary) = row.summarize_runs() else { return [(); 5].map(|()| String::new()) };
     let spread = match row.runs.len() {
         // A single run says nothing about how much runs differ.
         0 | 1 => String::new(),
         _ => format!("± {:.0} %", summary.relative_spread() * 100.0),
     };
-    let grade = row.graded.as_ref().map_or("".into(), |graded| graded_cell(style, graded));
-    [
-        row.name.as_str().into(),
-        format_figure(summary.median).into(),
-        row.unit.as_str().into(),
-        spread.into(),
-        grade,
-    ]
+    let grade = row.graded.as_ref().map_or_else(String::new, |graded| graded_cell(style, graded));
+    [row.name.as_str().into(), format_figure(summary.median), row.unit.as_str().into(), spread, grade]
 }
 
-fn graded_cell(style: TextStyle, graded: &GradedFigure) -> TableCell {
+fn graded_cell(style: TextStyle, graded: &GradedFigure) -> String {
     let (word, paint): (_, fn(TextStyle, &str) -> String) = match graded.grade {
         ExpectationGrade::Green => ("green", TextStyle::paint_green),
         ExpectationGrade::Yellow => ("yellow", TextStyle::paint_yellow),
         ExpectationGrade::Red => ("red", TextStyle::paint_red),
     };
     let text = format!("{word} (expected {})", format_figure(graded.expected));
-    TableCell::from_painted(&text, |text| paint(style, text))
+    paint(style, &text)
 }
 
 /// A figure with the digits that count.

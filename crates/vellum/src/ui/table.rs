@@ -2,19 +2,11 @@
 
 use unicode_width::UnicodeWidthStr;
 
-/// On which side a column's text stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ColumnAlignment {
-    /// Text.
-    Left,
-    /// Numbers.
-    Right,
-}
-
 /// How wide the columns of a table are, found from its rows without keeping any of them.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct ColumnLayout {
-    aligns: Vec<ColumnAlignment>,
+    /// Columns of numbers, which stand on the right.
+    numbers: Vec<usize>,
     widths: Vec<usize>,
     limit: CellLimit,
 }
@@ -28,6 +20,12 @@ pub enum CellLimit {
     NextLine(usize),
 }
 
+impl Default for CellLimit {
+    fn default() -> Self {
+        Self::OutOfLine(usize::MAX)
+    }
+}
+
 impl CellLimit {
     fn width(self) -> usize {
         match self {
@@ -36,69 +34,57 @@ impl CellLimit {
     }
 }
 
-/// Rows of cells. A cell is measured as plain text and may be painted.
+/// Rows of cells, which may be painted. Columns have text unless they are said to have numbers.
+#[derive(Default)]
 pub struct TextTable {
     layout: ColumnLayout,
-    rows: Vec<Vec<TableCell>>,
+    rows: Vec<Vec<String>>,
 }
 
-/// What stands in one place of a table.
-pub struct TableCell {
-    width: usize,
-    text: String,
-}
-
-impl TableCell {
-    /// A cell whose text is painted by `paint`.
-    pub fn from_painted(plain: &str, paint: impl FnOnce(&str) -> String) -> Self {
-        Self { width: plain.width(), text: paint(plain) }
-    }
-}
-
-impl<T: Into<String>> From<T> for TableCell {
-    fn from(text: T) -> Self {
-        let text = text.into();
-        Self { width: text.width(), text }
-    }
+/// The columns of a terminal that a text takes; the codes that paint it take none.
+fn visible_width(text: &str) -> usize {
+    let mut parts = text.split('\x1b');
+    let plain = parts.next().map_or(0, UnicodeWidthStr::width);
+    plain + parts.filter_map(|part| part.split_once('m')).map(|(_, shown)| shown.width()).sum::<usize>()
 }
 
 impl ColumnLayout {
-    /// Columns in which nothing was measured.
-    pub fn new(aligns: &[ColumnAlignment], limit: CellLimit) -> Self {
-        Self { aligns: aligns.to_vec(), widths: vec![0; aligns.len()], limit }
+    /// Columns in which nothing was measured; `numbers` are those that stand on the right, counted from 0.
+    pub fn new(numbers: impl IntoIterator<Item = usize>, limit: CellLimit) -> Self {
+        Self { numbers: numbers.into_iter().collect(), widths: Vec::new(), limit }
     }
 
     /// Makes the columns as wide as the cells of a row, as far as the limit allows.
-    pub fn measure_row(&mut self, row: &[TableCell]) {
+    pub fn measure_row(&mut self, row: &[String]) {
+        self.widths.resize(row.len().max(self.widths.len()), 0);
         for (width, cell) in self.widths.iter_mut().zip(row) {
-            if cell.width <= self.limit.width() {
-                *width = cell.width.max(*width);
+            let own = visible_width(cell);
+            if own <= self.limit.width() {
+                *width = own.max(*width);
             }
         }
     }
 
     /// A row, without blanks at the ends of its lines.
-    pub fn format_row(&self, row: &[TableCell]) -> String {
+    pub fn format_row(&self, row: &[String]) -> String {
         let mut line = String::new();
         let mut gap = 0;
         let mut start = 0;
         let mut continues_below = false;
-        for ((cell, align), width) in row.iter().zip(&self.aligns).zip(&self.widths) {
-            let padding = width.saturating_sub(cell.width);
-            let (before, after) = match align {
-                ColumnAlignment::Left => (0, padding),
-                ColumnAlignment::Right => (padding, 0),
-            };
-            if !cell.text.is_empty() {
+        for (number, (cell, width)) in row.iter().zip(&self.widths).enumerate() {
+            let own = visible_width(cell);
+            let padding = width.saturating_sub(own);
+            let before = if self.numbers.contains(&number) { padding } else { 0 };
+            if !cell.is_empty() {
                 // The cell before this one was wider than its column: the row goes on below, in its own columns.
                 if std::mem::take(&mut continues_below) {
                     line.push('\n');
                     gap = start;
                 }
                 line.extend(std::iter::repeat_n(' ', gap + before));
-                line.push_str(&cell.text);
-                gap = after + 2;
-                continues_below = cell.width > *width && matches!(self.limit, CellLimit::NextLine(_));
+                line.push_str(cell);
+                gap = padding - before + 2;
+                continues_below = own > *width && matches!(self.limit, CellLimit::NextLine(_));
             // A column that is empty in every row takes no room, and no gap either.
             } else if *width > 0 {
                 gap += width + 2;
@@ -110,21 +96,20 @@ impl ColumnLayout {
 }
 
 impl TextTable {
-    /// A table with these columns.
-    pub fn new(aligns: &[ColumnAlignment]) -> Self {
-        Self::with_limit(aligns, CellLimit::OutOfLine(usize::MAX))
+    /// A table with these columns of numbers, counted from 0.
+    pub fn new(numbers: impl IntoIterator<Item = usize>) -> Self {
+        Self::with_limit(numbers, CellLimit::default())
     }
 
     /// A table in which a cell that is too wide does not widen its column.
-    pub fn with_limit(aligns: &[ColumnAlignment], limit: CellLimit) -> Self {
-        Self { layout: ColumnLayout::new(aligns, limit), rows: Vec::new() }
+    pub fn with_limit(numbers: impl IntoIterator<Item = usize>, limit: CellLimit) -> Self {
+        Self { layout: ColumnLayout::new(numbers, limit), rows: Vec::new() }
     }
 
     /// Adds a row.
-    pub fn add_row(&mut self, cells: impl IntoIterator<Item = TableCell>) {
-        let row: Vec<_> = cells.into_iter().collect();
-        self.layout.measure_row(&row);
-        self.rows.push(row);
+    pub fn add_row<const N: usize>(&mut self, cells: [String; N]) {
+        self.layout.measure_row(&cells);
+        self.rows.push(cells.into());
     }
 
     /// The rows, without blanks at the ends of their lines.
@@ -134,22 +119,17 @@ impl TextTable {
 }
 
 /// Named facts, one a line; a name that repeats is shown once.
+#[derive(Default)]
 pub struct FactList {
     table: TextTable,
     last: &'static str,
-}
-
-impl Default for FactList {
-    fn default() -> Self {
-        Self { table: TextTable::new(&[ColumnAlignment::Left, ColumnAlignment::Left]), last: "" }
-    }
 }
 
 impl FactList {
     /// Adds one.
     pub fn add_fact(&mut self, name: &'static str, fact: impl Into<String>) {
         let shown = if self.last == name { "" } else { name };
-        self.table.add_row([shown.into(), fact.into().into()]);
+        self.table.add_row([shown.into(), fact.into()]);
         self.last = name;
     }
 
@@ -165,8 +145,7 @@ mod tests {
 
     #[test]
     fn columns_line_up_also_with_wide_and_empty_cells() {
-        let mut table =
-            TextTable::new(&[ColumnAlignment::Left, ColumnAlignment::Right, ColumnAlignment::Left]);
+        let mut table = TextTable::new([1]);
         table.add_row(["a".into(), "1".into(), "x".into()]);
         table.add_row(["日本".into(), "".into(), "y".into()]);
         table.add_row(["bcd".into(), "100".into(), "".into()]);
@@ -174,7 +153,7 @@ mod tests {
     }
 
     fn names_and_remarks(limit: CellLimit) -> Vec<String> {
-        let mut table = TextTable::with_limit(&[ColumnAlignment::Left; 3], limit);
+        let mut table = TextTable::with_limit([], limit);
         table.add_row(["M".into(), "abc".into(), "x".into()]);
         table.add_row(["R".into(), "abcdefgh".into(), "y".into()]);
         table.add_row(["R".into(), "日本".into(), "z".into()]);

@@ -9,7 +9,7 @@ use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
 use crate::ui::figures::format_figure;
 use crate::ui::style::TextStyle;
-use crate::ui::table::{ColumnAlignment, TableCell, TextTable};
+use crate::ui::table::TextTable;
 
 /// Largest report, bytes: far above any that a bench writes.
 const REPORT_MAX: u64 = 64 << 20;
@@ -64,20 +64,11 @@ fn read_bench_report(context: &CommandContext, path: &Path) -> Result<BenchRepor
 
 fn print_comparison(context: &CommandContext, comparison: &ReportComparison) -> Result<()> {
     let ui = &context.ui;
-    let mut table = TextTable::new(&[
-        ColumnAlignment::Left,
-        ColumnAlignment::Right,
-        ColumnAlignment::Right,
-        ColumnAlignment::Left,
-        ColumnAlignment::Right,
-        ColumnAlignment::Left,
-    ]);
+    let mut table = TextTable::new([1, 2, 4]);
     for row in &comparison.rows {
         table.add_row(comparison_cells(ui.style, row));
     }
-    for line in table.format_lines() {
-        ui.print_line(line)?;
-    }
+    ui.print_lines(table.format_lines())?;
     for (names, side) in [(&comparison.only_base, "first"), (&comparison.only_new, "second")] {
         if !names.is_empty() {
             ui.print_warning(format!("only the {side} has: {}", names.join(", ")))?;
@@ -90,7 +81,7 @@ fn print_comparison(context: &CommandContext, comparison: &ReportComparison) -> 
     Ok(())
 }
 
-fn comparison_cells(style: TextStyle, row: &ComparedRow) -> [TableCell; 6] {
+fn comparison_cells(style: TextStyle, row: &ComparedRow) -> [String; 6] {
     let (word, paint): (_, fn(TextStyle, &str) -> String) = match row.verdict {
         ComparisonVerdict::Ok => ("OK", TextStyle::paint_green),
         ComparisonVerdict::Regression => ("REGRESSION", TextStyle::paint_red),
@@ -98,17 +89,10 @@ fn comparison_cells(style: TextStyle, row: &ComparedRow) -> [TableCell; 6] {
     let tolerance = format!("(down to -{:.0} % is noise)", row.tolerance * 100.0);
     [
         row.name.as_str().into(),
-        format_figure(row.base).into(),
-        format_figure(row.new).into(),
+        format_figure(row.base),
+        format_figure(row.new),
         row.unit.as_str().into(),
-        format!("{:+.0} %", row.change * 100.0).into(),
-        // The cell is measured as a whole, while its two parts have colours of their own.
-        TableCell::from_painted(&format!("{word} {tolerance}"), |text| {
-            format!(
-                "{} {}",
-                paint(style, text.split(' ').next().unwrap_or_default()),
-                style.paint_dim(&tolerance)
-            )
-        }),
+        format!("{:+.0} %", row.change * 100.0),
+        format!("{} {}", paint(style, word), style.paint_dim(&tolerance)),
     ]
 }

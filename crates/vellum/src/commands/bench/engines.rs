@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use vellum_bench::engines::{self, EngineBenchParameters};
 
 use crate::context::CommandContext;
-use crate::error::{CliError, CommandOutcome, Result};
+use crate::error::{CliError, CommandOutcome, Result, ResumeHint};
 use crate::ui::format::parse_size;
 use crate::ui::progress::ProgressTask;
 
@@ -42,7 +42,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let task = ProgressTask { first: "Measuring", verb: "Measuring", item: "command" };
     let (report, left_out) = context
         .run_with_progress(task, |meter| engines::run_engine_bench(&path, &parameters, meter))
-        .map_err(|error| CliError::from(error).with_resume_hint(super::REMOVED))?;
+        .with_resume_hint(super::REMOVED)?;
     super::print_bench_result(&context.ui, &report)?;
     for remark in left_out {
         context.ui.print_warning(format!("left out: {remark}"))?;

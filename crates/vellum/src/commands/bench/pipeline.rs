@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use vellum_bench::pipeline::{self, FileKindSavings, PipelineParameters};
 
 use crate::context::CommandContext;
-use crate::error::{CliError, CommandOutcome, Result};
+use crate::error::{CommandOutcome, Result, ResumeHint};
 use crate::ui::format::{self, parse_size};
 use crate::ui::progress::ProgressTask;
-use crate::ui::table::{ColumnAlignment, TableCell, TextTable};
+use crate::ui::table::TextTable;
 
 /// Measure chunking, hashing, compressing, sealing and the whole; with PATHS, what is saved by kind of file
 ///
@@ -38,7 +38,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let task = ProgressTask { first: "Measuring", verb: "Measuring", item: "piece" };
     let found = context
         .run_with_progress(task, |meter| pipeline::run_pipeline_bench(&parameters, meter))
-        .map_err(|error| CliError::from(error).with_resume_hint("nothing was changed"))?;
+        .with_resume_hint("nothing was changed")?;
     let ui = &context.ui;
     if ui.is_json() {
         ui.print_json(&found)?;
@@ -47,19 +47,11 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     super::figures::print_bench_report(ui, &found.report)?;
     if !found.kinds.is_empty() {
         ui.print_line("")?;
-        let mut table = TextTable::new(&[
-            ColumnAlignment::Left,
-            ColumnAlignment::Right,
-            ColumnAlignment::Right,
-            ColumnAlignment::Right,
-            ColumnAlignment::Right,
-        ]);
+        let mut table = TextTable::new(1..5);
         let head = ["kind", "files", "size", "not twice", "and compressed"];
-        table.add_row(head.map(TableCell::from));
+        table.add_row(head.map(String::from));
         found.kinds.iter().for_each(|kind| table.add_row(file_kind_cells(kind)));
-        for line in table.format_lines() {
-            ui.print_line(line)?;
-        }
+        ui.print_lines(table.format_lines())?;
     }
     if found.unread > 0 {
         ui.print_warning(format!("{} could not be read", format::format_count(found.unread, "file")))?;
@@ -67,16 +59,16 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     Ok(CommandOutcome::Done)
 }
 
-fn file_kind_cells(kind: &FileKindSavings) -> [TableCell; 5] {
+fn file_kind_cells(kind: &FileKindSavings) -> [String; 5] {
     let part = |bytes: u64| {
         // There may be none but empty files of a kind.
         let percent = bytes as f64 * 100.0 / (kind.bytes.max(1)) as f64;
-        TableCell::from(format!("{} ({percent:.0} %)", format::format_size(bytes)))
+        format!("{} ({percent:.0} %)", format::format_size(bytes))
     };
     [
-        vellum_host::escape::format_path(kind.kind.as_bytes()).into(),
-        format::format_number(kind.files).into(),
-        format::format_size(kind.bytes).into(),
+        vellum_host::escape::format_path(&kind.kind),
+        format::format_number(kind.files),
+        format::format_size(kind.bytes),
         part(kind.unique),
         part(kind.compressed),
     ]

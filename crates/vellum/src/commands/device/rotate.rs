@@ -7,7 +7,7 @@ use vellum_volume::key_epochs::{RotationReport, bring_slots_up_to_date, preview_
 use vellum_volume::remote::Remote;
 
 use crate::context::CommandContext;
-use crate::error::{CliError, CommandOutcome, Result};
+use crate::error::{CommandOutcome, Result, ResumeHint};
 use crate::ui::progress::ProgressTask;
 
 /// Change the volume's key, so that a revoked device reads nothing new
@@ -76,9 +76,9 @@ impl RotateArgs {
             return Ok(preview_rotation(store)?);
         }
         let task = ProgressTask { first: "Changing the key", verb: "Sealing", item: "ref" };
-        context.run_with_progress(task, |meter| rotate_key(store, meter)).map_err(|error| {
-            CliError::from(error).with_resume_hint("run the command again: it finishes the change")
-        })
+        context
+            .run_with_progress(task, |meter| rotate_key(store, meter))
+            .with_resume_hint("run the command again: it finishes the change")
     }
 
     fn report_rotation(
@@ -106,11 +106,11 @@ impl RotateArgs {
         if !ui.voice.quiet {
             ui.print_line(self.describe_change(report))?;
             for recipient in &report.recipients {
-                ui.print_line(format!("  {}", format_path(recipient.as_bytes())))?;
+                ui.print_line(format!("  {}", format_path(recipient)))?;
             }
         }
         for title in &report.left_out {
-            let title = format_path(title.as_bytes());
+            let title = format_path(title);
             ui.print_warning(format!(
                 "{title} was added at the same time and does not have the new key: remove it, and add it again"
             ))?;

@@ -18,7 +18,7 @@ use crate::error::{CliError, Result};
 use crate::ui::UserInterface;
 use crate::ui::format::{format_count, format_duration};
 use crate::ui::style::TextStyle;
-use crate::ui::table::{ColumnAlignment, TableCell, TextTable};
+use crate::ui::table::TextTable;
 
 /// The other screen, without a cursor, where a long line is cut and not continued; and back.
 const OPEN: &[u8] = b"\x1b[?1049h\x1b[?25l\x1b[?7l";
@@ -137,11 +137,11 @@ fn format_screen(style: TextStyle, shown: &ScreenContent<'_>, columns: usize) ->
         lines.extend(FigureGroup::new("remote", remote.describe()).format_lines(columns));
     }
     lines.push(String::new());
-    let mut table = TextTable::new(&[ColumnAlignment::Left, ColumnAlignment::Right, ColumnAlignment::Right]);
+    let mut table = TextTable::new([1, 2]);
     let head = ["", "a second", "took"];
-    table.add_row(head.map(|word| TableCell::from_painted(word, |text| style.paint_dim(text))));
+    table.add_row(head.map(|word| style.paint_dim(word)));
     let mut row = |name: &str, rate: OperationRate| {
-        table.add_row([name.into(), format_short_rate(rate.rate).into(), format_short_latency(rate).into()])
+        table.add_row([name.into(), format_short_rate(rate.rate), format_short_latency(rate)])
     };
     row("transactions", figures.transactions);
     row("object get", figures.get);

@@ -99,6 +99,15 @@ pub struct DisplayArgs {
     pub profile: Option<String>,
 }
 
+impl DisplayArgs {
+    /// Whether progress is shown wherever standard error goes.
+    pub fn wants_progress(&self) -> bool {
+        // rsync requests it with `--info=progress2`, too.
+        let mut words = self.info.iter().flat_map(|words| words.split(','));
+        self.progress || self.partial_progress || words.any(|word| word.starts_with("progress"))
+    }
+}
+
 /// Where things go.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "What goes where")]

@@ -4,10 +4,11 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use vellum_sync::model::options::{BackupLocation, SyncOptions};
+use vellum_volume::own_place::resolve_existing_path;
 
 use super::ends::check_option_dir;
 use crate::error::Result;
@@ -31,13 +32,4 @@ pub fn relativize_backup_dir(options: &Arc<SyncOptions>, destination: &Path) -> 
 pub fn check_backup_dir(options: &SyncOptions, destination: &Path) -> Result<()> {
     let dir = options.writing.backup.as_ref().and_then(|backup| backup.dir.as_deref());
     dir.map_or(Ok(()), |dir| check_option_dir(&destination.join(OsStr::from_bytes(dir))))
-}
-
-/// The path without symlinks, as far as there is something.
-pub fn resolve_existing_path(path: &Path) -> PathBuf {
-    match (path.canonicalize(), path.parent(), path.file_name()) {
-        (Ok(real), _, _) => real,
-        (Err(_), Some(parent), Some(name)) => resolve_existing_path(parent).join(name),
-        (Err(_), _, _) => path.to_path_buf(),
-    }
 }

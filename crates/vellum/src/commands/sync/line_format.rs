@@ -139,7 +139,7 @@ fn unknown_letter_error(option: &str, letter: Option<char>) -> CliError {
             format!("{option} has %{letter}, which only rsync daemons know")
         }
         Some(letter) => {
-            format!("{option} has %{}, which means nothing", format_path(letter.to_string().as_bytes()))
+            format!("{option} has %{}, which means nothing", format_path(letter.to_string()))
         }
         None => format!("{option} ends with a '%'"),
     };
@@ -172,7 +172,7 @@ impl LineField {
             Self::Name => step.name(),
             Self::Link => step.link(),
             Self::Length => of(&|entry| entry.size().to_string()),
-            Self::Path => format_path(&step.path()),
+            Self::Path => format_path(step.path()),
             // These are rsync's words, which scripts look for.
             Self::Operation => match (step.step.action, direction) {
                 (StepAction::Delete, _) => "del.".into(),

@@ -67,7 +67,7 @@ impl SyncLog {
     /// reported.
     pub fn log_failure(&self, outcome: &Result<CommandOutcome>, ui: &UserInterface) -> Result<()> {
         let Err(error) = outcome else { return Ok(()) };
-        let line = format!("error: {}", format_path(error.to_string().as_bytes()));
+        let line = format!("error: {}", format_path(error.to_string()));
         Self::report_unwritten(self.append_lines(&[line]), ui).map(drop)
     }
 

@@ -115,7 +115,7 @@ fn last_path_component(path: &[u8]) -> Vec<u8> {
 /// Opens a source on another host.
 pub fn open_remote_source(host: &OsStr, path: &OsStr, args: &Args) -> Result<SourceEndpoint> {
     let remote = connect_remote(host, path, ServerRole::Source, args)?;
-    let shown = format_path(&[host.as_bytes(), b":", path.as_bytes()].concat()).to_string();
+    let shown = format_path([host.as_bytes(), b":", path.as_bytes()].concat()).to_string();
     let content = names_dir_content(path) || path.is_empty() || path == "~";
     // A path that asks for the content of a directory needs no question to the other host: if it is no directory,
     // the listing fails.
@@ -163,7 +163,7 @@ pub fn find_remote_destination(
     args: &Args,
 ) -> Result<DestinationEndpoint> {
     let remote = connect_remote(host, path, ServerRole::Destination, args)?;
-    let shown = format_path(&[host.as_bytes(), b":", path.as_bytes()].concat()).to_string();
+    let shown = format_path([host.as_bytes(), b":", path.as_bytes()].concat()).to_string();
     let typed = path.as_bytes();
     let into = |words: String, shown: Option<Vec<u8>>| DestinationEndpoint {
         path: PathBuf::from(path),

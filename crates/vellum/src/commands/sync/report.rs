@@ -6,11 +6,13 @@ use vellum_sync::local::receive::SyncReport;
 use vellum_sync::model::listing::TreeListing;
 use vellum_sync::plan::{PlanRemark, StepAction, SyncPlan};
 
+use super::AGAIN;
 use super::args::Args;
 use super::itemize::{self, itemize_steps};
 use super::line_format::{LineFormat, TransferDirection};
+use super::log::SyncLog;
 use crate::context::CommandContext;
-use crate::error::{CommandOutcome, Result};
+use crate::error::{CliError, CommandOutcome, Result};
 use crate::ui::format;
 use crate::ui::json::{NameJson, ProblemJson};
 use crate::ui::table::FactList;
@@ -79,8 +81,28 @@ struct SyncStepJson {
 }
 
 impl SyncRun<'_> {
-    /// Reports the run. Returns how it ended.
-    pub fn report_run(&self, args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
+    /// Appends the run to the log and reports it. Returns how it ended; fails if it was stopped.
+    pub fn log_and_report(
+        &self,
+        log: Option<&SyncLog>,
+        args: &Args,
+        context: &CommandContext,
+    ) -> Result<CommandOutcome> {
+        let logged = match log {
+            Some(log) => log.log_result(self, args.show.dry_run, &context.ui)?,
+            None => CommandOutcome::Done,
+        };
+        let stopped = self.done.is_some_and(|done| done.stopped);
+        // A failure is an object of its own.
+        let outcome = if stopped && context.ui.is_json() {
+            logged
+        } else {
+            self.report_run(args, context)?.max(logged)
+        };
+        if stopped { Err(CliError::Stopped { resume: AGAIN.into() }) } else { Ok(outcome) }
+    }
+
+    fn report_run(&self, args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         let problems = self.collect_problems();
         if context.ui.is_json() {
             context.ui.print_json(&self.to_json(args, problems))?;
@@ -150,7 +172,7 @@ impl SyncRun<'_> {
         }
         if args.show.dry_run || ui.voice.verbose {
             for entry in self.plan.moved.iter().map(|id| self.from.entry(*id)) {
-                ui.print_line(format!("  remove  {} at the source", format_path(&entry.path())))?;
+                ui.print_line(format!("  remove  {} at the source", format_path(entry.path())))?;
             }
         }
         for remark in self.plan.remarks.iter().filter(|remark| !remark.is_problem()) {

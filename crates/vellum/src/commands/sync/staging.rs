@@ -9,9 +9,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use vellum_sync::model::options::SyncOptions;
+use vellum_volume::own_place::resolve_existing_path;
 
 use super::args::WriteArgs;
-use super::backups::resolve_existing_path;
 use super::ends::check_option_dir;
 use super::sources::OpenedSources;
 use crate::error::{CliError, Result};

@@ -15,6 +15,7 @@ use clap::ValueEnum;
 use vellum_host::ProgressMeter;
 use vellum_host::beneath::BeneathError;
 use vellum_host::escape::format_path;
+use vellum_host::process::host_name;
 use vellum_sync::ends::SyncSide;
 use vellum_sync::ends::local::LocalEnd;
 use vellum_sync::model::options::{AttributeRewrites, CompareMethod, FollowSymlinks, SyncOptions};
@@ -29,9 +30,9 @@ use super::args::Args;
 use super::ends::{self, EndpointArg};
 use super::patience::RetryBudget;
 use super::user_state::find_user_state_dir;
-use super::{TASK, remote, worktree_file_path};
+use super::{AGAIN, TASK, remote, worktree_file_path};
 use crate::context::CommandContext;
-use crate::error::{CliError, CommandOutcome, Result};
+use crate::error::{CliError, CommandOutcome, Result, ResumeHint};
 
 /// Both directions.
 #[derive(Debug, clap::Args)]
@@ -153,9 +154,6 @@ fn execute_two_way(
     args: &Args,
     context: &CommandContext,
 ) -> Result<TwoWayRun> {
-    let stopped = |error: vellum_sync::SyncError| {
-        CliError::from(error).with_resume_hint("run the command again: it goes on where it stopped")
-    };
     let loud = args.show.progress || args.show.partial_progress;
     // One budget for both parts: --retries counts for the whole run.
     let mut patience = RetryBudget::new(&two_way.request.options);
@@ -170,7 +168,7 @@ fn execute_two_way(
             }
         }
     });
-    let (sight, mut plan) = looked.map_err(stopped)?;
+    let (sight, mut plan) = looked.with_resume_hint(AGAIN)?;
     // Nothing has been done by now: the user may take any time to answer, or stop here.
     if asks_about_conflicts(args) && plan.open_conflicts().next().is_some() {
         two_way.request.answers = ask::ask_about_conflicts(&plan, &sight, context)?;
@@ -192,7 +190,7 @@ fn execute_two_way(
         }
         outcome
     });
-    done.map_err(stopped)?;
+    done.with_resume_hint(AGAIN)?;
     Ok(TwoWayRun { sight, plan, done: Some(work.report), first: None, hides_idle: false })
 }
 
@@ -287,11 +285,6 @@ fn archive_dir() -> Result<PathBuf> {
     Ok(dir.join("sync"))
 }
 
-/// What this host calls itself.
-fn local_host_name() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
-}
-
 /// The two directories.
 struct TwoWayEndpoints {
     typed: [String; 2],
@@ -327,7 +320,7 @@ impl TwoWayEndpoints {
             EndpointLocation::Here(path) => {
                 // Several hosts may share a home directory and so the archives in it. The name of the host keeps
                 // their directories apart.
-                [local_host_name().as_bytes(), b":", path.as_os_str().as_bytes()].concat()
+                [host_name().as_bytes(), b":", path.as_os_str().as_bytes()].concat()
             }
             EndpointLocation::There { host, path } => {
                 [b"ssh:", host.as_bytes(), b":", path.as_bytes()].concat()
@@ -339,7 +332,7 @@ impl TwoWayEndpoints {
     /// What each is called in names of kept versions.
     fn version_labels(&self) -> [String; 2] {
         self.places.each_ref().map(|place| match place {
-            EndpointLocation::Here(_) => local_host_name(),
+            EndpointLocation::Here(_) => host_name(),
             EndpointLocation::There { host, .. } => {
                 let host = host.to_string_lossy();
                 // The account has no place in the name of a file that both sides will have.

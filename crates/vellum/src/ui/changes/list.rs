@@ -10,7 +10,7 @@ use super::{aspect_words, change_letter, paint_change};
 use crate::error::Result;
 use crate::ui::format;
 use crate::ui::style::TextStyle;
-use crate::ui::table::{CellLimit, ColumnAlignment, ColumnLayout, TableCell};
+use crate::ui::table::{CellLimit, ColumnLayout};
 
 /// What is said of a path that counts as deleted because it is ignored from now on.
 const IGNORED: &str = "(ignored now)";
@@ -87,7 +87,7 @@ impl ChangeList<'_> {
         is_ignored: impl Fn(&FileChange) -> bool,
         mut print: impl FnMut(String) -> Result<()>,
     ) -> Result<()> {
-        let mut layout = ColumnLayout::new(&[ColumnAlignment::Left; 3], limit_name_column(self.terminal));
+        let mut layout = ColumnLayout::new([], limit_name_column(self.terminal));
         for (change, _) in self.list_changes() {
             // Remarks are in the last column, behind which nothing has to be aligned, so that they are not
             // measured.
@@ -111,23 +111,14 @@ impl ChangeList<'_> {
         }
     }
 
-    fn format_cells(
-        &self,
-        change: &FileChange,
-        show: impl Fn(&[u8]) -> String,
-        remark: &str,
-    ) -> [TableCell; 3] {
+    fn format_cells(&self, change: &FileChange, show: impl Fn(&[u8]) -> String, remark: &str) -> [String; 3] {
         let paint = |text: &str| paint_change(self.style, change.kind, text);
         let slash = if is_dir(change) { "/" } else { "" };
         let mut name = format!("{}{slash}", show(change.path()));
         if let (ChangeKind::Renamed, Some(old)) = (change.kind, &change.old) {
             name = format!("{}{slash} -> {name}", show(&old.path));
         }
-        [
-            TableCell::from_painted(change_letter(change.kind), paint),
-            TableCell::from_painted(&name, paint),
-            TableCell::from_painted(remark, |text| self.style.paint_dim(text)),
-        ]
+        [paint(change_letter(change.kind)), paint(&name), self.style.paint_dim(remark)]
     }
 }
 

@@ -28,7 +28,7 @@ use super::super::log::SyncLog;
 use super::super::report::SyncRun;
 use super::super::{AGAIN, PlannedRun, TASK};
 use crate::context::CommandContext;
-use crate::error::{CliError, CommandOutcome, Result};
+use crate::error::{CommandOutcome, Result, ResumeHint};
 use crate::ui::format::format_count;
 
 /// The side that is no service.
@@ -94,17 +94,13 @@ impl ObjectRun {
         log: Option<&SyncLog>,
         context: &CommandContext,
     ) -> Result<CommandOutcome> {
-        let info = &args.show.info;
-        let is_loud = args.show.progress
-            || args.show.partial_progress
-            || info.iter().any(|words| words.split(',').any(|word| word.starts_with("progress")));
         let is_dry = args.show.dry_run;
-        let ran = context.run_with_forced_progress(TASK, is_loud, |meter| match &self.local {
+        let loud = args.show.wants_progress();
+        let ran = context.run_with_forced_progress(TASK, loud, |meter| match &self.local {
             LocalSide::Source(source) => self.upload(&**source, is_dry, meter),
             LocalSide::Destination(into) => self.download(into, is_dry, meter),
         });
-        let PlannedRun { from, to, plan, done } =
-            ran.map_err(|error| CliError::from(error).with_resume_hint(AGAIN))?;
+        let PlannedRun { from, to, plan, done } = ran.with_resume_hint(AGAIN)?;
         let run = SyncRun {
             words: self.words.clone(),
             from: &from,
@@ -115,17 +111,7 @@ impl ObjectRun {
             notes: self.describe_left_out(&from, &plan).into_iter().collect(),
             hides_idle: self.hides_idle,
         };
-        let logged = match log {
-            Some(log) => log.log_result(&run, is_dry, &context.ui)?,
-            None => CommandOutcome::Done,
-        };
-        let stopped = done.as_ref().is_some_and(|done| done.stopped);
-        // A failure is an object of its own.
-        if stopped && context.ui.is_json() {
-            return Err(CliError::Stopped { resume: AGAIN.into() });
-        }
-        let outcome = run.report_run(args, context)?.max(logged);
-        if stopped { Err(CliError::Stopped { resume: AGAIN.into() }) } else { Ok(outcome) }
+        run.log_and_report(log, args, context)
     }
 
     fn upload(
