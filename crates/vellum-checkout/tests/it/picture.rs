@@ -90,7 +90,7 @@ impl Picture {
 
 impl fmt::Debug for Picture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.0.keys().map(|path| vellum_host::escape::format_path(path))).finish()
+        f.debug_set().entries(self.0.keys().map(vellum_host::escape::format_path)).finish()
     }
 }
 

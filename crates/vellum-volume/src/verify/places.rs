@@ -1,5 +1,6 @@
 //! Finds the files that damaged blobs affect.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use vellum_host::escape::format_path;
@@ -38,8 +39,8 @@ pub fn name_findings(
         // Snapshots that changed nothing share one tree, which is searched once.
         let mut of_root: HashMap<MapRoot, Vec<DamagedPaths>> = HashMap::new();
         for tree in trees {
-            if !of_root.contains_key(&tree.root) {
-                of_root.insert(tree.root, find_damaged_paths(volume, tree, damage)?);
+            if let Entry::Vacant(entry) = of_root.entry(tree.root) {
+                entry.insert(find_damaged_paths(volume, tree, damage)?);
             }
             for (blob, paths, count) in of_root.get(&tree.root).into_iter().flatten() {
                 let owner = tree.owner.clone();

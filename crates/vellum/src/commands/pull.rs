@@ -7,7 +7,7 @@ use vellum_volume::transfer::TransferReport;
 
 use crate::context::CommandContext;
 use crate::context::names::SnapshotNames;
-use crate::error::{CommandOutcome, Result, ResumeHint};
+use crate::error::{CliError, CommandOutcome, Result, ResumeHint};
 use crate::ui::format;
 use crate::ui::progress::ProgressTask;
 
