@@ -14,7 +14,7 @@ use crate::error::StoreError;
 
 /// The folder of all probes.
 pub(super) const FOLDER: &str = "probe";
-/// Requests that race, a count.
+/// Handles that race to create an object, a count. One fewer race to replace it: the last one looks at the outcome.
 const RACERS: usize = 4;
 /// What a probe left behind longer ago than this is removed by the next one.
 const ABANDONED: Duration = Duration::from_hours(24);
@@ -84,14 +84,15 @@ impl<'a> StoreProbe<'a> {
         let CreationRace { handles, winner } = raced?;
         // Each of the other trials begins with a conditional creation.
         let Some(winner) = winner else { return Ok(none) };
-        let Some(other) = handles.first() else { return Ok(none) };
+        let [rivals @ .., witness] = handles.as_slice() else { return Ok(none) };
         stored?;
         let created = racer_bytes(winner);
-        // From here on, these two know the object as it is now. What the first one changes, the other does not learn, as if
-        // it was on another machine.
-        let knowing: [&dyn ObjectStore; 2] = [self.store, &**other];
-        let read_by_both = || map_requests(self.store, &knowing, |handle| handle.get_object(&key, MAX));
-        let (read, (ranges, lists)) = join_requests(self.store, read_by_both, || {
+        // From here on, these know the object as it is now. What one of them changes, the others do not learn, as if they
+        // were on other machines.
+        let mut knowing = vec![self.store];
+        knowing.extend(rivals.iter().map(|rival| -> &dyn ObjectStore { &**rival }));
+        let read_by_all = || map_requests(self.store, &knowing, |handle| handle.get_object(&key, MAX));
+        let (read, (ranges, lists)) = join_requests(self.store, read_by_all, || {
             join_requests(self.store, || self.try_ranges(&key, &created), || self.try_listing(&key, &deleted))
         });
         let found = StoreGuarantees { ranges: ranges?, lists: lists?, ..none };
@@ -102,12 +103,12 @@ impl<'a> StoreProbe<'a> {
         }
         let found = StoreGuarantees { creates: true, ..found };
         // All who lose this race try to replace what they do not know: the condition is tried as well as its atomicity.
-        let Some(replaced) = self.race_replacement(&key, &created)? else { return Ok(found) };
-        if self.store.get_object(&key, MAX)? != replaced {
+        let Some(replaced) = race_replacement(rivals, &key, &created)? else { return Ok(found) };
+        if witness.get_object(&key, MAX)? != replaced {
             return Ok(found);
         }
         // A handle whose knowledge is out of date cannot delete the object.
-        let deletes = is_refused(other.swap_ref(&key, Some(&created), None))?;
+        let deletes = is_refused(self.store.swap_ref(&key, Some(&created), None))?;
         Ok(StoreGuarantees { replaces: true, deletes, ..found })
     }
 
@@ -184,7 +185,7 @@ impl<'a> StoreProbe<'a> {
     ) -> Result<CreationRace, StoreError> {
         // Handles that were opened are connections of their own, wherever one has a single connection.
         let handles = (0..RACERS).map(|_| open_handle()).collect::<Result<Vec<_>, _>>()?;
-        let winner = race(|racer| {
+        let winner = race(RACERS, |racer| {
             match handles.get(racer).map(|handle| handle.put_object(key, &racer_bytes(racer))) {
                 Some(Ok(())) => Ok(true),
                 Some(Err(StoreError::Exists { .. })) | None => Ok(false),
@@ -194,18 +195,6 @@ impl<'a> StoreProbe<'a> {
             }
         })?;
         Ok(CreationRace { handles, winner })
-    }
-
-    /// Of several who replace the same object at once, one succeeds: what it wrote, or none.
-    fn race_replacement(&self, key: &ObjectKey, created: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
-        let own = |racer: usize| format!("rival {racer}").into_bytes();
-        let winner = race(|racer| match self.store.swap_ref(key, Some(created), Some(&own(racer))) {
-            Ok(()) => Ok(true),
-            Err(StoreError::Changed { .. }) => Ok(false),
-            Err(error) if error.kind() == ErrorKind::Unsupported => Ok(false),
-            Err(error) => Err(error),
-        })?;
-        Ok(winner.map(own))
     }
 
     /// Removes the probe's objects, and those of probes that were abandoned. What cannot be removed now is removed by a
@@ -230,10 +219,30 @@ impl<'a> StoreProbe<'a> {
     }
 }
 
-/// Lets several act at the same moment, each with its number; returns the one that succeeded, or none if not exactly one
+/// Of several who replace the same object at once, one succeeds: what it wrote, or none.
+fn race_replacement(
+    rivals: &[Box<dyn ObjectStore>],
+    key: &ObjectKey,
+    created: &[u8],
+) -> Result<Option<Vec<u8>>, StoreError> {
+    let own = |racer: usize| format!("rival {racer}").into_bytes();
+    let replace = |racer: usize| rivals[racer].swap_ref(key, Some(created), Some(&own(racer)));
+    let winner = race(rivals.len(), |racer| match replace(racer) {
+        Ok(()) => Ok(true),
+        Err(StoreError::Changed { .. }) => Ok(false),
+        Err(error) if error.kind() == ErrorKind::Unsupported => Ok(false),
+        Err(error) => Err(error),
+    })?;
+    Ok(winner.map(own))
+}
+
+/// Lets so many act at the same moment, each with its number; returns the one that succeeded, or none if not exactly one
 /// did.
-fn race(act: impl Fn(usize) -> Result<bool, StoreError> + Sync) -> Result<Option<usize>, StoreError> {
-    let start = Barrier::new(RACERS);
+fn race(
+    racers: usize,
+    act: impl Fn(usize) -> Result<bool, StoreError> + Sync,
+) -> Result<Option<usize>, StoreError> {
+    let start = Barrier::new(racers);
     let run = |racer: usize| {
         // Otherwise the first racer would be done before the last one is started.
         start.wait();
@@ -241,11 +250,11 @@ fn race(act: impl Fn(usize) -> Result<bool, StoreError> + Sync) -> Result<Option
     };
     let won = std::thread::scope(|scope| {
         let run = &run;
-        let racing: Vec<_> = (0..RACERS).map(|racer| scope.spawn(move || run(racer))).collect();
+        let racing: Vec<_> = (0..racers).map(|racer| scope.spawn(move || run(racer))).collect();
         // A racer that panicked has not won.
         racing.into_iter().map(|racer| racer.join().unwrap_or(Ok(false))).collect::<Result<Vec<_>, _>>()
     })?;
-    let mut winners = (0..RACERS).filter(|racer| won.get(*racer) == Some(&true));
+    let mut winners = (0..racers).filter(|racer| won.get(*racer) == Some(&true));
     match (winners.next(), winners.next()) {
         (winner @ Some(_), None) => Ok(winner),
         (Some(_), Some(_)) | (None, _) => Ok(None),
