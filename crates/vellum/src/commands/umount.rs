@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -27,8 +26,6 @@ const BUSY_PAUSE: Duration = Duration::from_millis(50);
 /// How long the mount's process may take to end before it is looked for what holds it, and before the user is told why it
 /// takes so long.
 const SOON: Duration = Duration::from_millis(500);
-/// How long the process of a mount may take to say that it is there.
-const ANSWER_MAX: Duration = Duration::from_secs(3);
 
 /// End a mount
 ///
@@ -88,14 +85,6 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let others =
         table::read_mounts()?.into_iter().filter(|other| other.device == mount.device && *other != mount);
     report.elsewhere = others.map(|other| other.mountpoint.display().to_string()).collect();
-    if !is_answering(&mount) {
-        if args.lazy {
-            return detach_silent_mount(&mount, context, report);
-        }
-        context.ui.print_note(
-            "the process of the mount does not answer; 'vellum umount --lazy' detaches the mount without it",
-        )?;
-    }
     if mount.is_dead() {
         // Its process is gone, and with it whoever could flush: all that is left is to clear the mountpoint.
         report.was_dead = true;
@@ -115,36 +104,6 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
             ending.unmount_and_wait(context, &mut report)?
         };
     }
-    report_unmount(context, &report)
-}
-
-/// Whether the process of a mount answers, or is gone.
-fn is_answering(mount: &MountTableEntry) -> bool {
-    let (answer, answered) = mpsc::channel();
-    let asked = mount.clone();
-    // The thread waits for as long as the process does not answer, and ends with this one.
-    let ask = move || {
-        // Nobody may wait for it any more.
-        let _ = answer.send(asked.is_dead() || table::read_mount_file(&asked).is_ok());
-    };
-    let started = std::thread::Builder::new().name("asking".into()).spawn(ask);
-    // That it cannot be read, by another user, is an answer, too.
-    started.is_err() || answered.recv_timeout(ANSWER_MAX).is_ok()
-}
-
-/// Detaches a mount whose process cannot be asked for anything.
-fn detach_silent_mount(
-    mount: &MountTableEntry,
-    context: &CommandContext,
-    mut report: UmountJson,
-) -> Result<CommandOutcome> {
-    // Looked for while the mount is still in the table of mounts.
-    let holders = holders::find_holding_processes(mount.device, &[std::process::id()]);
-    report.users = holders.iter().filter(|process| process.used.is_some()).map(ToString::to_string).collect();
-    vellum_fuse::detach_mount(&mount.mountpoint).map_err(MountingError::from)?;
-    context.ui.print_warning(
-        "the process of the mount does not answer: it puts what was written into the store when it goes on",
-    )?;
     report_unmount(context, &report)
 }
 

@@ -18,10 +18,6 @@ pub fn resolve_mountpoint(typed: &Path) -> Result<PathBuf> {
     };
     let parent = parent.canonicalize().map_err(|_| missing())?;
     let path = parent.join(name);
-    // The process of a mount may not answer. In the kernel's table is no symlink.
-    if table::find_mount_at(&path)?.is_some() {
-        return Ok(path);
-    }
     match path.symlink_metadata() {
         // A symlink to a mountpoint stands for it: the kernel follows it when it mounts.
         Ok(found) if found.is_symlink() => path.canonicalize().map_err(|_| missing().into()),

@@ -12,14 +12,14 @@ use crate::remote::{every, init, world_with_credentials};
 use crate::world::{Ran, World, noise};
 
 /// A mount of a volume in a service.
-pub struct ServiceMount {
-    pub world: World,
-    pub mountpoint: PathBuf,
+struct ServiceMount {
+    world: World,
+    mountpoint: PathBuf,
 }
 
 impl ServiceMount {
     /// A volume at an address with one snapshot of `a.txt`, mounted with more options.
-    pub fn new(world: World, url: &str, options: &[&str]) -> Self {
+    fn new(world: World, url: &str, options: &[&str]) -> Self {
         init(&world, url).ok();
         world.write("a.txt", "one\n");
         world.run_at_home(&["snapshot", "-m", "one"]).ok();
@@ -31,7 +31,7 @@ impl ServiceMount {
     }
 
     /// Runs a command of the mountpoint, with its path as the last word.
-    pub fn run(&self, command: &[&str], options: &[&str]) -> Ran {
+    fn run(&self, command: &[&str], options: &[&str]) -> Ran {
         let shown = self.mountpoint.display().to_string();
         self.world.run_at_home(&[command, options, &[&shown]].concat())
     }
@@ -47,7 +47,7 @@ impl ServiceMount {
         fs::read_to_string(dirs.find(|log| log.exists()).unwrap()).unwrap()
     }
 
-    pub fn is_mounted(&self) -> bool {
+    fn is_mounted(&self) -> bool {
         fs::read_to_string("/proc/mounts").unwrap().contains(&self.mountpoint.display().to_string())
     }
 }

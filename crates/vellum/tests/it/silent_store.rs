@@ -1,16 +1,13 @@
-//! Mounts of volumes in services that do not answer any more: what is here goes on, what is not fails in time, and the mount can
-//! be ended.
+//! Mounts of volumes in services that do not answer any more: what is here goes on, and what is not fails in time.
 
 use std::fs;
 use std::io;
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
-use vellum_testkit::{S3Lie, SeaweedServer};
+use vellum_testkit::S3Lie;
 
-use crate::ending::ServiceMount;
 use crate::hydrate::{LazyMount, noise};
-use crate::mounting::{kill, wait_until};
+use crate::mounting::wait_until;
 use crate::remote::{every, world_with_credentials};
 
 /// For how long nothing is sent after the service did not answer.
@@ -68,58 +65,4 @@ fn what_is_here_is_read_while_a_read_waits_for_a_silent_service() {
 #[ignore = "soak: it waits for a minute, as mounts do"]
 fn a_read_waits_a_minute_for_a_silent_service() {
     read_without_the_service(&[], Duration::from_secs(60));
-}
-
-/// Fills the write log of a mount, with a service that does not answer, and a program that writes; then calls `check`, after
-/// which the mount must have ended.
-fn with_full_log(check: impl FnOnce(&ServiceMount, &SeaweedServer)) {
-    let world = world_with_credentials();
-    let server = SeaweedServer::start(&world.path("seaweed"));
-    let mount = ServiceMount::new(world, &server.store_url("full"), &["--log-limit", "8M"]);
-    server.signal(Signal::STOP).unwrap();
-    let content = noise(9, 24 << 20);
-    std::thread::scope(|scope| {
-        let path = mount.mountpoint.join("large");
-        let written = content.clone();
-        let writing = scope.spawn(move || fs::write(path, written));
-        let waiting = || {
-            let stats = fs::read_to_string(mount.mountpoint.join(".vellum/stats")).unwrap();
-            stats.lines().any(|line| {
-                line.strip_prefix("vellum_log_waiting_writers ").is_some_and(|count| count != "0")
-            })
-        };
-        wait_until("a write waits", waiting);
-        // It does not for the writes.
-        for _ in 0..20 {
-            assert_eq!(fs::read_to_string(mount.mountpoint.join("a.txt")).unwrap(), "one\n");
-            assert!(fs::read(mount.mountpoint.join(".vellum/mount.json")).is_ok());
-            assert!(waiting());
-        }
-        check(&mount, &server);
-        writing.join().unwrap().unwrap();
-    });
-    server.signal(Signal::CONT).unwrap();
-    wait_until("it can be mounted", || mount.run(&["mount"], &[]).code == 0);
-    assert!(fs::read(mount.mountpoint.join("large")).unwrap() == content);
-    mount.run(&["umount"], &[]).ok();
-}
-
-#[test]
-fn a_mount_whose_log_is_full_is_ended_by_force() {
-    with_full_log(|mount, _| {
-        // As long as the program has its file open, the mount is in use.
-        wait_until("it is ended", || mount.run(&["umount", "--force"], &[]).code == 1);
-        assert!(!mount.is_mounted());
-    });
-}
-
-#[test]
-fn a_mount_whose_log_is_full_is_ended_by_a_signal() {
-    with_full_log(|mount, server| {
-        let description = fs::read(mount.mountpoint.join(".vellum/mount.json")).unwrap();
-        let description: serde_json::Value = serde_json::from_slice(&description).unwrap();
-        kill(i32::try_from(description["pid"].as_u64().unwrap()).unwrap(), "-TERM");
-        wait_until("it is out of sight", || !mount.is_mounted());
-        server.signal(Signal::CONT).unwrap();
-    });
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::disk::Disk;
 use crate::hydrate::read_state;
-use crate::mounting::{Mount, hold, kill, sh, wait_until};
+use crate::mounting::{Mount, kill, sh, wait_until};
 use crate::world::{World, noise, run};
 
 #[test]
@@ -339,23 +339,6 @@ fn a_process_that_dies_while_it_publishes_is_no_success() {
     mount.again(&["--worktree", "work"]).ok();
     assert_eq!(fs::read_to_string(mount.at("new")).unwrap(), "not in the store");
     mount.umount().ok();
-}
-
-#[test]
-fn lazily_a_mount_is_detached_whose_process_does_not_answer() {
-    let world = World::with_snapshot();
-    let mount = Mount::new(&world, "work");
-    fs::write(mount.at("new"), "new\n").unwrap();
-    let pid = mount.pid();
-    hold(pid);
-    let ended = world.run(&["umount", "--lazy", mount.path.to_str().unwrap()]);
-    let is_mounted = mount.is_mounted();
-    kill(pid, "-CONT");
-    ended.ok().says("Unmounted").remarks("the process of the mount does not answer");
-    assert!(!is_mounted);
-    // The process ends by itself.
-    wait_until("it can be mounted", || mount.again(&[]).code == 0);
-    assert_eq!(fs::read_to_string(mount.at("new")).unwrap(), "new\n");
 }
 
 #[test]
