@@ -1,13 +1,10 @@
 //! Policies on volumes: what snapshots are used for overrules them, and what they forget can be collected.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::collections::BTreeSet;
 
 use jiff::tz::TimeZone;
 use vellum_types::{SnapshotId, UnixTime};
-use vellum_volume::retention::{
-    KeepReason, PeriodRule, RetentionPeriod, RetentionPlan, RetentionPolicy, RetentionRequest,
-};
+use vellum_volume::retention::{KeepReason, RetentionPlan, RetentionPolicy, RetentionRequest};
 use vellum_volume::{SnapshotOrigin, SnapshotRecord, Volume, VolumeError};
 
 use crate::world::{PLAIN, SEALED, World, assert_clean, record, record_on, refused};
@@ -136,43 +133,4 @@ fn many_snapshots_are_forgotten_together() {
     let again = world.again();
     assert_eq!(notes(&again.plan_retention(&request(5)).unwrap(), true), ["39", "38", "37", "36", "35"]);
     assert_clean(&again);
-}
-
-#[test]
-fn a_snapshot_dated_years_ahead_changes_nothing_of_what_is_kept_of_the_others() {
-    let mut policies = vec![RetentionPolicy { last: 3, ..RetentionPolicy::new(TimeZone::UTC) }];
-    let within = Some(Duration::from_secs(10 * DAY.unsigned_abs()));
-    policies.push(RetentionPolicy { within, ..RetentionPolicy::new(TimeZone::UTC) });
-    for period in RetentionPeriod::ALL {
-        for rule in [PeriodRule { count: 2, within: None }, PeriodRule { count: 0, within }] {
-            let periods = BTreeMap::from([(period, rule)]);
-            policies.push(RetentionPolicy { periods, ..RetentionPolicy::new(TimeZone::UTC) });
-        }
-    }
-    let line = |with_future: bool| {
-        let world = World::new(PLAIN);
-        for day in 0..10 {
-            commit_at(&world.volume, 900 + day * 10, &format!("day {day}"));
-            // By a clock that is ten years ahead, in the middle of the line.
-            if with_future && day == 6 {
-                commit_at(&world.volume, 1000 + 10 * 365, "future");
-            }
-        }
-        world
-    };
-    let plain = line(false);
-    let disturbed = line(true);
-    for policy in policies {
-        let request = RetentionRequest { policy, ..request(0) };
-        let expected = notes(&plain.volume.plan_retention(&request).unwrap(), true);
-        let plan = disturbed.volume.plan_retention(&request).unwrap();
-        assert_eq!(reasons(&plan, "future"), [KeepReason::Future]);
-        let mut kept = notes(&plan, true);
-        kept.retain(|note| note != "future");
-        assert_eq!(kept, expected, "{:?}", request.policy);
-    }
-    // Also if it is the newest, and the worktree stands on it.
-    commit_at(&disturbed.volume, 1000 + 20 * 365, "far future");
-    let plan = disturbed.volume.plan_retention(&request(2)).unwrap();
-    assert_eq!(notes(&plan, true), ["far future", "day 9", "day 8", "future"]);
 }
