@@ -155,6 +155,14 @@ pub enum VolumeError {
         /// What is wrong with it.
         reason: String,
     },
+    /// The local file with the hydration policies of a worktree cannot be read.
+    #[error("{}, which has the hydration policies of a worktree, cannot be read: {reason}", .file.display())]
+    BadHydrationPolicies {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// The store at this place belongs to another volume, or its protection differs from what was agreed.
     #[error("the store at {place} is not the volume that this worktree belongs to: {reason}")]
     Foreign {
@@ -506,6 +514,7 @@ impl VolumeError {
             | Self::RolledBack { .. }
             | Self::RefLost { .. }
             | Self::SeenUnreadable { .. }
+            | Self::BadHydrationPolicies { .. }
             | Self::Foreign { .. }
             | Self::MissingRecord(_)
             | Self::RecordsLost(_)

@@ -11,6 +11,7 @@ pub mod error;
 pub mod fuzzing;
 pub mod gc;
 pub mod history;
+pub mod hydration_policy;
 pub mod key_epochs;
 pub mod keyring;
 pub mod lease;

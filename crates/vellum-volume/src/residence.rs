@@ -156,6 +156,8 @@ pub struct ContentSelector<'v> {
     scope: ContentScope,
     /// Files that a program has open.
     open: HashSet<Ino>,
+    /// Paths that are left out with all below.
+    excluded: HashSet<Vec<u8>>,
     /// Pieces that hold their content.
     kept: PieceSet,
     /// Nodes that were read for what was selected.
@@ -167,13 +169,13 @@ impl<'v> ContentSelector<'v> {
     /// Selects files of a tree in the store.
     #[must_use]
     pub fn new(volume: &'v Volume, base: MapRoot, scope: ContentScope) -> Self {
-        let (open, kept) = (HashSet::new(), PieceSet::default());
         Self {
             volume,
             base,
             scope,
-            open,
-            kept,
+            open: HashSet::new(),
+            excluded: HashSet::new(),
+            kept: PieceSet::default(),
             nodes: Mutex::default(),
             selected: SelectedContent::default(),
         }
@@ -183,6 +185,12 @@ impl<'v> ContentSelector<'v> {
     #[must_use]
     pub fn without_open_files(self, open: HashSet<Ino>) -> Self {
         Self { open, ..self }
+    }
+
+    /// Leaves these paths out, with all below them, unless one is selected itself.
+    #[must_use]
+    pub fn without_paths(self, excluded: HashSet<Vec<u8>>) -> Self {
+        Self { excluded, ..self }
     }
 
     /// Selects the files at and below a path of `state`, of which the selector's tree is all that is in the store. Fails
@@ -205,6 +213,9 @@ impl<'v> ContentSelector<'v> {
         names.push_entries(vec![(path.to_vec(), top)]);
         while let Some(Dentry { ino, kind }) = names.next_entry() {
             meter.check_stopped().map_err(VolumeError::from)?;
+            if names.path() != path && self.excluded.contains(names.path()) {
+                continue;
+            }
             self.add_names(ino)?;
             match kind {
                 FileKind::Dir => names.push_entries(state.list_entries(ino)?),

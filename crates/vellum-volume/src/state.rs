@@ -131,6 +131,11 @@ impl StateDir {
         Self { path: root.join(STATE_DIR) }
     }
 
+    /// Returns a folder of a state directory, as that of a live worktree.
+    pub(crate) fn for_folder(folder: &Path) -> Self {
+        Self { path: folder.into() }
+    }
+
     /// Returns a folder of this state directory as a state directory: what is known of another store of the volume.
     pub(crate) fn within(&self, folder: &str) -> Self {
         Self { path: self.path.join(folder) }

@@ -60,6 +60,28 @@ impl LiveFilesystem {
         Ok(hydrated)
     }
 
+    /// Brings the files at and below a path to this machine and pins them, but for those at and below the paths `excluded`.
+    /// What is not in the store yet is here, and not pinned.
+    pub fn pin_path(
+        self: &Arc<Self>,
+        path: &[u8],
+        excluded: &HashSet<Vec<u8>>,
+        pin: &NewPin,
+        meter: &Arc<ProgressMeter>,
+    ) -> Result<HydratedContent> {
+        self.content().hydrations().add_meter(meter);
+        let paths = [path.to_vec()];
+        let select = || {
+            let view = self.open_view()?;
+            let base = view.layered_state().base;
+            let selector = ContentSelector::new(self.volume(), base, ContentScope::Readable);
+            self.select_paths(&view, &paths, selector.without_paths(excluded.clone()), meter)
+        };
+        let mut hydrated = self.volume().hydrate_content(Some(pin), meter, select)?;
+        hydrated.refused.clear();
+        Ok(hydrated)
+    }
+
     /// Removes the content of the files at and below some paths from this machine, but for what is `open`, pinned or not in
     /// the store. Who serves a mount is not told by the kernel what is open: the caller finds that out.
     pub fn evict_paths(
