@@ -20,6 +20,7 @@ mod listing_cache;
 mod lookup;
 mod names;
 mod orphans;
+mod path_policies;
 mod paths;
 mod removed;
 mod seeking;
@@ -47,6 +48,7 @@ pub(crate) use content_readers::ContentReaders;
 use invalidation::KernelCacheTracker;
 use listing_cache::DirListings;
 use orphans::OrphanRemover;
+pub use path_policies::PathPolicies;
 use removed::RemovedDirNodes;
 pub(crate) use seeking::KernelChannel;
 use seeking::{SeekWorker, StaleCache};
@@ -81,6 +83,7 @@ pub struct FuseAdapter {
     orphans: Option<OrphanRemover>,
     /// None if the store is on this machine.
     readers: Option<ContentReaders>,
+    policies: Arc<PathPolicies>,
 }
 
 /// What an inode belongs to.
@@ -122,12 +125,13 @@ impl FuseAdapter {
             report,
             orphans,
             readers: None,
+            policies: Arc::default(),
         })
     }
 
-    /// Looks at who reads, since what is read may have to be fetched.
-    pub(crate) fn with_content_readers(self, readers: ContentReaders) -> Self {
-        Self { readers: Some(readers), ..self }
+    /// Looks at who reads, and what, since it may have to be fetched.
+    pub(crate) fn with_content_readers(self, readers: ContentReaders, policies: Arc<PathPolicies>) -> Self {
+        Self { readers: Some(readers), policies, ..self }
     }
 
     /// What the kernel may have cached, for the [`invalidation::CacheInvalidator`] of the mount.
@@ -192,14 +196,7 @@ impl FuseAdapter {
     fn report_error(&self, request: ServedRequest<'_>, error: &FsError) -> Errno {
         // The loss of the lease is reported once, by the thread that discovers it.
         if error.is_fetch_refused() {
-            let readers = self.readers.as_ref();
-            // Once for each program, since it may ask for every file there is.
-            if let Some(name) = readers.and_then(|readers| readers.note_refusal(request.head.pid)) {
-                (self.report)(&format!(
-                    "{} reads only content that is on this machine, because of --deny-hydrate",
-                    format_path(name.as_bytes())
-                ));
-            }
+            self.report_refused_fetch(request);
         } else if !matches!(error, FsError::Posix(_)) && !error.is_fenced_error() {
             (self.report)(&format!(
                 "{}: {}",
@@ -208,6 +205,24 @@ impl FuseAdapter {
             ));
         }
         error.errno()
+    }
+
+    /// Once for each program and for each path with a policy, since a program may ask for every file there is.
+    fn report_refused_fetch(&self, request: ServedRequest<'_>) {
+        let readers = self.readers.as_ref();
+        if let Some(name) = readers.and_then(|readers| readers.note_refusal(request.head.pid)) {
+            (self.report)(&format!(
+                "{} reads only content that is on this machine, because of --deny-hydrate",
+                format_path(name.as_bytes())
+            ));
+        }
+        let path = self.find_live_path(request.head.node);
+        if let Some(path) = path.and_then(|path| self.policies.note_refusal(&path)) {
+            let shown = if path.is_empty() { ".".into() } else { format_path(&path) };
+            (self.report)(&format!(
+                "content of '{shown}' that is not on this machine is not fetched, because of its hydration policy 'never'"
+            ));
+        }
     }
 
     fn inode_owner(&self, node: u64) -> Result<InodeOwner<'_>> {

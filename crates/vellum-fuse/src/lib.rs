@@ -22,6 +22,7 @@ pub mod transport;
 pub mod virt;
 pub mod wire;
 
+pub use adapter::PathPolicies;
 pub use adapter::invalidation::CacheInvalidator;
 pub use error::{MountError, Result};
 pub use mount::{MountOptions, MountSource, ServedFilesystem, mount_filesystem};

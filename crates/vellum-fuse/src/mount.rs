@@ -12,7 +12,9 @@ use vellum_types::SnapshotId;
 use vellum_volume::Volume;
 
 use crate::adapter::invalidation::CacheInvalidator;
-use crate::adapter::{ContentReaders, FailureObserver, FuseAdapter, KernelChannel, MountedState};
+use crate::adapter::{
+    ContentReaders, FailureObserver, FuseAdapter, KernelChannel, MountedState, PathPolicies,
+};
 use crate::error::{MountError, Result};
 use crate::metrics::RequestMetrics;
 use crate::metrics::access_log::AccessLogPipe;
@@ -53,6 +55,8 @@ pub struct MountOptions {
     pub no_rings: bool,
     /// Names of programs for which no content is fetched.
     pub deny_hydrate: Vec<String>,
+    /// Which content is fetched, by path.
+    pub policies: Arc<PathPolicies>,
     /// The name in `/proc/self/mountinfo` and `df`.
     pub name: String,
     /// The content of `.vellum/mount.json`.
@@ -167,7 +171,10 @@ fn build_adapter(
     let adapter = FuseAdapter::start(main, virt, metrics, options.report.clone(), kernel)
         .map_err(MountError::Session)?;
     Ok(match volume.blobs.local_copies() {
-        Some(_) => adapter.with_content_readers(ContentReaders::new(&options.deny_hydrate)),
+        Some(_) => {
+            let readers = ContentReaders::new(&options.deny_hydrate);
+            adapter.with_content_readers(readers, options.policies.clone())
+        }
         // Nothing is fetched, whoever reads.
         None => adapter,
     })

@@ -350,6 +350,12 @@ pub fn volume_hint(error: &VolumeError) -> Option<String> {
                 note.display()
             ));
         }
+        VolumeError::BadHydrationPolicies { file, .. } => {
+            return Some(format!(
+                "delete {} to go on without policies; 'vellum hydrate --policy' sets them again",
+                file.display()
+            ));
+        }
         // If a disk is not mounted, its mountpoint is an empty directory: the store seems to be gone, or to be
         // another one.
         VolumeError::Foreign { .. }

@@ -10,6 +10,7 @@ pub mod live;
 pub mod log;
 pub mod metrics;
 pub mod mountpoint;
+pub mod policies;
 pub mod service_manager;
 pub mod table;
 pub mod trash;

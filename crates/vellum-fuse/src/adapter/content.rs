@@ -3,6 +3,7 @@
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use vellum_fs::{AllocateMode, FsError, Result, SeekTarget, StateReader};
+use vellum_store::FetchPolicy;
 
 use super::seeking::{SeekFinding, SeekGoal, StaleCache, UncertainSeek, build_seek_answer};
 use super::{FuseAdapter, InodeOwner, MountedState, request_caller};
@@ -55,7 +56,7 @@ impl FuseAdapter {
         }
         let thread = call.head.pid;
         let done = self.serve_request(call, || {
-            let _policy = self.readers.as_ref().map(|readers| readers.choose_policy(thread).enter());
+            let _policy = self.choose_fetch_policy(node, thread).map(FetchPolicy::enter);
             self.read_node(node, offset, len)
         });
         if let Ok(bytes) = &done {
@@ -65,6 +66,15 @@ impl FuseAdapter {
             }
         }
         FuseAnswer::from_bytes_result(done)
+    }
+
+    /// What a read of a node may do that a thread requested; None if nothing is ever fetched.
+    fn choose_fetch_policy(&self, node: u64, thread: u32) -> Option<FetchPolicy> {
+        let readers = self.readers.as_ref()?;
+        if self.policies.is_never_fetched(node, || self.find_live_path(node)) {
+            return Some(FetchPolicy::Refuse);
+        }
+        Some(readers.choose_policy(thread))
     }
 
     fn read_node(&self, node: u64, offset: u64, len: usize) -> Result<Vec<u8>> {

@@ -122,6 +122,8 @@ impl FuseAdapter {
                 Some(_) | None => None,
             };
             fs.names().rename(from_dir, name, to_dir, to_name, flags)?;
+            // The path decides what is fetched of the content.
+            self.policies.forget_nodes();
             // If both names stand for one inode, `rename` does nothing, and the directory is still there.
             let removed = replaced.filter(|node| fs.live_map().bare_inode_attr(node.ino).is_err());
             self.keep_removed_dir(fs, removed);

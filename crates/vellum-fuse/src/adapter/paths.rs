@@ -38,6 +38,20 @@ impl FuseAdapter {
         }
     }
 
+    /// The path in the current state of the live worktree; None for what has none.
+    pub(super) fn find_live_path(&self, node: u64) -> Option<Vec<u8>> {
+        match self.inode_owner(node) {
+            Ok(InodeOwner::Live(fs, ino)) => live_path(fs, ino).ok(),
+            Ok(
+                InodeOwner::Past(..)
+                | InodeOwner::Frozen(..)
+                | InodeOwner::Virtual(_)
+                | InodeOwner::Removed(_),
+            )
+            | Err(_) => None,
+        }
+    }
+
     /// How messages name a node.
     pub(super) fn describe_node(&self, node: u64) -> String {
         let name = match (NodePlace::from_node(node), &self.main) {

@@ -1,5 +1,7 @@
 //! `vellum hydrate`: brings content to this machine.
 
+mod policies;
+
 use std::ffi::OsString;
 
 use serde::Serialize;
@@ -12,6 +14,7 @@ use crate::mounting::control::ContentReply;
 use crate::ui::format;
 use crate::ui::json::ProblemJson;
 use crate::ui::progress::ProgressTask;
+use policies::PolicyWord;
 
 /// Bring files, or their content, to this machine
 ///
@@ -22,10 +25,13 @@ use crate::ui::progress::ProgressTask;
 /// In a partial checkout, it writes the absent files at and below PATH, as they are in the last snapshot.
 ///
 /// If it is interrupted, run it again: what was fetched is not fetched twice.
+///
+/// With --policy, it sets for a mounted worktree on this machine when the content at and below PATH is fetched, until
+/// another policy is set. Of several paths above a file that have a policy, the longest decides.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Files and directories
-    #[arg(required = true, value_name = "PATH")]
+    #[arg(required_unless_present = "policies", value_name = "PATH")]
     paths: Vec<OsString>,
     /// Fetch only names and attributes
     #[arg(long)]
@@ -33,6 +39,12 @@ pub struct Args {
     /// Use the content that this snapshot has at PATH
     #[arg(long, value_name = "SNAP")]
     from: Option<String>,
+    /// Set when the content at and below PATH is fetched
+    #[arg(long, value_name = "POLICY", conflicts_with_all = ["metadata_only", "from"])]
+    policy: Option<PolicyWord>,
+    /// List the policies of the worktree
+    #[arg(long, conflicts_with_all = ["paths", "metadata_only", "from", "policy"])]
+    policies: bool,
 }
 
 /// What was fetched, as JSON shows it.
@@ -55,6 +67,12 @@ struct HydratedFilesJson {
 
 /// Fetches.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
+    if args.policies {
+        return policies::list_policies(context);
+    }
+    if let Some(policy) = args.policy {
+        return policies::set_policies(&args.paths, policy.into(), context);
+    }
     // As in 'vellum evict': a named snapshot means the cache, and PATH alone, in a checkout, means its files.
     if args.from.is_none() && context.find_mount_process()?.is_none() {
         return hydrate_checkout(args, context);

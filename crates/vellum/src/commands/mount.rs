@@ -4,21 +4,19 @@ mod background;
 mod naming;
 pub mod options;
 mod report;
+mod threads;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use vellum_fs::LiveFilesystem;
 use vellum_fuse::metrics::RequestMetrics;
-use vellum_fuse::{MountFile, MountOptions, MountSource, ServedFilesystem};
-use vellum_host::ProgressMeter;
+use vellum_fuse::{MountFile, MountOptions, MountSource, PathPolicies, ServedFilesystem};
 use vellum_host::escape::format_path;
 use vellum_library::live::{self, LiveLimits, LiveStateClaim};
-use vellum_store::{RequestLimits, RequestPurpose};
+use vellum_store::RequestLimits;
 use vellum_types::SnapshotId;
-use vellum_volume::residence::ContentScope;
 use vellum_volume::{StateDir, Volume, VolumeError};
 
 use crate::commands::trash::parse_trash_days;
@@ -28,15 +26,17 @@ use crate::heap;
 use crate::mounting::control::{self, ControlService};
 use crate::mounting::daemon::{EndSignals, ServedMount};
 use crate::mounting::end::ShutdownSignal;
-use crate::mounting::follow::{FollowIntervals, FollowState, WorktreeFollower};
+use crate::mounting::follow::FollowState;
 use crate::mounting::live::MountedLiveWorktree;
 use crate::mounting::log::MountLog;
 use crate::mounting::metrics::{MetricsPages, MountProblems};
-use crate::mounting::{MountingError, daemon, metrics, mountpoint, service_manager, table};
+use crate::mounting::policies::PolicyKeeper;
+use crate::mounting::{MountingError, daemon, metrics, mountpoint, service_manager};
 use crate::ui::format;
 use naming::choose_worktree;
 use options::MountOption;
 use report::{FencedHolder, MountJson, report_mount};
+use threads::{start_fetching_names, start_following, start_keeping_policies};
 
 /// Mount a worktree as a filesystem
 ///
@@ -106,6 +106,9 @@ pub struct Args {
     /// Seconds between two looks at what others did
     #[arg(long, hide = true, requires = "follow")]
     follow_interval: Option<u64>,
+    /// Seconds between two looks at what is always to be here
+    #[arg(long, hide = true)]
+    policy_interval: Option<u64>,
     /// Fetch all names and attributes in the background
     #[arg(long, hide = true)]
     pub fetch_names: bool,
@@ -148,6 +151,7 @@ impl Args {
             metrics: None,
             follow: false,
             follow_interval: None,
+            policy_interval: None,
             fetch_names: false,
             lease_term: None,
             detach: false,
@@ -261,6 +265,8 @@ struct MountTarget<'a> {
     control: Option<PathBuf>,
     /// What is wrong with it, for those who watch it.
     problems: MountProblems,
+    /// Which content is fetched.
+    policies: Arc<PathPolicies>,
 }
 
 /// A mount that was just made.
@@ -288,6 +294,7 @@ fn mount_snapshot(
         control: None,
         // Nothing of it can stay unpublished, and a store that does not answer shows in its requests.
         problems: Box::new(Vec::new),
+        policies: Arc::default(),
     };
     let shown = mount_target(args, volume, mountpoint, shown);
     let MountedTarget { mounted, signals, log, report } =
@@ -378,6 +385,7 @@ fn mount_live_worktree(
     let fs = live.fs.clone();
     let publisher = live.publisher.clone();
     let dir = live.claim.dir().to_path_buf();
+    let policies = Arc::new(PolicyKeeper::open(fs.clone(), dir.clone())?);
     let service = Arc::new(ControlService {
         fs: fs.clone(),
         publisher,
@@ -386,6 +394,7 @@ fn mount_live_worktree(
         claim: live.claim.clone(),
         end: end.clone(),
         follow: args.follow.then(FollowState::default),
+        policies: policies.clone(),
     });
     // It listens before the mount exists, because a file in the mount names the socket.
     let control = Some(control::listen_for_control(&dir, service.clone())?);
@@ -397,6 +406,7 @@ fn mount_live_worktree(
         dir,
         control,
         problems: Box::new(move || health.list_problems()),
+        policies: policies.shared_policies(),
     };
     let made = mount_target(args, volume, mountpoint, target)?;
     if args.fetch_names {
@@ -404,35 +414,11 @@ fn mount_live_worktree(
     }
     // Nobody else sets it.
     let _ = service.forgetter.set(made.mounted.cache_invalidator());
+    start_keeping_policies(&service, args.policy_interval)?;
     if args.follow {
         start_following(service, mountpoint, args.follow_interval)?;
     }
     Ok(made)
-}
-
-fn start_following(service: Arc<ControlService>, mountpoint: &Path, interval: Option<u64>) -> Result<()> {
-    let mount = table::find_mount_at(mountpoint)?;
-    // Somebody has unmounted it already.
-    let Some(device) = mount.map(|mount| mount.device) else { return Ok(()) };
-    let intervals = interval
-        .map_or_else(FollowIntervals::default, |secs| FollowIntervals::every(Duration::from_secs(secs)));
-    let follower = WorktreeFollower { service, device, intervals };
-    follower.start_thread().map_err(CliError::io_error("start", "a thread"))
-}
-
-/// Brings all names to this machine while the mount is used. It ends with the process.
-fn start_fetching_names(fs: Arc<LiveFilesystem>, log: Arc<MountLog>) -> Result<()> {
-    let fetch = move || {
-        RequestPurpose::ReadAhead.set_for_thread();
-        let meter = Arc::new(ProgressMeter::default());
-        match fs.hydrate_paths(&[Vec::new()], ContentScope::Names, None, &meter) {
-            Ok(fetched) => log.write_line(&format!("the names of {} files are here", fetched.files)),
-            // They are fetched when they are looked at.
-            Err(error) => log.write_line(&format!("cannot fetch all names: {error}")),
-        }
-    };
-    let started = std::thread::Builder::new().name("vellum-names".into()).spawn(fetch);
-    started.map(drop).map_err(CliError::io_error("start", "a thread"))
 }
 
 fn mount_target(
@@ -463,6 +449,7 @@ fn mount_target(
         no_exec: args.is_no_exec(),
         no_rings: args.no_io_uring,
         deny_hydrate: args.deny_hydrate.clone(),
+        policies: shown.policies,
         name: args.table_name.clone().unwrap_or_else(|| format!("vellum:{name}")),
         file,
         report: Arc::new(move |text: &str| report_log.write_line(text)),

@@ -15,9 +15,11 @@ use serde::{Deserialize, Serialize};
 use vellum_fs::content::residence::EvictedContent;
 use vellum_host::ProgressMeter;
 use vellum_host::escape::format_path;
+use vellum_volume::hydration_policy::HydrationPolicy;
 use vellum_volume::residence::{HydratedContent, RefusedContent};
 
 use super::MountingError;
+use super::policies::PathPolicy;
 use super::trash::{TrashFigures, TrashReply, TrashRequest};
 use crate::error::{Result, parse_kind_name};
 
@@ -105,6 +107,15 @@ pub enum ControlRequest {
         /// The name of the pin that is to keep it here.
         pin: Option<String>,
     },
+    /// When the content of a path comes to this machine.
+    SetHydrationPolicy {
+        /// From the root.
+        path: Vec<u8>,
+        /// When.
+        policy: HydrationPolicy,
+    },
+    /// All hydration policies.
+    HydrationPolicies,
     /// The content of some paths off this machine.
     Evict {
         /// From the root.
@@ -166,6 +177,9 @@ pub struct ControlReply {
     /// What was asked of the trash.
     #[serde(default)]
     pub trashed: Option<TrashReply>,
+    /// The hydration policies; None: nobody asked.
+    #[serde(default)]
+    pub policies: Option<Vec<PathPolicy>>,
     /// The snapshots that are not in the store yet, the oldest first; None: nobody asked, or they are too many.
     pub unpublished: Option<Vec<UnpublishedSnapshot>>,
 }

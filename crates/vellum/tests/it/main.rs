@@ -34,6 +34,7 @@ mod global;
 mod help;
 mod history;
 mod hydrate;
+mod hydrate_policies;
 mod info;
 mod init;
 mod inside;

@@ -67,6 +67,7 @@ fn daemon_arguments(args: &Args, context: &CommandContext) -> Vec<OsString> {
     option("metrics", args.metrics.map(|address| address.to_string().into()));
     option("lease-term", args.lease_term.map(|secs| secs.to_string().into()));
     option("follow-interval", args.follow_interval.map(|secs| secs.to_string().into()));
+    option("policy-interval", args.policy_interval.map(|secs| secs.to_string().into()));
     option("retry-for", vellum_store::chosen_retry_time().map(|time| format!("{}s", time.as_secs()).into()));
     option("table-name", args.table_name.clone().map(OsString::from));
     for name in &args.deny_hydrate {

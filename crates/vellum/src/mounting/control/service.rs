@@ -33,6 +33,7 @@ use crate::mounting::MountingError;
 use crate::mounting::end::{ShutdownSignal, UnmountReport};
 use crate::mounting::follow::FollowState;
 use crate::mounting::log::MountLog;
+use crate::mounting::policies::PolicyKeeper;
 use crate::mounting::trash::TrashFigures;
 
 /// A change that is not in the store after so many seconds is a problem: three times as long as a mount on a service
@@ -60,6 +61,8 @@ pub struct ControlService {
     pub end: Arc<ShutdownSignal>,
     /// How the following of other machines goes, if the mount does that.
     pub follow: Option<FollowState>,
+    /// Which content is kept here, and which is not fetched.
+    pub policies: Arc<PolicyKeeper>,
 }
 
 /// Listens until the process ends; gives the socket's path.
@@ -151,7 +154,12 @@ impl ControlService {
     ) -> std::result::Result<ControlReply, OpenError> {
         let meter = Arc::new(ProgressMeter::default());
         // Only these report progress, and end when nobody waits for them any more; all others are carried out whole.
-        if !matches!(request, ControlRequest::Hydrate { .. } | ControlRequest::Evict { .. }) {
+        if !matches!(
+            request,
+            ControlRequest::Hydrate { .. }
+                | ControlRequest::Evict { .. }
+                | ControlRequest::SetHydrationPolicy { .. }
+        ) {
             return self.handle_request(request, &meter);
         }
         // Nothing is ever sent through it: the thread ends when the sender is dropped.
@@ -228,6 +236,10 @@ impl ControlService {
                 let hydrated = self.fs.hydrate_paths(paths, scope, pin.as_ref(), meter)?;
                 answer.content = Some(ContentReply::for_hydration(hydrated));
             }
+            ControlRequest::SetHydrationPolicy { path, policy } => {
+                answer.content = Some(self.policies.set_policy(path, *policy, meter)?);
+            }
+            ControlRequest::HydrationPolicies => answer.policies = Some(self.policies.list_policies()),
             ControlRequest::Evict { paths, open } => {
                 let inode = |node: &u64| match NodePlace::from_node(*node) {
                     NodePlace::Main(epoch, ino) if epoch == self.fs.epochs().current_epoch() => Some(ino),
@@ -253,6 +265,7 @@ impl ControlService {
 
     /// Lets the kernel forget what it knows of names that stand for something else now.
     fn invalidate_names(&self, names: Vec<ReplacedName>) {
+        self.policies.shared_policies().forget_nodes();
         let Some(forgetter) = self.forgetter.get() else { return };
         for ReplacedName { dir, name } in names {
             forgetter.invalidate_name(self.fs.epochs().current_epoch(), dir, &name);
@@ -289,6 +302,7 @@ impl ControlService {
         // absent: the kernel has to drop both.
         let before = names()?;
         let replaced = replace()?;
+        self.policies.shared_policies().forget_nodes();
         if let Some(forgetter) = self.forgetter.get() {
             forgetter.invalidate_worktree(before.into_iter().chain(names()?));
         }
@@ -327,7 +341,10 @@ impl ControlService {
         let disk = cache
             .is_some_and(PackCache::is_bypassed)
             .then(|| "the disk of the cache does not answer: everything is fetched from the store".into());
-        [publishing, unpublished, fill, following, disk].into_iter().flatten().collect()
+        [publishing, unpublished, fill, following, self.policies.problem(), disk]
+            .into_iter()
+            .flatten()
+            .collect()
     }
 
     fn add_worktree_status(&self, answer: ControlReply) -> std::result::Result<ControlReply, FsError> {
