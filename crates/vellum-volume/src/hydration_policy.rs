@@ -209,6 +209,7 @@ fn parent_path(path: &[u8]) -> Option<&[u8]> {
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 mod tests {
     use super::*;
 

@@ -276,7 +276,9 @@ fn a_mount_that_published_often_gets_its_metadata_joined_while_it_is_read() {
     mount.again(&["--allow-other"]).ok();
     let listed = "find . -not -path './.vellum*' -printf '%m %p\\n' | sort | sha256sum";
     let done = world.json(&["gc", "run"]);
-    assert!(done["joined_packs"].as_u64().unwrap() > 60, "{done}");
+    // Those of which little is still needed are repacked in any case.
+    let joined = ["joined_packs", "repacked_packs"].map(|field| done[field].as_u64().unwrap());
+    assert!(joined[0] > 0 && joined.iter().sum::<u64>() > 60, "{done}");
     let after = mount.sh(listed);
     assert_eq!(mount.sh("ls */n* | wc -l").trim(), "7290");
     assert!(packs()["packs"].as_u64().unwrap() <= 3, "{}", packs());

@@ -155,7 +155,9 @@ fn paths_are_restored_and_the_rest_stays() {
     let mut text = [0; 5];
     open.read_exact_at(&mut text, 0).unwrap();
     assert_eq!(&text, b"later");
-    inside(&mount, &["restore", "first", "dir/none"]).ok();
+    inside(&mount, &["restore", "first", "dir/none"])
+        .code(2)
+        .remarks("'dir/none' is neither in the worktree");
     inside(&mount, &["restore", "first", "."]).ok();
     inside(&mount, &["diff", "first", "--name-status"]).ok();
     inside(&mount, &["verify", "--all"]).ok();

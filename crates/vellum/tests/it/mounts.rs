@@ -70,7 +70,9 @@ fn a_worktree_whose_name_is_as_long_as_an_id_is_one_in_a_dead_mount_too() {
 #[test]
 fn a_mount_whose_process_is_stopped_does_not_hold_up_the_others() {
     let world = World::with_snapshot();
-    let stopped = Mount::new(&world, "stopped");
+    // A request that a ring delivered to a stopped process keeps whoever made it from ending.
+    let stopped = Mount::place(&world, "stopped");
+    stopped.again(&["--allow-other", "--no-io-uring"]).ok();
     let other = Mount::new(&world, "other");
     let pid = stopped.pid();
     hold(pid);
