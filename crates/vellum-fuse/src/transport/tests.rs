@@ -138,12 +138,12 @@ fn nobody_waits_for_ever_for_a_ring_that_fails() {
     let service = HeldUp { entered, release: Mutex::new(released) };
     let attachment =
         MountParameters { name: "test".into(), read_only: false, allow_other: false, no_exec: false };
-    // The kernel says with its first request whether it offers them.
+    // The kernel says with its first request whether it offers them, and refuses to register them later.
     let offer = RingOffer::make();
     let device = attach_mount(FuseDevice::open().unwrap(), dir.path(), &attachment).unwrap();
-    drop(offer);
     let mounted = Mounted(dir.path().into());
     let rings = perform_handshake(&device, true).unwrap().expect("the kernel offers rings");
+    drop(offer);
     let break_rings = rings.ring_breaker();
     let connection = FuseConnection::start(device, Some(rings), service, 4).unwrap();
     std::thread::scope(|scope| {

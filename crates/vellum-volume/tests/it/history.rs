@@ -293,8 +293,9 @@ fn a_stranger_among_the_records_hides_nothing() {
     world.ram.put_object(&stranger, b"hello").unwrap();
     let volume = world.again();
     assert_eq!(volume.resolve_snapshot("HEAD").unwrap().id, id);
-    let findings = crate::world::verified(&volume).findings;
-    assert_eq!(findings.iter().map(|f| f.object.as_str()).collect::<Vec<_>>(), [stranger.as_str()]);
+    let report = crate::world::verified(&volume);
+    assert_eq!(report.findings, []);
+    assert_eq!(report.foreign.examples, [stranger.as_str()]);
 }
 
 #[test]
