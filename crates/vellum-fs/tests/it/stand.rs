@@ -58,10 +58,16 @@ pub fn wait_for_tick() {
 fn open(volume: Arc<Volume>, live: Arc<dyn LiveStore>) -> Arc<LiveFilesystem> {
     let log = WriteLog::open(&volume.state.join("log"), LOG_LIMIT).unwrap();
     let head = volume.read_worktree_head(&volume.worktree.worktree).unwrap().unwrap();
-    let published = head
-        .live
-        .map_or((volume.empty_root(), SnapshotStatistics::default()), |live| (live.root, live.counted));
-    let fresh = LiveHead::new(published.0, published.1, None);
+    // What was published since the last snapshot, or else the snapshot.
+    let (root, counted) = match (head.live, head.head) {
+        (Some(live), _) => (live.root, live.counted),
+        (None, Some(id)) => {
+            let record = volume.catalog.get_record(&id).unwrap();
+            (record.root, SnapshotStatistics { changed: 0, stored: 0, ..record.statistics })
+        }
+        (None, None) => (volume.empty_root(), SnapshotStatistics::default()),
+    };
+    let fresh = LiveHead::new(root, counted, None);
     let options = LiveOptions { trash: head.trash, ..LiveOptions::default() };
     Arc::new(LiveFilesystem::open(volume, live, Arc::new(log), &fresh, options).unwrap())
 }
