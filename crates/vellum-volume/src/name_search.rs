@@ -91,7 +91,8 @@ impl SearchedHistory {
             entries.iter().enumerate().map(|(place, entry)| (entry.id, place)).collect();
         let mut ids: Vec<_> = entries.iter().map(|entry| entry.id).collect();
         ids.sort_unstable();
-        let (mut children, mut is_continued) = (vec![0; entries.len()], vec![false; entries.len()]);
+        let mut children = vec![0; entries.len()];
+        let mut is_continued = vec![false; entries.len()];
         let mut parents = Vec::with_capacity(entries.len());
         for entry in &entries {
             let nearest = find_nearest_ancestors(&volume.catalog, &ids, entry)?;

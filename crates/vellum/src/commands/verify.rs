@@ -102,10 +102,10 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     }
     ui.print_lines(lines)?;
     if report.foreign.count > 0 {
-        let (count, examples) = (report.foreign.count, report.foreign.examples.join("', '"));
+        let examples = report.foreign.examples.join("', '");
         ui.print_note(format!(
             "{} in the store: none of this volume's, and left alone, such as '{examples}'",
-            format::format_count(count, "other object")
+            format::format_count(report.foreign.count, "other object")
         ))?;
     }
     if report.needs_new_index {
