@@ -166,7 +166,9 @@ fn an_upload_goes_on_after_the_service_did_not_answer() {
     assert_eq!(stored.len(), 2);
     server.tell_truth();
     let _ = server.take_requests();
-    sync(&world, &["src/", &url]).ok();
+    let done = sync(&world, &["--json", "src/", &url]).ok();
+    let done: serde_json::Value = serde_json::from_str(&done.out).unwrap();
+    assert_eq!((&done["written_bytes"], &done["spared_bytes"]), (&(3 * PART).into(), &(2 * PART).into()));
     let sent = take_sent_parts(&server);
     assert!(sent.len() == 3 && !sent.iter().any(|part| stored.contains(part)), "{sent:?}");
     check_uploaded(&world, &server);

@@ -33,6 +33,8 @@ struct UploadRun<'a> {
     flow: TransferControl<'a>,
     meter: &'a ProgressMeter,
     steps: AtomicU64,
+    /// Bytes of parts that an earlier run had sent.
+    spared: AtomicU64,
     /// Some entry was not written.
     failed: AtomicBool,
     /// All further steps would fail as well.
@@ -80,6 +82,7 @@ pub(super) fn execute_plan(end: &ObjectEnd, job: &SyncJob<'_>, meter: &ProgressM
         flow: TransferControl::new(meter, false, job.options.effort.bandwidth),
         meter,
         steps: AtomicU64::new(0),
+        spared: AtomicU64::new(0),
         failed: AtomicBool::new(false),
         over: AtomicBool::new(false),
         problems: Mutex::default(),
@@ -94,6 +97,7 @@ pub(super) fn execute_plan(end: &ObjectEnd, job: &SyncJob<'_>, meter: &ProgressM
     Ok(SyncReport {
         steps: run.steps.into_inner(),
         written: run.flow.written.into_inner(),
+        spared: run.spared.into_inner(),
         problems,
         stopped: meter.is_stopped(),
         durable: !meter.is_stopped() && !run.over.into_inner(),
@@ -193,8 +197,8 @@ impl UploadRun<'_> {
         }
         let file = UploadedFile { key: &key, size: content.size, mtime: content.mtime, expected: &expected };
         let upload = objects.begin_upload(&file).map_err(map_written_error)?;
-        match self.send_parts(&upload, content) {
-            Ok(()) => {}
+        let spared = match self.send_parts(&upload, content) {
+            Ok(spared) => spared,
             Err(error) => {
                 // The next run goes on with the parts that the service has. After other failures they are of no use,
                 // and the service gives them up.
@@ -203,17 +207,19 @@ impl UploadRun<'_> {
                 }
                 return Err(error);
             }
-        }
+        };
         upload.finish().map_err(map_written_error)?;
-        self.flow.written.fetch_add(file.size, Ordering::Relaxed);
+        self.flow.written.fetch_add(file.size.saturating_sub(spared), Ordering::Relaxed);
+        self.spared.fetch_add(spared, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Sends the parts of a file, several at once.
-    fn send_parts(&self, upload: &PlainUpload<'_>, content: ObjectContentReader) -> Result<()> {
+    /// Sends the parts of a file, several at once. Returns how many bytes were there already.
+    fn send_parts(&self, upload: &PlainUpload<'_>, content: ObjectContentReader) -> Result<u64> {
         let parts = PartReader { len: PlainObjects::part_len(content.size), sent: 0, content };
         let parts = Mutex::new(parts);
         let has_failed = AtomicBool::new(false);
+        let spared = AtomicU64::new(0);
         let send_some = || -> Result<()> {
             while !has_failed.load(Ordering::Relaxed) {
                 // Read under the lock: content arrives in its order, and one part after the other keeps the limit of
@@ -222,9 +228,13 @@ impl UploadRun<'_> {
                 let Some(part) = reader.read_next()? else { break };
                 let is_there = upload.has_part(part.number, &part.bytes);
                 // What is there already takes no bandwidth.
+                let len = part.bytes.len() as u64;
                 match is_there {
-                    true => self.meter.add_progress(0, part.bytes.len() as u64),
-                    false => self.flow.throttle_bytes(part.bytes.len() as u64)?,
+                    true => {
+                        spared.fetch_add(len, Ordering::Relaxed);
+                        self.meter.add_progress(0, len);
+                    }
+                    false => self.flow.throttle_bytes(len)?,
                 }
                 self.meter.check_stopped()?;
                 drop(reader);
@@ -250,7 +260,8 @@ impl UploadRun<'_> {
         })?;
         parts.into_inner().content.check_unchanged()?;
         // A request to stop that came during the last part is noticed before the object gets its name.
-        self.flow.throttle_bytes(0)
+        self.flow.throttle_bytes(0)?;
+        Ok(spared.into_inner())
     }
 
     fn delete_object(&self, step: &SyncStep) -> Result<()> {
