@@ -9,6 +9,7 @@ use vellum_testkit::{LyingS3, S3Failure, S3Lie, WebServer};
 
 use crate::hydrate::noise;
 use crate::mounting::wait_until;
+use crate::published::new_served_world;
 use crate::remote::{every, init, world_with_credentials};
 use crate::world::{Ran, World, copy_dir};
 
@@ -352,12 +353,7 @@ fn a_source_that_became_another_volume_is_refused() {
 
 #[test]
 fn a_clone_of_an_encrypted_volume_opens_with_its_secret_alone() {
-    let world = World::empty();
-    let store = world.path("served/photos").display().to_string();
-    fs::create_dir(world.path("served")).unwrap();
-    let made = world.run_at_home(&["init", "--name", "main", "--store", &store]).ok();
-    let code = made.out.lines().find_map(|line| line.strip_prefix("Recovery code: ")).unwrap().to_owned();
-    fs::write(world.path("code"), &code).unwrap();
+    let world = new_served_world();
     fs::write(world.path("wrong"), "wrong").unwrap();
     world.write("a.bin", noise(5, 300_000));
     world.run_at_home(&["snapshot", "-m", "one"]).ok();

@@ -12,14 +12,20 @@ fn run_in(world: &World, dir: &Path, args: &[&str]) -> Ran {
     Ran::of(args, world.command_at_home(args).current_dir(dir).output().unwrap())
 }
 
-#[test]
-fn a_published_volume_is_cloned_and_pulled_and_never_written_to() {
+/// A world with an encrypted volume in a directory that can be served, and its recovery code in the file `code`.
+pub fn new_served_world() -> World {
     let world = World::empty();
     let store = world.path("served/photos").display().to_string();
     fs::create_dir(world.path("served")).unwrap();
     let made = world.run_at_home(&["init", "--name", "main", "--store", &store]).ok();
     let code = made.out.lines().find_map(|line| line.strip_prefix("Recovery code: ")).unwrap().to_owned();
     fs::write(world.path("code"), &code).unwrap();
+    world
+}
+
+#[test]
+fn a_published_volume_is_cloned_and_pulled_and_never_written_to() {
+    let world = new_served_world();
     let code_file = world.path("code").display().to_string();
     world.write("a.txt", "one\n");
     world.write("dir/b.bin", noise(900_000));
