@@ -4,13 +4,15 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
+
+use crate::ports::find_free_port;
 
 /// Its credentials.
 const ACCESS_KEY: &str = "vellum-test";
@@ -41,7 +43,7 @@ impl SeaweedServer {
             "actions":["Admin","Read","Write","List","Tagging"]}}]}}"#
         );
         std::fs::write(dir.join("s3.json"), identities).expect("the server's credentials");
-        let ports = find_free_ports();
+        let ports = std::array::from_fn(|_| find_free_port());
         let [master, volume, filer, s3_port] = ports;
         let mut command = Command::new(&weed);
         command.args(["-logtostderr=true", "server", "-ip=127.0.0.1", "-ip.bind=127.0.0.1"]);
@@ -175,25 +177,4 @@ fn find_weed() -> PathBuf {
     let weed = target.join("tools/seaweedfs/bin/weed");
     assert!(weed.exists(), "{} does not exist: run 'make tools'", weed.display());
     weed
-}
-
-/// Finds four free ports, for each of which the port four above is free too.
-fn find_free_ports() -> [u16; 4] {
-    let mut held = Vec::new();
-    let mut found = Vec::new();
-    while found.len() < 4 {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let port = listener.local_addr().expect("its address").port();
-        // Ports are given in no order, so that neighbours seldom meet; those that do are tried again.
-        if port < 65_000
-            && let Ok(second) = TcpListener::bind(("127.0.0.1", port + 4))
-        {
-            held.push(second);
-            found.push(port);
-        }
-        // All ports are held until four are found, or the kernel could give one of them twice.
-        held.push(listener);
-    }
-    drop(held);
-    found.try_into().expect("four ports")
 }
