@@ -15,7 +15,7 @@ use crate::commands::{
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, EXIT_USAGE, Result};
 use crate::ui::{OutputOptions, UserInterface, format};
-use crate::{disk_probe, foreign_words, mount_helper};
+use crate::{foreign_words, mount_helper, probe};
 
 /// A filesystem that remembers: snapshot a directory, compare it, roll it back, prove it intact.
 #[derive(Debug, Parser)]
@@ -124,7 +124,7 @@ enum Command {
     Profile(profile::Args),
     Completion(completion::Args),
     Manual(manual::Args),
-    ProbeDisk(disk_probe::Args),
+    Probe(probe::Args),
 }
 
 /// Runs the command that the process was started with. Returns its exit code.
@@ -174,7 +174,7 @@ pub fn run_command_line() -> u8 {
             }
             // For what serves a mount nobody waits.
             if !matches!(cli.command, Command::Mount(_)) {
-                disk_probe::probe_cache_disks();
+                probe::probe_cache_disks();
             }
             let result = dispatch_command(cli.command, &context);
             finish_command(&context.ui, result)
@@ -246,7 +246,7 @@ fn dispatch_command(command: Command, context: &CommandContext) -> Result<Comman
         Command::Profile(args) => profile::run(&args, context),
         Command::Completion(args) => completion::run(&args, context),
         Command::Manual(args) => manual::run(&args, context),
-        Command::ProbeDisk(args) => disk_probe::run(&args, context),
+        Command::Probe(args) => probe::run(&args, context),
     }
 }
 

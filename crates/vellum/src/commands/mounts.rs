@@ -11,11 +11,12 @@ use vellum_types::SnapshotId;
 use crate::context::CommandContext;
 use crate::error::{CommandOutcome, Result};
 use crate::mounting::table::{self, MountTableEntry};
+use crate::probe::is_mount_answering;
 use crate::ui::format;
 use crate::ui::table::TextTable;
 
-/// For how long an answer is waited for: a mount that works gives it in milliseconds.
-const ANSWER_MAX: Duration = Duration::from_secs(2);
+/// For how long answers are waited for, if a mount that answered a moment ago does not any more.
+const ANSWERS_MAX: Duration = Duration::from_secs(4);
 
 /// List the mounts of this machine
 #[derive(Debug, clap::Args)]
@@ -50,20 +51,24 @@ struct MountAnswer {
 }
 
 impl MountAnswer {
-    /// Asks a mount, which may take for ever.
-    fn ask_mount(mount: &MountTableEntry) -> Self {
+    /// Asks a mount. None if it does not answer.
+    fn ask_mount(mount: &MountTableEntry) -> Option<Self> {
+        // By a process of its own, since a mount whose process is stopped may hold whoever asks it.
+        if !is_mount_answering(&mount.mountpoint) {
+            return None;
+        }
         let dead = mount.is_dead();
         // The mount of another user cannot be entered; then the kernel's table of mounts is the only source.
         let file = (!dead).then(|| table::read_mount_file(mount).ok()).flatten();
         let unpublished_seconds = file.as_ref().and_then(|_| table::read_unpublished_age(mount));
-        Self { dead, file, unpublished_seconds }
+        Some(Self { dead, file, unpublished_seconds })
     }
 }
 
 /// Asks all mounts at once. A thread waits for each: one that does not answer holds up neither the others nor the end of
 /// the command.
 fn ask_mounts(mounts: &[MountTableEntry]) -> Vec<Option<MountAnswer>> {
-    let until = Instant::now() + ANSWER_MAX;
+    let until = Instant::now() + ANSWERS_MAX;
     let (sender, answers) = mpsc::channel();
     for (number, mount) in mounts.iter().cloned().enumerate() {
         let sender = sender.clone();
@@ -74,7 +79,7 @@ fn ask_mounts(mounts: &[MountTableEntry]) -> Vec<Option<MountAnswer>> {
     let mut known: Vec<_> = mounts.iter().map(|_| None).collect();
     while let Ok((number, answer)) = answers.recv_timeout(until.saturating_duration_since(Instant::now())) {
         if let Some(place) = known.get_mut(number) {
-            *place = Some(answer);
+            *place = answer;
         }
     }
     known

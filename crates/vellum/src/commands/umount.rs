@@ -18,6 +18,7 @@ use crate::mounting::control::{ControlReply, ControlRequest, PendingReply};
 use crate::mounting::holders::{self, HoldingProcess};
 use crate::mounting::table::{self, MountTableEntry};
 use crate::mounting::{MountingError, control, mountpoint};
+use crate::probe::is_mount_answering;
 use crate::ui::format;
 
 /// How often a mount that is in use is tried again, and how long after: half a second in all.
@@ -48,6 +49,8 @@ pub struct Args {
 struct UmountJson {
     mountpoint: String,
     was_dead: bool,
+    /// Its process did not answer, and was not told.
+    was_silent: bool,
     /// Who uses it still.
     users: Vec<String>,
     /// Where it is mounted, too.
@@ -85,7 +88,14 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let others =
         table::read_mounts()?.into_iter().filter(|other| other.device == mount.device && *other != mount);
     report.elsewhere = others.map(|other| other.mountpoint.display().to_string()).collect();
-    if mount.is_dead() {
+    if !is_mount_answering(&mountpoint) {
+        // Its process cannot be told, and whoever asks it waits until it goes on.
+        if !args.lazy {
+            return Err(MountingError::Silent(mountpoint).into());
+        }
+        report.was_silent = true;
+        vellum_fuse::detach_mount(&mountpoint).map_err(MountingError::from)?;
+    } else if mount.is_dead() {
         // Its process is gone, and with it whoever could flush: all that is left is to clear the mountpoint.
         report.was_dead = true;
         vellum_fuse::detach_mount(&mountpoint).map_err(MountingError::from)?;
@@ -312,6 +322,9 @@ fn report_unmount(context: &CommandContext, report: &UmountJson) -> Result<Comma
     }
     let how = if report.was_dead { "; its process had died" } else { "" };
     ui.print_line(format!("Unmounted {shown}{how}"))?;
+    if report.was_silent {
+        ui.print_note("its process does not answer; when it goes on, it publishes what is not in the store, and ends")?;
+    }
     if !report.users.is_empty() {
         ui.print_note(format!(
             "it ends when these processes have stopped using it: {}",

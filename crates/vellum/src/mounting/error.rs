@@ -33,6 +33,9 @@ pub enum MountingError {
     /// The directory is no mount of ours.
     #[error("no Vellum volume is mounted on {0}")]
     NotMounted(PathBuf),
+    /// The mount's process does not answer.
+    #[error("the process of the mount on {0} does not answer: it is stopped, or waits for a disk")]
+    Silent(PathBuf),
     /// The worktree cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
@@ -90,7 +93,7 @@ impl MountingError {
             Self::OnlySnapshot(_) => ErrorKind::Usage,
             Self::Unreachable { source, .. } => ErrorKind::from_io_error(source),
             Self::NotStarted(source) => ErrorKind::from_io_error(source),
-            Self::NoAnswer(_) | Self::NotInTime(_) => ErrorKind::Io,
+            Self::NoAnswer(_) | Self::NotInTime(_) | Self::Silent(_) => ErrorKind::Io,
             Self::NotDirectory(_) | Self::NotMounted(_) => ErrorKind::Usage,
             Self::NotEmpty(_) | Self::Mounted { .. } | Self::UsedElsewhere { .. } => ErrorKind::Conflict,
             Self::Open(error) => error.kind(),
@@ -116,6 +119,13 @@ impl MountingError {
                 return Some(format!("'vellum umount {}' ends that mount", mountpoint.display()));
             }
             Self::NotMounted(_) => "'vellum mounts' shows what is mounted",
+            Self::Silent(path) => {
+                return Some(format!(
+                    "'vellum umount --lazy {}' detaches it; what it has not published goes into the store when it goes on, or \
+                     with the next mount of the worktree",
+                    path.display()
+                ));
+            }
             Self::Open(error) => return open_error_hint(error),
             Self::Mount(MountError::Busy(path)) => {
                 return Some(format!(

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use super::MountingError;
 use super::table;
 use crate::error::{CliError, Result};
+use crate::probe::is_mount_answering;
 
 /// The absolute path of a typed mountpoint, without symlinks above it. The directory itself is not looked at: a mount
 /// whose process is gone refuses even that.
@@ -18,6 +19,10 @@ pub fn resolve_mountpoint(typed: &Path) -> Result<PathBuf> {
     };
     let parent = parent.canonicalize().map_err(|_| missing())?;
     let path = parent.join(name);
+    // The kernel would ask a mount's process, which may be stopped.
+    if table::find_mount_at(&path)?.is_some() {
+        return Ok(path);
+    }
     match path.symlink_metadata() {
         // A symlink to a mountpoint stands for it: the kernel follows it when it mounts.
         Ok(found) if found.is_symlink() => path.canonicalize().map_err(|_| missing().into()),
@@ -63,6 +68,10 @@ const TEARDOWN_STEP: Duration = Duration::from_millis(10);
 /// Whether no process serves a mount. A process that was killed a moment ago still has it until the kernel has closed
 /// what it had open: that is waited for.
 fn is_dead_or_dying(mount: &table::MountTableEntry) -> bool {
+    // One that is stopped is not dead, and would hold up whoever asks it more.
+    if !is_mount_answering(&mount.mountpoint) {
+        return false;
+    }
     let start = Instant::now();
     while !mount.is_dead() {
         // An answer shows that a process serves the mount.

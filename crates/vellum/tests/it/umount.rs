@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::disk::Disk;
 use crate::hydrate::read_state;
-use crate::mounting::{Mount, kill, sh, wait_until};
+use crate::mounting::{Mount, hold, kill, sh, wait_until};
 use crate::world::{World, noise, run};
 
 #[test]
@@ -380,4 +380,25 @@ fn what_a_killed_mount_left_is_published_by_the_next_one_without_a_write() {
     // Of files of a mount whose process was killed nothing else tells: the age of what is unpublished begins anew.
     wait_until("it is published", || read_state(&mount.at("left")) == "here");
     assert_eq!(fs::read(mount.at("left")).unwrap(), noise(200_000));
+}
+
+#[test]
+fn a_mount_whose_process_is_stopped_is_detached_and_publishes_when_it_goes_on() {
+    let world = World::with_snapshot();
+    let mount = Mount::place(&world, "work");
+    // A request that a ring delivered to a stopped process keeps whoever made it from ending.
+    mount.again(&["--no-io-uring"]).ok();
+    fs::write(mount.at("new.txt"), "new\n").unwrap();
+    let pid = mount.pid();
+    hold(pid);
+    mount.umount().code(2).remarks("does not answer").remarks("umount --lazy");
+    mount.again(&[]).code(2).remarks("a volume is already mounted on");
+    let lazy = world.run(&["umount", "--lazy", mount.path.to_str().unwrap()]);
+    lazy.ok().says("Unmounted").remarks("its process does not answer");
+    assert!(!mount.at("new.txt").exists());
+    kill(pid, "-CONT");
+    wait_until("its process has ended", || !Path::new(&format!("/proc/{pid}")).exists());
+    mount.again(&[]).ok();
+    assert_eq!(fs::read_to_string(mount.at("new.txt")).unwrap(), "new\n");
+    mount.umount().ok();
 }

@@ -1,7 +1,7 @@
-//! Whether the disk of a cache answers, asked by a process of its own.
+//! Whether the disk of a cache, or the process of a mount, answers: asked by a process of its own.
 //!
-//! The system may hold a process that uses a disk which hangs: it cannot end before the disk answers, and whoever waits for its
-//! end waits, too. For this process nobody waits.
+//! The system may hold a process that uses a disk which hangs, or a mount whose process is stopped: it cannot end before there
+//! is an answer, and whoever waits for its end waits, too. For this process nobody waits.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -22,7 +22,9 @@ use crate::context::CommandContext;
 use crate::error::{CommandOutcome, Result};
 
 /// The name of the hidden command.
-const COMMAND: &str = "probe-disk";
+const COMMAND: &str = "probe";
+/// For how long a mount may not answer: one that works does it in milliseconds.
+pub const MOUNT_ANSWER_MAX: Duration = Duration::from_secs(2);
 /// Bytes of a read that does not go through the memory of the system: a block of any disk, at an address that is a multiple
 /// of its length.
 const BLOCK: usize = 4096;
@@ -30,26 +32,45 @@ const BLOCK: usize = 4096;
 #[repr(align(4096))]
 struct AlignedBlock([u8; BLOCK]);
 
-/// Use the disk of a folder, whether it answers or not
+/// Use a disk or a mount, whether it answers or not
 #[derive(Debug, clap::Args)]
 #[command(hide = true)]
 pub struct Args {
-    /// The folder
+    /// What the folder is
+    target: ProbeTarget,
+    /// A folder of a disk, or a mountpoint
     folder: PathBuf,
+}
+
+/// What is asked.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum ProbeTarget {
+    Disk,
+    Mount,
 }
 
 /// From now on this process uses no disk of a cache that does not answer.
 pub fn probe_cache_disks() {
-    vellum_store::set_cache_disk_probe(ask_disk);
+    vellum_store::set_cache_disk_probe(|folder, time| ask(ProbeTarget::Disk, folder, time));
 }
 
-/// Whether the disk of a folder answers within some time.
-fn ask_disk(folder: &Path, time: Duration) -> bool {
+/// Whether a mount answers in time. One whose process is gone does: the kernel answers in its place.
+pub fn is_mount_answering(mountpoint: &Path) -> bool {
+    ask(ProbeTarget::Mount, mountpoint, MOUNT_ANSWER_MAX)
+}
+
+/// Whether a folder answers within some time.
+fn ask(target: ProbeTarget, folder: &Path, time: Duration) -> bool {
+    let target = match target {
+        ProbeTarget::Disk => "disk",
+        ProbeTarget::Mount => "mount",
+    };
     // Not by its path, where another program may be by now.
     let mut command = Command::new("/proc/self/exe");
-    command.arg0("vellum").args([OsStr::new(COMMAND), folder.as_os_str()]).current_dir("/");
+    let words = [OsStr::new(COMMAND), OsStr::new(target), folder.as_os_str()];
+    command.arg0("vellum").args(words).current_dir("/");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    // Without a process the disk cannot be asked, and is used.
+    // Without a process it cannot be asked, and is used.
     let Ok(mut child) = command.spawn() else { return true };
     let has_ended = wait_for_end(&child, time).unwrap_or(true);
     // One that does not end now ends when the disk answers.
@@ -68,10 +89,14 @@ fn wait_for_end(child: &Child, time: Duration) -> io::Result<bool> {
     Ok(ended? > 0)
 }
 
-/// Uses the disk.
+/// Uses the disk or the mount.
 pub fn run(args: &Args, _context: &CommandContext) -> Result<CommandOutcome> {
     // A folder that is not there, or that this user may not use, answers.
-    let _ = use_disk(&args.folder);
+    let _ = match args.target {
+        ProbeTarget::Disk => use_disk(&args.folder),
+        // The kernel asks the process of a mount each time.
+        ProbeTarget::Mount => statfs(&args.folder).map(drop).map_err(io::Error::from),
+    };
     Ok(CommandOutcome::Done)
 }
 
