@@ -323,7 +323,9 @@ fn report_unmount(context: &CommandContext, report: &UmountJson) -> Result<Comma
     let how = if report.was_dead { "; its process had died" } else { "" };
     ui.print_line(format!("Unmounted {shown}{how}"))?;
     if report.was_silent {
-        ui.print_note("its process does not answer; when it goes on, it publishes what is not in the store, and ends")?;
+        ui.print_note(
+            "its process does not answer; when it goes on, it publishes what is not in the store, and ends",
+        )?;
     }
     if !report.users.is_empty() {
         ui.print_note(format!(

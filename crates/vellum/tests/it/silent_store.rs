@@ -2,12 +2,14 @@
 
 use std::fs;
 use std::io;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use vellum_testkit::S3Lie;
 
 use crate::hydrate::{LazyMount, noise};
-use crate::mounting::wait_until;
+use crate::mounting::{kill, wait_until};
 use crate::remote::{every, world_with_credentials};
 
 /// For how long nothing is sent after the service did not answer.
@@ -65,4 +67,74 @@ fn what_is_here_is_read_while_a_read_waits_for_a_silent_service() {
 #[ignore = "soak: it waits for a minute, as mounts do"]
 fn a_read_waits_a_minute_for_a_silent_service() {
     read_without_the_service(&[], Duration::from_secs(60));
+}
+
+/// The limit of a log, and what is written into it: more than it has room for.
+const LOG_LIMIT: &str = "4M";
+const WRITTEN: usize = 12 << 20;
+
+/// A mount whose log is full of what a silent service does not take, and a program that waits for room.
+struct FullLog {
+    lazy: LazyMount,
+    content: Vec<u8>,
+    copy: Child,
+}
+
+impl FullLog {
+    fn new() -> Self {
+        let lazy = LazyMount::in_world(world_with_credentials(), &[("small", noise(1, 1000))]);
+        lazy.umount();
+        lazy.mount_with(&["--log-limit", LOG_LIMIT]);
+        for method in ["GET", "HEAD", "LIST", "PUT", "POST"] {
+            lazy.server.add_lie(every(method), S3Lie::Hang);
+        }
+        let content = noise(9, WRITTEN);
+        fs::write(lazy.world.path("content"), &content).unwrap();
+        let mut copy = Command::new("dd");
+        copy.arg(format!("if={}", lazy.world.path("content").display()));
+        copy.arg(format!("of={}", lazy.path("large").display())).args(["bs=64K", "conv=fsync"]);
+        let copy = copy.stderr(Stdio::null()).spawn().unwrap();
+        let waiting = || {
+            let stats = fs::read_to_string(lazy.path(".vellum/stats")).unwrap();
+            let line =
+                stats.lines().find_map(|line| line.strip_prefix("vellum_log_waiting_writers ")).unwrap();
+            line.parse::<f64>().unwrap()
+        };
+        wait_until("a write waits for room", || waiting() >= 1.0);
+        Self { lazy, content, copy }
+    }
+
+    /// What was written is whole, here and then in the store.
+    fn check_content(mut self) {
+        assert!(self.copy.wait().unwrap().success());
+        self.lazy.server.tell_truth();
+        self.lazy.mount();
+        assert!(fs::read(self.lazy.path("large")).unwrap() == self.content);
+        self.lazy.run(&["snapshot", "--wait"]).ok();
+        self.lazy.run_in(&self.lazy.world.tree(), &["verify", "--all"]).ok();
+    }
+}
+
+#[test]
+fn a_mount_with_a_full_log_is_ended_by_force_without_its_service() {
+    let full = FullLog::new();
+    let mountpoint = full.lazy.mountpoint().display().to_string();
+    let begun = Instant::now();
+    let ended = full.lazy.run_in(&full.lazy.world.tree(), &["umount", "--force", &mountpoint]);
+    ended.code(1).says("Unmounted").remarks("is not whole in the store");
+    // Without force, a service that does not answer is waited for.
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+    full.check_content();
+}
+
+#[test]
+#[ignore = "soak: it waits for a minute, as mounts do"]
+fn a_signal_ends_a_mount_with_a_full_log_although_its_service_does_not_answer() {
+    let full = FullLog::new();
+    let description = fs::read(full.lazy.path(".vellum/mount.json")).unwrap();
+    let description: serde_json::Value = serde_json::from_slice(&description).unwrap();
+    let pid = description["pid"].as_i64().unwrap();
+    kill(i32::try_from(pid).unwrap(), "-TERM");
+    wait_until("its process has ended", || !Path::new(&format!("/proc/{pid}")).exists());
+    full.check_content();
 }
