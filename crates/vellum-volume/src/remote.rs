@@ -172,6 +172,13 @@ impl Volume {
         rename_dir(&self.remote_state(old), &self.remote_state(new))
     }
 
+    /// Remembers another address of a remote, at which the volume is.
+    pub(crate) fn relocate_remote(&self, remote: &Remote, location: &StoreLocation) -> Result<()> {
+        let state = self.remote_state(&remote.name);
+        let StoreLocation { url, credentials } = location.clone();
+        state.write_worktree_file(&WorktreeFile { store: url, credentials, ..state.read_worktree_file()? })
+    }
+
     /// Forgets a remote. Nothing in its store is changed.
     pub fn remove_remote(&self, name: &str) -> Result<Remote> {
         let remote = self.find_remote(Some(name))?;
@@ -259,7 +266,7 @@ impl Volume {
     }
 
     /// Whether a store holds this volume; false if it holds nothing.
-    fn check_remote_config(&self, objects: &dyn ObjectStore) -> Result<bool> {
+    pub(crate) fn check_remote_config(&self, objects: &dyn ObjectStore) -> Result<bool> {
         let foreign = |reason: &str| VolumeError::OtherVolume {
             place: objects.describe_location(),
             reason: reason.into(),

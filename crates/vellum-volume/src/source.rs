@@ -49,7 +49,25 @@ impl Volume {
 
     /// Says in the store that nothing is read from the source any more: the caller has copied everything.
     pub(crate) fn remove_source(&self) -> Result<()> {
-        StoreIdentity::remove_source(&*self.objects, &self.keys)
+        StoreIdentity::replace_source(&*self.objects, &self.keys, None)
+    }
+
+    /// From now on the source is at another address, and so are the remotes that were at its old one. Fails with
+    /// [`VolumeError::WholeStore`] if there is no source, and with [`VolumeError::Foreign`] if the volume is not there.
+    pub fn relocate_source(&mut self, location: &StoreLocation) -> Result<()> {
+        let old =
+            self.find_source()?.ok_or_else(|| VolumeError::WholeStore(self.objects.describe_location()))?;
+        let objects = vellum_store::open_store(location)?;
+        if !self.check_remote_config(&*objects)? {
+            let place = objects.describe_location();
+            return Err(VolumeError::Foreign { place, reason: "it holds no volume".into() });
+        }
+        // The remotes first: if this is interrupted, the next attempt still finds the old address.
+        for remote in self.list_remotes()?.into_iter().filter(|remote| remote.location.url == old.url) {
+            self.relocate_remote(&remote, location)?;
+        }
+        StoreIdentity::replace_source(&*self.objects, &self.keys, Some(location.clone()))?;
+        self.attach_source(&RequestLimits::default())
     }
 
     /// Reads content from the source, if there is one. It is asked for nothing before something is missing here.

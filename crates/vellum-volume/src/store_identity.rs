@@ -92,14 +92,19 @@ impl StoreIdentity {
         }
     }
 
-    /// Takes the source out of the identity of a store, which has all content by now. It is no error if there is none.
-    pub fn remove_source(objects: &dyn ObjectStore, keys: &VolumeKeys) -> Result<()> {
+    /// Replaces the source in the identity of a store, or takes it out of one that has all content by now. It is no error
+    /// if there is none.
+    pub fn replace_source(
+        objects: &dyn ObjectStore,
+        keys: &VolumeKeys,
+        source: Option<StoreLocation>,
+    ) -> Result<()> {
         let key = store_object_key()?;
         let Some(known) = Self::read_from(objects, keys)?.filter(|known| known.source.is_some()) else {
             return Ok(());
         };
         let old = objects.get_object(&key, OBJECT_MAX)?;
-        Ok(objects.swap_ref(&key, Some(&old), Some(&Self { source: None, ..known }.seal(keys)?))?)
+        Ok(objects.swap_ref(&key, Some(&old), Some(&Self { source, ..known }.seal(keys)?))?)
     }
 
     fn seal(&self, keys: &VolumeKeys) -> Result<Vec<u8>> {
@@ -216,13 +221,17 @@ mod tests {
     }
 
     #[test]
-    fn a_source_is_taken_out_and_nothing_else_is_changed() {
+    fn a_source_is_replaced_and_taken_out_and_nothing_else_is_changed() {
         let objects = MemoryObjectStore::new("memory://identity-with-source");
         let keys = VolumeKeys::for_plain(VolumeId([7; 16]));
         let whole = StoreIdentity::new_random(StoreMode::Shared, None);
         StoreIdentity { source: Some(sample_source()), ..whole.clone() }.settle_in(&objects, &keys).unwrap();
+        let moved = StoreLocation::new("https://example.com/moved");
+        StoreIdentity::replace_source(&objects, &keys, Some(moved.clone())).unwrap();
+        let expected = StoreIdentity { source: Some(moved), ..whole.clone() };
+        assert_eq!(StoreIdentity::read_from(&objects, &keys).unwrap(), Some(expected));
         for _ in 0..2 {
-            StoreIdentity::remove_source(&objects, &keys).unwrap();
+            StoreIdentity::replace_source(&objects, &keys, None).unwrap();
             assert_eq!(StoreIdentity::read_from(&objects, &keys).unwrap(), Some(whole.clone()));
         }
         let long = StoreLocation::new("x".repeat(URL_MAX + 1));

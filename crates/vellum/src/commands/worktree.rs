@@ -60,11 +60,14 @@ pub enum Command {
     /// Record the new location of a directory or store that was moved
     ///
     /// A directory that was moved is noticed when it is next changed by a command; this makes the list right at once. With
-    /// --store, the store is looked for there from now on.
+    /// --store, the store is looked for there from now on; with --source, the store that a lazy clone reads from.
     Relocate {
         /// Where the store is now: a path or a URL
-        #[arg(long, value_name = "URL")]
+        #[arg(long, value_name = "URL", conflicts_with = "source")]
         store: Option<String>,
+        /// Where the store is now from which content is read that this one does not have
+        #[arg(long, value_name = "URL")]
+        source: Option<String>,
         #[command(flatten)]
         credentials: CredentialsArgs,
     },
@@ -113,6 +116,8 @@ struct Relocated<'a> {
     name: &'a str,
     directory: &'a str,
     store: &'a str,
+    /// The store from which content is read that this one does not have.
+    source: Option<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -131,10 +136,11 @@ pub fn run(command: &Command, context: &CommandContext) -> Result<CommandOutcome
         Command::Quota(args) => quota::run(args, context, &context.open_volume()?),
         // The next two open the volume themselves: in a copy, or without its store, the usual way warns or fails.
         Command::Adopt { name } => adopt_worktree(context, name),
-        Command::Relocate { store, credentials } => {
-            let locate = |store: &String| credentials.locate_store(store, &context.cwd);
+        Command::Relocate { store, source, credentials } => {
+            let locate = |url: &String| credentials.locate_store(url, &context.cwd);
             let store = store.as_ref().map(locate).transpose().map_err(VolumeError::from)?;
-            relocate_worktree(context, store.as_ref())
+            let source = source.as_ref().map(locate).transpose().map_err(VolumeError::from)?;
+            relocate_worktree(context, store.as_ref(), source.as_ref())
         }
         Command::Remove { name } => remove_worktree(context, &context.open_volume()?, name),
     }
@@ -276,24 +282,34 @@ fn adopt_worktree(context: &CommandContext, name: &str) -> Result<CommandOutcome
     Ok(CommandOutcome::Done)
 }
 
-fn relocate_worktree(context: &CommandContext, store: Option<&StoreLocation>) -> Result<CommandOutcome> {
+fn relocate_worktree(
+    context: &CommandContext,
+    store: Option<&StoreLocation>,
+    source: Option<&StoreLocation>,
+) -> Result<CommandOutcome> {
     let state = context.open_state_dir()?;
     // Before anything is read that it changes.
     let _lock = state.lock_worktree(context.lock_wait_notice())?;
-    let volume = match store {
+    let mut volume = match store {
         Some(store) => Volume::relocate_store(&state, store)?,
         None => Volume::open(&state)?,
     };
+    if let Some(source) = source {
+        volume.relocate_source(source)?;
+    }
     volume.confirm_own_dir()?;
+    let source = volume.find_source()?.map(|source| source.url);
     let store = volume.objects.describe_location();
     let name = &volume.worktree.worktree;
     let directory = state.root().display().to_string();
     let line = || {
         let directory = format_path(state.root().as_os_str().as_encoded_bytes());
         let store = format_path(&store);
-        format!("The worktree {name} is in {directory}, and its store is {store}")
+        let line = format!("The worktree {name} is in {directory}, and its store is {store}");
+        source.as_ref().map_or(line.clone(), |source| format!("{line}, with more in {}", format_path(source)))
     };
-    context.ui.print_outcome(&Relocated { name, directory: &directory, store: &store }, line)?;
+    let relocated = Relocated { name, directory: &directory, store: &store, source: source.as_deref() };
+    context.ui.print_outcome(&relocated, line)?;
     Ok(CommandOutcome::Done)
 }
 

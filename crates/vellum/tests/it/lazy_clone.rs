@@ -385,3 +385,40 @@ fn a_clone_of_an_encrypted_volume_opens_with_its_secret_alone() {
     run(&["pull", "--content"]).ok();
     world.run_at_home(&["umount", &shown]).ok();
 }
+
+#[test]
+fn a_source_that_moved_is_read_from_its_new_place() {
+    let world = new_served_world();
+    world.write("a.bin", noise(5, 300_000));
+    world.run_at_home(&["snapshot", "-m", "one"]).ok();
+    world.run_at_home(&["publish"]).ok();
+    let dir = world.path("clone").display().to_string();
+    let beside = world.path("clone.vellum");
+    let run =
+        |args: &[&str]| Ran::of(args, world.command_at_home(args).current_dir(&beside).output().unwrap());
+    let old = WebServer::start(&world.path("served"));
+    let secret = world.path("code").display().to_string();
+    let url = old.store_url("photos");
+    world.run_at_home(&["clone", "--mount", &url, &dir, "--passphrase-file", &secret]).ok();
+    world.run_at_home(&["umount", &dir]).ok();
+    drop(old);
+    world.write("b.bin", noise(6, 300_000));
+    world.run_at_home(&["snapshot", "-m", "two"]).ok();
+    world.run_at_home(&["publish"]).ok();
+    run(&["--retry-for", "1s", "pull"]).code(2).remarks("Connection refused");
+    let relocate = |source: &str| run(&["worktree", "relocate", "--source", source]);
+    let other = World::with_snapshot();
+    relocate(&other.tree().join(".vellum/store").display().to_string()).code(3).remarks("another volume");
+    fs::create_dir(world.path("empty")).unwrap();
+    relocate(world.path("empty").to_str().unwrap()).code(2).remarks("no volume");
+    let new = WebServer::start(&world.path("served"));
+    let url = new.store_url("photos");
+    relocate(&url).ok().says(&url);
+    run(&["pull"]).ok().says("Fetched 1 snapshot");
+    run(&["mount", &dir]).ok();
+    assert_eq!(fs::read(world.path("clone/a.bin")).unwrap(), noise(5, 300_000));
+    world.run_at_home(&["umount", &dir]).ok();
+    run(&["pull", "--content"]).ok();
+    // All is here now: there is no source that could be elsewhere.
+    relocate(&url).code(3).remarks("all content");
+}
