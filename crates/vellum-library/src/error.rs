@@ -3,6 +3,7 @@
 use std::io;
 
 use rustix::io::Errno;
+use vellum_checkout::CheckoutError;
 use vellum_fs::FsError;
 use vellum_host::escape::format_path;
 use vellum_types::ErrorKind;
@@ -32,6 +33,9 @@ pub enum Error {
     /// A live worktree could not be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
+    /// An operation on a checked-out worktree failed.
+    #[error(transparent)]
+    Checkout(#[from] CheckoutError),
     /// An operation of the volume failed.
     #[error(transparent)]
     Volume(#[from] VolumeError),
@@ -61,6 +65,7 @@ impl Error {
             Self::Path { source, .. } => source.kind(),
             Self::Fs(source) => source.kind(),
             Self::Open(error) => error.kind(),
+            Self::Checkout(error) => error.kind(),
             Self::Volume(error) => error.kind(),
             Self::Thread(error) => ErrorKind::from_io_error(error),
         }
@@ -95,7 +100,7 @@ impl Error {
         let source = match self {
             Self::Path { source, .. } => source,
             Self::Fs(source) => source,
-            Self::Open(_) | Self::Volume(_) | Self::Thread(_) => return None,
+            Self::Open(_) | Self::Checkout(_) | Self::Volume(_) | Self::Thread(_) => return None,
         };
         match source {
             FsError::Posix(errno) => Some(*errno),

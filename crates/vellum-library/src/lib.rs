@@ -55,11 +55,14 @@
 //! # }
 //! ```
 //!
+//! Plain files in a directory are a [`Checkout`], as the command line has it.
+//!
 //! One process at a time has a live worktree open, either a mount or a program. Any process can open published
 //! snapshots ([`Volume::open_snapshot`]). docs/semantics.md lists what survives a crash or a power cut.
 //!
 //! Invariant: nothing here depends on a kernel interface or prints.
 
+pub mod checkout;
 pub mod dir;
 pub mod error;
 pub mod file;
@@ -70,10 +73,13 @@ mod paths;
 pub mod snapshot;
 mod source;
 pub mod tree;
+#[cfg(feature = "vfs")]
+pub mod vfs;
 pub mod volume;
 pub mod walk;
 pub mod worktree;
 
+pub use checkout::{Checkout, CheckoutChanges, CheckoutRestore, CheckoutSnapshot};
 pub use dir::Dir;
 pub use error::{Error, Result};
 pub use file::File;
@@ -84,6 +90,6 @@ pub use snapshot::{Snapshot, SnapshotInfo, WorktreeView};
 pub use tree::Tree;
 pub use vellum_fs::tree::cache::CacheStatistics;
 pub use vellum_types::{FileKind, SnapshotId};
-pub use volume::{CreatedVolume, Volume, VolumeOptions};
+pub use volume::{CollectedGarbage, CreatedVolume, Volume, VolumeOptions};
 pub use walk::TreeWalk;
 pub use worktree::Worktree;

@@ -73,6 +73,14 @@ impl Snapshot {
         Self { reader, info: Arc::new(info) }
     }
 
+    /// Opens a snapshot that is in the store. It is read from the store alone, so that no lock and no lease is needed.
+    pub(crate) fn open_published(volume: &vellum_volume::Volume, text: &str) -> crate::Result<Self> {
+        let entry = volume.resolve_snapshot(text)?;
+        let info = SnapshotInfo::from_published(entry.id, &entry.record, &volume.list_tags()?);
+        let source = ReadSource::Frozen(Arc::new(volume.open_tree(entry.record.root)));
+        Ok(Self::new(PathReader::new(source), info))
+    }
+
     /// Returns its record.
     #[must_use]
     pub fn info(&self) -> &SnapshotInfo {

@@ -4,17 +4,18 @@ use std::path::Path;
 use std::sync::Arc;
 
 use vellum_fs::publish::publisher::BackgroundPublisher;
+use vellum_host::ProgressMeter;
 use vellum_store::StoreLocation;
 use vellum_types::SnapshotId;
+use vellum_volume::gc::CollectionRequest;
 use vellum_volume::lease::LeaseKeeper;
 use vellum_volume::volume::NewWorktree;
 use vellum_volume::{StateDir, VolumeError};
 
 use crate::error::{Error, Result};
 use crate::live::{self, LiveLimits, LiveStateClaim};
-use crate::paths::PathReader;
 use crate::snapshot::{Snapshot, SnapshotInfo};
-use crate::source::{LeaseRelease, OpenLiveWorktree, ReadSource};
+use crate::source::{LeaseRelease, OpenLiveWorktree};
 use crate::worktree::Worktree;
 
 /// The worktree of the volume's directory itself: files that the command line checked out there.
@@ -45,6 +46,15 @@ pub struct CreatedVolume {
     /// The recovery code, which opens the volume if everything else is lost. It cannot be retrieved later. `None` for
     /// plain volumes.
     pub recovery_code: Option<String>,
+}
+
+/// What a collection did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CollectedGarbage {
+    /// Bytes that the store takes less.
+    pub freed_bytes: u64,
+    /// Writers for which the next step waits: a collection deletes only what was superfluous before they began.
+    pub waiting_writers: usize,
 }
 
 impl Volume {
@@ -134,12 +144,7 @@ impl Volume {
 
     /// Opens a published snapshot, even while another process has the worktree open.
     pub fn open_snapshot(&self, text: &str) -> Result<Snapshot> {
-        let id = self.resolve_snapshot(text)?;
-        let record = self.inner.catalog.get_record(&id)?;
-        let info = SnapshotInfo::from_published(id, &record, &self.inner.list_tags()?);
-        // Read from the store alone, so that no lock and no lease is needed.
-        let source = ReadSource::Frozen(Arc::new(self.inner.open_tree(record.root)));
-        Ok(Snapshot::new(PathReader::new(source), info))
+        Snapshot::open_published(&self.inner, text)
     }
 
     /// Adds a tag to a snapshot.
@@ -151,6 +156,14 @@ impl Volume {
     /// what only this snapshot held.
     pub fn forget_snapshot(&self, snapshot: SnapshotId) -> Result<()> {
         Ok(self.inner.forget_snapshot(&snapshot)?)
+    }
+
+    /// Deletes what no snapshot and no worktree needs, as `vellum gc run` does. Packs that were written lately, or that
+    /// another writer may need, stay for a later collection. Fails if another process collects.
+    pub fn collect_garbage(&self) -> Result<CollectedGarbage> {
+        let request = CollectionRequest::default();
+        let done = vellum_volume::gc::run_collection(&self.inner, &request, &ProgressMeter::default())?;
+        Ok(CollectedGarbage { freed_bytes: done.freed, waiting_writers: done.writers.len() })
     }
 
     pub(crate) fn resolve_snapshot(&self, text: &str) -> Result<SnapshotId> {

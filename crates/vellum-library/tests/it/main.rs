@@ -3,8 +3,10 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod boltfs;
+mod checkout;
 mod leases;
 mod live;
 mod model;
 mod stand;
+mod vfs;
 mod views;

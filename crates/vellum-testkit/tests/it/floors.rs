@@ -88,7 +88,8 @@ fn uses(packages: &[Value]) -> Vec<Use> {
     let mut found = Vec::new();
     for package in packages {
         for dependency in package["dependencies"].as_array().unwrap() {
-            if ours.contains(&name(dependency)) {
+            // A crate names itself to have all of its features in its own tests.
+            if ours.contains(&name(dependency)) && name(dependency) != name(package) {
                 let only_in_tests = dependency["kind"].as_str() == Some("dev");
                 found.push(Use { user: name(package), used: name(dependency), only_in_tests });
             }
