@@ -27,7 +27,7 @@ use rustix::io::Errno;
 use vellum_types::limits::BLOB_MAX;
 use vellum_types::{FileKind, Ino, InodeAttr, UnixTime};
 use vellum_volume::Volume;
-use vellum_volume::tree::PrefetchLimits;
+use vellum_volume::tree::{ChunkCache, PrefetchLimits};
 
 use crate::attributes::clock::advance_change_time;
 use crate::error::Result;
@@ -85,6 +85,12 @@ impl LiveContent {
     /// The hydrations under way.
     pub(crate) fn hydrations(&self) -> &ActiveHydrations {
         &self.hydrations
+    }
+
+    /// The chunks that are kept in memory.
+    #[must_use]
+    pub fn chunk_cache(&self) -> &ChunkCache {
+        &self.source.chunks
     }
 
     /// Where the bytes of extents come from.

@@ -37,6 +37,8 @@ const OLD_META_FOLDER: &str = "meta.old";
 pub struct LiveLimits {
     /// Bytes of decoded content kept in memory.
     pub cache: Option<u64>,
+    /// Bytes of inodes and names kept in memory.
+    pub inodes: Option<u64>,
     /// Maximum size of the write log, bytes; beyond it writers wait for publishing. `None`: 16 GiB, or half of the
     /// free space if that is less.
     pub log: Option<u64>,
@@ -93,6 +95,9 @@ impl LiveStateClaim {
         options.worktree = Some(self.worktree_name().into());
         options.chunk_cache = limits.cache.unwrap_or(options.chunk_cache);
         let fs = Arc::new(LiveFilesystem::open(volume.clone(), Arc::new(live), log, &fresh, options)?);
+        if let Some(bytes) = limits.inodes {
+            fs.live_map().inode_cache().set_capacity(usize::try_from(bytes).unwrap_or(usize::MAX));
+        }
         fs.publish_read_trees();
         if let Some(days) = limits.trash_days.filter(|days| *days != fs.trash().days()) {
             fs.trash().set_days(days)?;

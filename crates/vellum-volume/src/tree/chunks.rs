@@ -126,6 +126,16 @@ impl ChunkCache {
         self.shared.cache.contains_key(id)
     }
 
+    /// Keeps up to `capacity` bytes from now on.
+    pub fn set_capacity(&self, capacity: u64) {
+        self.shared.cache.set_capacity(capacity);
+    }
+
+    /// Forgets everything.
+    pub fn clear_all(&self) {
+        self.shared.cache.clear();
+    }
+
     /// Returns what it did and holds.
     #[must_use]
     pub fn statistics(&self) -> ChunkStatistics {

@@ -7,14 +7,17 @@ use vellum_types::UnixTime;
 
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
+use crate::mounting::control::{ControlRequest, MemoryCache, MemoryCaches};
 use crate::ui::{format, json};
 
-/// Show, limit, check or clear the local cache of a remote store
+/// Show, limit, check or clear the local cache of a remote store, and the memory of a mount
 ///
 /// What is read from a store in a service, and what is written to it, is kept on this machine, encrypted as it is in
 /// the store. All worktrees and mounts of this user share the cache of a store. It can be deleted at any time; what
 /// is needed is then fetched again. Names and attributes have a limit of their own, so that reading much content does
 /// not push them out.
+///
+/// In a mount, what its process keeps in memory is shown, too. The options for memory change it until the mount ends.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// How much disk space content may take, in bytes or with K, M, G; 0 keeps none. By default a tenth of the disk, at
@@ -30,6 +33,15 @@ pub struct Args {
     /// Check everything in the cache, and remove what is damaged
     #[arg(long, conflicts_with_all = ["set_size", "set_node_size", "clear"])]
     verify: bool,
+    /// In a mount: how much memory its process may take for content that was read lately
+    #[arg(long, value_name = "SIZE", value_parser = format::parse_size)]
+    set_memory: Option<u64>,
+    /// In a mount: how much memory its process may take for attributes and names
+    #[arg(long, value_name = "SIZE", value_parser = format::parse_size)]
+    set_inode_memory: Option<u64>,
+    /// In a mount: forget everything that its process keeps in memory only because it was read
+    #[arg(long)]
+    clear_memory: bool,
 }
 
 #[derive(Serialize)]
@@ -43,6 +55,8 @@ struct CacheJson {
     packs: u64,
     nodes: CachePartJson,
     oldest: Option<String>,
+    /// What the process of the mount keeps; null outside a mount.
+    memory: Option<MemoryCaches>,
     #[serde(skip_serializing_if = "Option::is_none")]
     checked: Option<CacheCheckJson>,
 }
@@ -62,8 +76,9 @@ struct CacheCheckJson {
 
 /// Shows it, after what was asked for was done.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
+    let memory = set_mount_memory(args, context)?;
     let (store, cache) = context.find_pack_cache()?;
-    let Some(cache) = cache else { return report_no_cache(context, store) };
+    let Some(cache) = cache else { return report_no_cache(context, store, memory) };
     let folder = cache.folder().display().to_string();
     let mut checked = None;
     let limits = [(CachePart::Nodes, args.set_node_size), (CachePart::Content, args.set_size)];
@@ -80,7 +95,8 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     }
     // Read last, so that it shows what the change has left.
     let summary = cache.summarize().map_err(CliError::io_error("read", folder.clone()))?;
-    report_cache(context, &store, &folder, &summary, checked)?;
+    let report = CacheReport { store: &store, folder: &folder, summary: &summary, memory, checked };
+    report.print(context)?;
     // What was damaged is fetched again when it is needed, and is a finding nevertheless.
     Ok(CommandOutcome::from_findings(checked.is_some_and(|checked| checked.removed > 0)))
 }
@@ -100,7 +116,29 @@ fn check_limit(cache: &PackCache, part: CachePart, limit: u64) -> Result<()> {
     Err(CliError::usage_error(message, "'vellum unpin --all' removes all pins"))
 }
 
-fn report_no_cache(context: &CommandContext, store: String) -> Result<CommandOutcome> {
+/// Changes what the mount keeps in memory that the user stands in, and returns it; none outside a mount.
+fn set_mount_memory(args: &Args, context: &CommandContext) -> Result<Option<MemoryCaches>> {
+    let content = args.set_memory;
+    let inodes = args.set_inode_memory;
+    let changes = content.is_some() || inodes.is_some() || args.clear_memory;
+    match context.find_mount_process()? {
+        Some(process) => {
+            let request = ControlRequest::SetMemory { content, inodes, clears: args.clear_memory };
+            Ok(process.send_request(&request)?.memory)
+        }
+        None if changes => Err(CliError::usage_error(
+            "this is not a mounted worktree: only the process of a mount keeps something in memory",
+            "run it in the mount, or with -C MOUNTPOINT",
+        )),
+        None => Ok(None),
+    }
+}
+
+fn report_no_cache(
+    context: &CommandContext,
+    store: String,
+    memory: Option<MemoryCaches>,
+) -> Result<CommandOutcome> {
     if context.ui.is_json() {
         context.ui.print_json(&CacheJson {
             store,
@@ -111,61 +149,87 @@ fn report_no_cache(context: &CommandContext, store: String) -> Result<CommandOut
             packs: 0,
             nodes: CachePartJson::default(),
             oldest: None,
+            memory,
             checked: None,
         })?;
     } else {
-        context.ui.print_note("the store is a directory, which needs no cache")?;
+        print_memory(context, memory)?;
+        context.ui.print_note("the store is a directory, which needs no cache on the disk")?;
     }
     Ok(CommandOutcome::Done)
 }
 
-fn report_cache(
-    context: &CommandContext,
-    store: &str,
-    folder: &str,
-    summary: &CacheSummary,
+/// What is told.
+struct CacheReport<'a> {
+    store: &'a str,
+    folder: &'a str,
+    summary: &'a CacheSummary,
+    memory: Option<MemoryCaches>,
     checked: Option<CacheCheck>,
-) -> Result<()> {
-    let ui = &context.ui;
-    let oldest = summary.oldest.and_then(|time| {
-        let secs = time.duration_since(std::time::UNIX_EPOCH).ok()?.as_secs();
-        Some(UnixTime { secs: i64::try_from(secs).ok()?, nanos: 0 })
-    });
-    let CacheSummary { content, nodes, pinned, .. } = *summary;
-    if ui.is_json() {
-        return ui.print_json(&CacheJson {
-            store: store.to_owned(),
-            directory: Some(folder.to_owned()),
-            bytes: content.bytes,
-            limit: content.limit,
-            pinned,
-            packs: content.packs,
-            nodes: CachePartJson { bytes: nodes.bytes, limit: nodes.limit, packs: nodes.packs },
-            oldest: oldest.map(json::format_json_time),
-            checked: checked.map(|CacheCheck { sound, removed }| CacheCheckJson { sound, removed }),
+}
+
+impl CacheReport<'_> {
+    fn print(&self, context: &CommandContext) -> Result<()> {
+        let ui = &context.ui;
+        let oldest = self.summary.oldest.and_then(|time| {
+            let secs = time.duration_since(std::time::UNIX_EPOCH).ok()?.as_secs();
+            Some(UnixTime { secs: i64::try_from(secs).ok()?, nanos: 0 })
         });
-    }
-    ui.print_line(format!("Content: {}", format_part(&content)))?;
-    ui.print_line(format!("Names: {}", format_part(&nodes)))?;
-    ui.print_line(format!("In {}", format_path(folder)))?;
-    if pinned > 0 {
-        // The pieces of a pin that were not fetched yet count as well.
-        ui.print_line(format!("Up to {} are pinned", format::format_size(pinned)))?;
-    }
-    if let Some(oldest) = oldest {
-        ui.print_line(format!("The oldest was fetched {}", format::format_age(oldest)))?;
-    }
-    match checked {
-        None => Ok(()),
-        Some(CacheCheck { sound, removed: 0 }) => {
-            ui.print_line(format!("All {} are sound", format::format_count(sound, "piece")))
+        let CacheSummary { content, nodes, pinned, .. } = *self.summary;
+        if ui.is_json() {
+            return ui.print_json(&CacheJson {
+                store: self.store.to_owned(),
+                directory: Some(self.folder.to_owned()),
+                bytes: content.bytes,
+                limit: content.limit,
+                pinned,
+                packs: content.packs,
+                nodes: CachePartJson { bytes: nodes.bytes, limit: nodes.limit, packs: nodes.packs },
+                oldest: oldest.map(json::format_json_time),
+                memory: self.memory,
+                checked: self.checked.map(|CacheCheck { sound, removed }| CacheCheckJson { sound, removed }),
+            });
         }
-        Some(CacheCheck { sound, removed }) => ui.print_line(format!(
-            "Removed {}; {} are sound",
-            format::format_count(removed, "damaged piece"),
-            format::format_number(sound)
-        )),
+        ui.print_line(format!("Content: {}", format_part(&content)))?;
+        ui.print_line(format!("Names: {}", format_part(&nodes)))?;
+        ui.print_line(format!("In {}", format_path(self.folder)))?;
+        if pinned > 0 {
+            // The pieces of a pin that were not fetched yet count as well.
+            ui.print_line(format!("Up to {} are pinned", format::format_size(pinned)))?;
+        }
+        if let Some(oldest) = oldest {
+            ui.print_line(format!("The oldest was fetched {}", format::format_age(oldest)))?;
+        }
+        print_memory(context, self.memory)?;
+        self.print_check(context)
     }
+
+    fn print_check(&self, context: &CommandContext) -> Result<()> {
+        let ui = &context.ui;
+        match self.checked {
+            None => Ok(()),
+            Some(CacheCheck { sound, removed: 0 }) => {
+                ui.print_line(format!("All {} are sound", format::format_count(sound, "piece")))
+            }
+            Some(CacheCheck { sound, removed }) => ui.print_line(format!(
+                "Removed {}; {} are sound",
+                format::format_count(removed, "damaged piece"),
+                format::format_number(sound)
+            )),
+        }
+    }
+}
+
+fn print_memory(context: &CommandContext, memory: Option<MemoryCaches>) -> Result<()> {
+    let Some(MemoryCaches { content, inodes }) = memory else { return Ok(()) };
+    let show = |cache: MemoryCache| {
+        format!("{} of {}", format::format_size(cache.bytes), format::format_size(cache.limit))
+    };
+    context.ui.print_line(format!(
+        "In memory: content {}, attributes and names {}",
+        show(content),
+        show(inodes)
+    ))
 }
 
 fn format_part(part: &CachePartSummary) -> String {

@@ -85,6 +85,9 @@ pub struct Args {
     /// 64M and 1G
     #[arg(long, value_name = "SIZE", value_parser = format::parse_size)]
     cache_size: Option<u64>,
+    /// Memory for attributes and names, in bytes or with K, M, G; by default 64M
+    #[arg(long, value_name = "SIZE", conflicts_with = "snapshot", value_parser = format::parse_size)]
+    inode_cache: Option<u64>,
     /// Disk space for data that is not in the store yet, in bytes or with K, M, G; by default half of the free
     /// space, at most 16 GiB
     #[arg(long, value_name = "SIZE", value_parser = format::parse_size)]
@@ -145,6 +148,7 @@ impl Args {
             no_io_uring: false,
             deny_hydrate: Vec::new(),
             cache_size: None,
+            inode_cache: None,
             log_limit: None,
             trash_days: None,
             take_over: false,
@@ -341,6 +345,7 @@ fn serve_worktree(
     let name = claim.worktree_name().to_owned();
     let limits = LiveLimits {
         cache: args.cache_size,
+        inodes: args.inode_cache,
         log: args.log_limit,
         trash_days: args.trash_days,
         term: args.lease_term,

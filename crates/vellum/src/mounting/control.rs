@@ -84,6 +84,15 @@ pub enum ControlRequest {
         /// Inodes; None: no limit.
         inodes: Option<u64>,
     },
+    /// What the mount's process keeps in memory of what it read; without any limit, as it is.
+    SetMemory {
+        /// Bytes of content.
+        content: Option<u64>,
+        /// Bytes of attributes and names.
+        inodes: Option<u64>,
+        /// Whether all of it is forgotten.
+        clears: bool,
+    },
     /// Something of the trash.
     Trash {
         /// What.
@@ -177,11 +186,32 @@ pub struct ControlReply {
     /// What was asked of the trash.
     #[serde(default)]
     pub trashed: Option<TrashReply>,
+    /// What the process keeps in memory; None: nobody asked.
+    #[serde(default)]
+    pub memory: Option<MemoryCaches>,
     /// The hydration policies; None: nobody asked.
     #[serde(default)]
     pub policies: Option<Vec<PathPolicy>>,
     /// The snapshots that are not in the store yet, the oldest first; None: nobody asked, or they are too many.
     pub unpublished: Option<Vec<UnpublishedSnapshot>>,
+}
+
+/// What a mount's process keeps in memory of what it read.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct MemoryCaches {
+    /// Content.
+    pub content: MemoryCache,
+    /// Attributes and names.
+    pub inodes: MemoryCache,
+}
+
+/// One of them, in bytes.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct MemoryCache {
+    /// What it takes.
+    pub bytes: u64,
+    /// What it may take.
+    pub limit: u64,
 }
 
 /// What was brought to this machine, or removed from it.

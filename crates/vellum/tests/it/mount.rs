@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::mounting::{Mount, kill, sh, wait_until};
-use crate::world::{World, run};
+use crate::world::{World, noise, run};
 
 fn is_mounted(path: &Path) -> bool {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
@@ -422,4 +422,34 @@ fn what_others_have_mounted_comes_behind_what_was_asked() {
     let output = world.run(&["status"]).code(1);
     let last = output.err.lines().last().unwrap();
     assert!(last.contains("work is mounted on"), "{}", output.err);
+}
+
+#[test]
+fn the_memory_of_a_mount_is_limited_and_cleared_while_it_runs() {
+    let world = World::with_snapshot();
+    world.write("large", noise(3 << 20));
+    world.snapshot("large");
+    let mount = Mount::place(&world, "work");
+    mount.again(&["--inode-cache", "2M", "--cache-size", "4M"]).ok();
+    let inside = |args: &[&str]| run(&mount.path, args, Stdio::null());
+    let memory = |args: &[&str]| {
+        let shown: serde_json::Value =
+            serde_json::from_str(&inside(&[&["--json", "cache"], args].concat()).ok().out).unwrap();
+        let of = |name: &str| ["bytes", "limit"].map(|key| shown["memory"][name][key].as_u64().unwrap());
+        (of("content"), of("inodes"))
+    };
+    let _ = fs::read(mount.at("large")).unwrap();
+    let (content, inodes) = memory(&[]);
+    assert!(content[0] > 1 << 20 && content[1] == 4 << 20, "{content:?}");
+    assert!(inodes[0] > 0 && inodes[1].abs_diff(2 << 20) < 4096, "{inodes:?}");
+    let (content, inodes) = memory(&["--set-memory", "1M", "--set-inode-memory", "1M"]);
+    assert!(content[0] <= 1 << 20 && content[1] == 1 << 20, "{content:?}");
+    assert!(inodes[1].abs_diff(1 << 20) < 4096, "{inodes:?}");
+    let (content, inodes) = memory(&["--clear-memory"]);
+    assert_eq!((content[0], inodes[0]), (0, 0));
+    assert!(fs::read(mount.at("large")).unwrap() == noise(3 << 20));
+    inside(&["cache"]).ok().says("In memory: content");
+    world.run(&["cache", "--clear-memory"]).code(3).remarks("not a mounted worktree");
+    let shown: serde_json::Value = world.json(&["cache"]);
+    assert!(shown["memory"].is_null());
 }

@@ -25,8 +25,8 @@ use vellum_volume::refs::WorktreeQuota;
 use vellum_volume::residence::{ContentScope, NewPin};
 
 use super::{
-    ContentReply, ControlLine, ControlReply, ControlRequest, LINE_MAX, PROGRESS_EVERY, SOCKET,
-    UnpublishedSnapshot, join_shown, send_json_line,
+    ContentReply, ControlLine, ControlReply, ControlRequest, LINE_MAX, MemoryCache, MemoryCaches,
+    PROGRESS_EVERY, SOCKET, UnpublishedSnapshot, join_shown, send_json_line,
 };
 use crate::error::{CliError, Result, kind_name};
 use crate::mounting::MountingError;
@@ -221,6 +221,9 @@ impl ControlService {
             ControlRequest::Quota { bytes, inodes } => {
                 self.fs.attributes().set_worktree_quota(WorktreeQuota { bytes: *bytes, inodes: *inodes })?;
             }
+            ControlRequest::SetMemory { content, inodes, clears } => {
+                answer.memory = Some(self.set_memory(*content, *inodes, *clears));
+            }
             ControlRequest::Settle => {
                 self.fs.publisher().publish_pending()?;
             }
@@ -261,6 +264,27 @@ impl ControlService {
             }
         }
         Ok(self.add_worktree_status(answer)?)
+    }
+
+    fn set_memory(&self, content: Option<u64>, inodes: Option<u64>, clears: bool) -> MemoryCaches {
+        let chunks = self.fs.content().chunk_cache();
+        let cache = self.fs.live_map().inode_cache();
+        if let Some(bytes) = content {
+            chunks.set_capacity(bytes);
+        }
+        if let Some(bytes) = inodes {
+            cache.set_capacity(usize::try_from(bytes).unwrap_or(usize::MAX));
+        }
+        if clears {
+            chunks.clear_all();
+            cache.clear_all();
+        }
+        let content = chunks.statistics();
+        let inodes = cache.statistics();
+        MemoryCaches {
+            content: MemoryCache { bytes: content.bytes, limit: content.capacity },
+            inodes: MemoryCache { bytes: inodes.bytes, limit: inodes.capacity },
+        }
     }
 
     /// Lets the kernel forget what it knows of names that stand for something else now.
