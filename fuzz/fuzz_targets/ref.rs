@@ -1,15 +1,19 @@
-//! A ref behind its seal, and the head of a worktree in it; the file of refs that are known.
+//! A ref behind its seal, and in it the head of a worktree or a pin; the file of refs that are known.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use vellum_volume::refs::{WorktreeHead, check_ref_name, parse_ref};
+use vellum_volume::snapshot_pin::SnapshotPin;
 
 fuzz_target!(|bytes: &[u8]| {
     vellum_volume::fuzzing::fuzz_known_refs(bytes);
     if let Ok((_, name, value)) = parse_ref(bytes) {
         let _ = check_ref_name(&name);
         let _ = WorktreeHead::decode(&value);
+    }
+    if let Ok(pin) = SnapshotPin::decode(bytes) {
+        assert_eq!(pin.encode(), bytes);
     }
     if let Ok(head) = WorktreeHead::decode(bytes) {
         assert_eq!(head.encode(), bytes);

@@ -448,6 +448,20 @@ pub enum VolumeError {
         /// Where it is.
         place: String,
     },
+    /// A snapshot is pinned, and would be pinned otherwise.
+    #[error("snapshot {id} is pinned already, by {pin}")]
+    PinnedAlready {
+        /// The snapshot.
+        id: SnapshotId,
+        /// Who pinned it, and why.
+        pin: String,
+    },
+    /// A snapshot was to be unpinned that is not pinned.
+    #[error("snapshot {0} is not pinned")]
+    NotPinned(SnapshotId),
+    /// A pin that nobody can mean.
+    #[error("this is no pin: {0}")]
+    BadPin(&'static str),
     /// A retention policy without rules would keep nothing.
     #[error("no rule says which snapshots to keep")]
     NoRetentionRule,
@@ -483,10 +497,12 @@ impl VolumeError {
             | Self::NoMerge
             | Self::EmptyRemote(_)
             | Self::UnknownRetentionTag(_)
+            | Self::NotPinned(_)
             | Self::NoSnapshotOfWorktree(_)
             | Self::NoSuchPath { .. } => ErrorKind::NotFound,
             Self::Nested { .. }
             | Self::NoRetentionRule
+            | Self::BadPin(_)
             | Self::AlreadyInitialised(_)
             | Self::Ambiguous { .. }
             | Self::SeveralNamed { .. }
@@ -527,6 +543,7 @@ impl VolumeError {
             | Self::KeyChanged { .. }
             | Self::WrongClock { .. } => ErrorKind::Denied,
             Self::Exists { .. }
+            | Self::PinnedAlready { .. }
             | Self::DirectoryGone { .. }
             | Self::MergeUnderWay { .. }
             | Self::InUse { .. }

@@ -22,7 +22,7 @@ pub use self::keeper::LeaseKeeper;
 pub use self::tenure::{BootClock, HeldLease, LeaseClaimant, MonotonicClock, TakenLease};
 use crate::session::{SessionObject, current_time};
 
-pub(crate) use self::judge::is_lease_over;
+pub(crate) use self::judge::{is_lease_over, read_store_time};
 pub(crate) use self::tenure::leased_error;
 
 /// Term of a lease that is not renewed, seconds: longer than short outages of a store, short enough to wait for.

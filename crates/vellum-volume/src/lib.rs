@@ -1,4 +1,4 @@
-//! Floor 4: volumes: opening and unlocking, snapshot records and their history, refs (worktree heads and tags),
+//! Floor 4: volumes: opening and unlocking, snapshot records and their history, refs (worktree heads, tags, pins),
 //! reading trees by path, comparing them, verifying, collecting garbage.
 //!
 //! Invariant: nothing here depends on FUSE or on plain directories, and nothing prints.
@@ -26,6 +26,7 @@ pub mod residence;
 pub mod resolve;
 pub mod retention;
 pub mod session;
+pub mod snapshot_pin;
 mod source;
 pub mod state;
 mod store_check;

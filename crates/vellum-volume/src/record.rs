@@ -15,7 +15,7 @@ const VERSION: u8 = 1;
 const PARENTS_MAX: usize = 16;
 
 /// Longest author or host name, bytes: `HOST_NAME_MAX` is 64, user names are shorter; generous.
-const WHO_MAX: usize = 1024;
+pub(crate) const WHO_MAX: usize = 1024;
 
 /// Length of a record's nonce, bytes.
 pub const NONCE_LEN: usize = 16;

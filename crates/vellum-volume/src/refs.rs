@@ -1,10 +1,11 @@
-//! Refs: the few mutable objects of a store: worktree heads and tags.
+//! Refs: the few mutable objects of a store: worktree heads, tags, and pins of snapshots.
 //!
 //! Invariants: a ref's object name is a keyed hash of its name, so that a listing tells nothing; each change is a
 //! compare-and-swap and raises the counter; a counter lower than one seen before is refused as a rollback. A ref
 //! that was removed leaves an object that says so: whoever makes it anew counts on, and one that is missing is noticed.
 
 mod head;
+mod kind;
 mod known;
 mod reseal;
 
@@ -22,6 +23,7 @@ use vellum_types::{BlobId, DecodeError, FieldReader, FieldWriter};
 pub use self::head::{
     READING_MAX, UnsnapshottedTree, WorktreeHead, WorktreeMark, WorktreeQuota, WorktreeTrash,
 };
+pub use self::kind::{NamedRefKind, RefKind};
 pub(crate) use self::known::{KNOWN_REFS_FILE, fuzz_decoder as fuzz_known_decoder};
 pub(crate) use self::reseal::ResealedRefs;
 use crate::error::{Result, VolumeError, is_data_loss};
@@ -41,33 +43,6 @@ const RETRIES: usize = 100;
 
 /// For how long a ref of a service counts as recent. Most commands take less.
 const RECENT: Duration = Duration::from_secs(2);
-
-/// What a ref is for; each kind has a folder of its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum RefKind {
-    /// The head of a worktree.
-    Worktree,
-    /// A name for a snapshot.
-    Tag,
-}
-
-impl RefKind {
-    fn folder_name(self) -> &'static str {
-        match self {
-            Self::Worktree => "worktree",
-            Self::Tag => "tag",
-        }
-    }
-
-    /// What messages call it.
-    #[must_use]
-    pub fn display_name(self) -> &'static str {
-        match self {
-            Self::Worktree => "worktree",
-            Self::Tag => "tag",
-        }
-    }
-}
 
 /// One ref, as it was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -330,7 +305,7 @@ impl RefStore {
         name: &str,
         mut change: impl FnMut(Option<&StoredRef>) -> Result<Option<Vec<u8>>>,
     ) -> Result<()> {
-        check_ref_name(name)?;
+        kind.check_name(name)?;
         let key = self.ref_object_key(kind, name)?;
         // What it said last spares a request, if that is what it says still.
         let last = self.last.lock().remove(&key).map(|last| last.found);
@@ -480,7 +455,7 @@ impl RefStore {
 /// Whether a key is that of a ref: its kind, and a keyed hash of its name.
 pub(crate) fn is_ref_key(key: &ObjectKey) -> bool {
     let parts: Vec<_> = key.as_str().split('/').collect();
-    let kinds = [RefKind::Worktree, RefKind::Tag].map(RefKind::folder_name);
+    let kinds = RefKind::ALL.map(RefKind::folder_name);
     matches!(parts.as_slice(), ["refs", kind, id] if kinds.contains(kind) && id.parse::<BlobId>().is_ok())
 }
 

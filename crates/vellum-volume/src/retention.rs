@@ -97,6 +97,8 @@ pub enum KeepReason {
     Head(String),
     /// It has this tag.
     Tag(String),
+    /// It is pinned; by whom, and why.
+    Pinned(String),
     /// It is the newest of its line.
     Newest,
     /// Two worktrees descend from it: a merge of them compares both with it.
@@ -122,7 +124,12 @@ impl KeepReason {
     #[must_use]
     pub fn is_rule(&self) -> bool {
         match self {
-            Self::Head(_) | Self::Tag(_) | Self::Newest | Self::MergeBase | Self::Future => false,
+            Self::Head(_)
+            | Self::Tag(_)
+            | Self::Pinned(_)
+            | Self::Newest
+            | Self::MergeBase
+            | Self::Future => false,
             Self::Last
             | Self::Within
             | Self::KeptTag(_)
@@ -193,7 +200,7 @@ impl Volume {
         let tags = self.find_tags_by_snapshot(&request.policy)?;
         let entries = list_history(&self.catalog)?;
         let lines = group_lines(&entries, request)?;
-        let mut uses = self.find_uses(&tags, request.ignores_tags)?;
+        let mut uses = self.find_uses(&tags, request)?;
         let mut plan = RetentionPlan::default();
         for (line, entries) in lines {
             let policy = if line.is_safety {
@@ -237,7 +244,7 @@ impl Volume {
     fn find_uses(
         &self,
         tags: &TagsBySnapshot,
-        ignores_tags: bool,
+        request: &RetentionRequest,
     ) -> Result<HashMap<SnapshotId, Vec<KeepReason>>> {
         let mut uses: HashMap<_, Vec<_>> = HashMap::new();
         let mut heads = BTreeSet::new();
@@ -247,10 +254,13 @@ impl Volume {
                 uses.entry(id).or_default().push(KeepReason::Head(name));
             }
         }
-        if !ignores_tags {
+        if !request.ignores_tags {
             for (id, names) in tags {
                 uses.entry(*id).or_default().extend(names.iter().cloned().map(KeepReason::Tag));
             }
+        }
+        for (id, pin) in self.find_pinned_snapshots(request.now)? {
+            uses.entry(id).or_default().push(KeepReason::Pinned(pin.describe()));
         }
         for id in joins::find_line_joins(&self.catalog, &heads)? {
             uses.entry(id).or_default().push(KeepReason::MergeBase);

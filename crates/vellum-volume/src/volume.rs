@@ -507,7 +507,7 @@ impl Volume {
         self.list_decoded_refs(RefKind::Worktree, decode_worktree_head)
     }
 
-    fn list_decoded_refs<T>(
+    pub(crate) fn list_decoded_refs<T>(
         &self,
         kind: RefKind,
         decode: impl Fn(&StoredRef) -> Result<T>,
@@ -541,10 +541,11 @@ impl Volume {
     pub fn forget_snapshots(&self, ids: &[SnapshotId]) -> Result<Vec<SnapshotId>> {
         self.check_forgettable(ids)?;
         self.release_reserves();
-        self.catalog.forget_snapshots(ids)
+        let forgotten = self.catalog.forget_snapshots(ids)?;
+        self.restore_pinned(forgotten)
     }
 
-    /// Fails with [`VolumeError::InUse`] if a worktree stands on one of these snapshots, or a tag names it.
+    /// Fails with [`VolumeError::InUse`] if a worktree stands on one of these snapshots, a tag names it, or it is pinned.
     pub fn check_forgettable(&self, ids: &[SnapshotId]) -> Result<()> {
         let wanted: HashSet<_> = ids.iter().collect();
         let in_use = |id, reason| VolumeError::InUse { what: format!("snapshot {id}"), reason };
@@ -556,7 +557,7 @@ impl Volume {
         if let Some((name, id)) = self.list_tags()?.into_iter().find(|(_, id)| wanted.contains(id)) {
             return Err(in_use(id, format!("the tag '{name}' names it; remove the tag first")));
         }
-        Ok(())
+        self.check_unpinned(&wanted)
     }
 }
 

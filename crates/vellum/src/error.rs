@@ -332,6 +332,10 @@ pub fn volume_hint(error: &VolumeError) -> Option<String> {
         VolumeError::NoRetentionRule => {
             "for example 'vellum forget --keep-daily 7 --keep-weekly 4 --dry-run'"
         }
+        VolumeError::PinnedAlready { id, .. } => {
+            return Some(format!("'vellum unpin --snapshot {id}' takes that pin away"));
+        }
+        VolumeError::NotPinned(_) => "'vellum pins' lists the pins",
         VolumeError::UnknownRetentionTag(_) => "'vellum tag list' shows the tags",
         VolumeError::NoSnapshotOfWorktree(_) => {
             "'vellum history --all' shows in which worktrees snapshots were made"

@@ -85,6 +85,18 @@ impl SnapshotCatalog {
         Ok(moved)
     }
 
+    /// Puts a snapshot back that was forgotten. Fails as [`Self::fetch_forgotten_record`] does.
+    pub(crate) fn restore_forgotten_record(&self, id: &SnapshotId) -> Result<()> {
+        let record = self.fetch_forgotten_record(id)?;
+        // The original first: between the two requests the record is in both folders, never in none.
+        self.store_record(&record)?;
+        let copy = record_key(FORGOTTEN, id)?;
+        unlist_objects(&*self.objects, &|key| *key == copy)?;
+        self.objects.delete_object(&copy)?;
+        self.with_known_records(|known| known.listed = None);
+        Ok(())
+    }
+
     fn put_missing_copies(&self, copies: &[(ObjectKey, &[u8])]) -> Result<()> {
         for (key, bytes) in copies {
             match self.objects.put_object(key, bytes) {

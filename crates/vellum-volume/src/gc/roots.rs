@@ -11,6 +11,7 @@ use vellum_map::MapRoot;
 use vellum_types::SnapshotId;
 
 use crate::error::{Result, VolumeError, is_data_loss};
+use crate::session::current_time;
 use crate::volume::Volume;
 
 /// Shortest beginning of an id that names a lost record, digits.
@@ -107,6 +108,8 @@ impl<'a> RecordWalk<'a> {
         let tags =
             volume.list_tags()?.into_iter().map(|(name, id)| (id, format!("the tag '{name}' names it")));
         walk.waiting.extend(tags);
+        let pins = volume.list_pin_refs()?.into_iter().filter(|(_, pin)| pin.is_in_force(current_time()));
+        walk.waiting.extend(pins.map(|(id, _)| (id, "it is pinned".into())));
         walk.visit_listed_records()?;
         walk.visit_named_records()?;
         for (id, _) in heads {

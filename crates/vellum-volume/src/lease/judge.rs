@@ -4,6 +4,7 @@
 use std::time::{Duration, SystemTime};
 
 use vellum_store::ObjectKey;
+use vellum_types::UnixTime;
 
 use super::Lease;
 use crate::error::Result;
@@ -23,18 +24,30 @@ pub(crate) fn is_lease_over(volume: &Volume, key: &ObjectKey, lease: &Lease) -> 
     })
 }
 
+/// Returns the present by the store's clock; `None` if it reports no times.
+pub(crate) fn read_store_time(volume: &Volume) -> Result<Option<UnixTime>> {
+    let asker = SessionClaim::claim_as_writer(volume)?;
+    let present = read_modification_time(volume, asker.object_key())?;
+    let since_epoch = present.and_then(|present| present.duration_since(SystemTime::UNIX_EPOCH).ok());
+    Ok(since_epoch.map(|since| UnixTime {
+        secs: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
+        nanos: since.subsec_nanos(),
+    }))
+}
+
 /// Returns how long ago an object was written, by the store's clock; `None` if it reports no times.
 fn read_object_age(volume: &Volume, key: &ObjectKey) -> Result<Option<Duration>> {
     let asker = SessionClaim::claim_as_writer(volume)?;
-    let written = |key: &ObjectKey| -> Result<Option<SystemTime>> {
-        let folder = key.as_str().rsplit_once('/').map_or("", |(folder, _)| folder);
-        let listed = volume.objects.list_objects(folder)?;
-        Ok(listed.into_iter().find(|info| info.key == *key).and_then(|info| info.modified))
-    };
     // In this order: what is renewed in between looks younger, never older.
-    let present = written(asker.object_key())?;
+    let present = read_modification_time(volume, asker.object_key())?;
     // What is dated ahead was written before the store's clock was set back: it is young until that moment comes.
     Ok(present
-        .zip(written(key)?)
+        .zip(read_modification_time(volume, key)?)
         .map(|(present, written)| present.duration_since(written).unwrap_or(Duration::ZERO)))
+}
+
+fn read_modification_time(volume: &Volume, key: &ObjectKey) -> Result<Option<SystemTime>> {
+    let folder = key.as_str().rsplit_once('/').map_or("", |(folder, _)| folder);
+    let listed = volume.objects.list_objects(folder)?;
+    Ok(listed.into_iter().find(|info| info.key == *key).and_then(|info| info.modified))
 }

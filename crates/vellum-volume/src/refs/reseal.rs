@@ -27,7 +27,7 @@ impl RefStore {
     /// Seals all refs with the newest key, those too that were removed.
     pub(crate) fn reseal_refs(&self, meter: &ProgressMeter) -> Result<ResealedRefs> {
         let mut keys = Vec::new();
-        for kind in [RefKind::Worktree, RefKind::Tag] {
+        for kind in RefKind::ALL {
             keys.extend(self.list_ref_objects(kind)?.into_iter().map(|key| (kind, key)));
         }
         meter.begin_phase(keys.len() as u64, 0);

@@ -1,5 +1,5 @@
-//! Fetches snapshots from a remote. Nothing here changes but what is known: the refs of the remote are kept under its
-//! name.
+//! Fetches snapshots from a remote, and their pins. Nothing else here changes but what is known: the refs of the remote are
+//! kept under its name.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,8 @@ use vellum_types::SnapshotId;
 
 use super::{Remote, RemoteRefs, TransferDirection};
 use crate::error::{Result, VolumeError};
-use crate::refs::RefKind;
+use crate::refs::NamedRefKind;
+use crate::snapshot_pin::copy_pins;
 use crate::transfer::{
     TransferPlan, TransferReport, copy_source_content, find_unforgotten, transfer_records, transfer_snapshots,
 };
@@ -27,7 +28,7 @@ pub struct PullRequest {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PulledRef {
     /// Its kind.
-    pub kind: RefKind,
+    pub kind: NamedRefKind,
     /// Its name.
     pub name: String,
     /// What it named when it was seen last; none if it is new.
@@ -63,8 +64,8 @@ pub fn pull_snapshots(
         heads.extend(find_unforgotten(&source, volume)?);
     }
     let before = volume.read_remote_refs(&remote.name)?;
-    let mut refs = compare_refs(RefKind::Worktree, &before.worktrees, &found.worktrees);
-    refs.extend(compare_refs(RefKind::Tag, &before.tags, &found.tags));
+    let mut refs = compare_refs(NamedRefKind::Worktree, &before.worktrees, &found.worktrees);
+    refs.extend(compare_refs(NamedRefKind::Tag, &before.tags, &found.tags));
     if request.is_dry_run {
         let fetched = TransferPlan::build(&source, volume, &heads)?.preview();
         return Ok(PullReport { refs, fetched });
@@ -73,7 +74,10 @@ pub fn pull_snapshots(
     // Most often there is nothing new: then no session is needed.
     let heads: Vec<_> = heads.into_iter().filter(|id| known.binary_search(id).is_err()).collect();
     // The refs are noted when the records are here: a name of the remote must lead to a snapshot that can be read.
-    let note_refs = || volume.note_remote_refs(remote, &found);
+    let note_refs = || {
+        copy_pins(&source, volume)?;
+        volume.note_remote_refs(remote, &found)
+    };
     let is_source = volume.find_source()?.is_some_and(|location| location == remote.location);
     if !is_source {
         let (fetched, ()) = transfer_snapshots(&source, volume, &heads, meter, note_refs)?;
@@ -112,7 +116,7 @@ pub fn pull_content(volume: &Volume, meter: &ProgressMeter) -> Result<TransferRe
 }
 
 fn compare_refs(
-    kind: RefKind,
+    kind: NamedRefKind,
     before: &BTreeMap<String, SnapshotId>,
     found: &BTreeMap<String, SnapshotId>,
 ) -> Vec<PulledRef> {

@@ -13,7 +13,8 @@ use crate::error::{Result, VolumeError};
 use crate::history::AncestorWalk;
 use crate::keyring;
 use crate::merge::ancestry::AncestrySearch;
-use crate::refs::{RefKind, WorktreeHead};
+use crate::refs::{NamedRefKind, RefKind, WorktreeHead};
+use crate::snapshot_pin::copy_pins;
 use crate::transfer::{TransferPlan, TransferReport, find_unforgotten, transfer_snapshots};
 use crate::volume::{Volume, decode_tag_target, decode_worktree_head};
 
@@ -77,7 +78,7 @@ impl RefPushOutcome {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PushedRef {
     /// Its kind.
-    pub kind: RefKind,
+    pub kind: NamedRefKind,
     /// Its name.
     pub name: String,
     /// What it was to name.
@@ -122,7 +123,7 @@ pub fn push_snapshots(
 
 /// A ref of this volume that the remote is to have.
 struct WantedRef {
-    kind: RefKind,
+    kind: NamedRefKind,
     name: String,
     snapshot: SnapshotId,
 }
@@ -134,14 +135,14 @@ fn find_wanted_refs(volume: &Volume, request: &PushRequest) -> Result<Vec<Wanted
         let head = volume.read_worktree_head(name)?.ok_or_else(missing)?;
         // A worktree without a snapshot has nothing to send.
         if let Some(snapshot) = head.head {
-            wanted.push(WantedRef { kind: RefKind::Worktree, name: name.clone(), snapshot });
+            wanted.push(WantedRef { kind: NamedRefKind::Worktree, name: name.clone(), snapshot });
         }
     }
     for name in &request.tags {
         let missing = || VolumeError::NoSuchRef { kind: "tag", name: name.clone() };
         let tag = volume.refs.get_ref(RefKind::Tag, name)?.ok_or_else(missing)?;
         let snapshot = decode_tag_target(&tag)?;
-        wanted.push(WantedRef { kind: RefKind::Tag, name: name.clone(), snapshot });
+        wanted.push(WantedRef { kind: NamedRefKind::Tag, name: name.clone(), snapshot });
     }
     Ok(wanted)
 }
@@ -197,6 +198,8 @@ pub fn push_to_volume(
         for pushed in moved.iter_mut().filter(|pushed| pushed.outcome.is_change()) {
             pushed.outcome = move_ref(volume, target, pushed)?;
         }
+        // After the snapshots that they keep, and before a collection there could take these.
+        copy_pins(volume, target)?;
         Ok(moved)
     })?;
     Ok(PushReport { refs, sent })
@@ -206,19 +209,19 @@ pub fn push_to_volume(
 fn judge_ref(
     volume: &Volume,
     target: &Volume,
-    kind: RefKind,
+    kind: NamedRefKind,
     name: &str,
     snapshot: SnapshotId,
 ) -> Result<RefPushOutcome> {
     match kind {
-        RefKind::Worktree => {
+        NamedRefKind::Worktree => {
             // A name that both kinds had could not be resolved there any more.
             if target.refs.get_ref(RefKind::Tag, name)?.is_some() {
                 return Ok(RefPushOutcome::NameInUse);
             }
             judge_worktree(volume, target, target.read_worktree_head(name)?.as_ref(), snapshot)
         }
-        RefKind::Tag => match target.refs.get_ref(RefKind::Tag, name)? {
+        NamedRefKind::Tag => match target.refs.get_ref(RefKind::Tag, name)? {
             Some(tag) => judge_tag(decode_tag_target(&tag)?, snapshot),
             None if target.refs.get_ref(RefKind::Worktree, name)?.is_some() => Ok(RefPushOutcome::NameInUse),
             None => Ok(RefPushOutcome::Created),
@@ -263,9 +266,9 @@ fn judge_worktree(
 fn move_ref(volume: &Volume, target: &Volume, pushed: &PushedRef) -> Result<RefPushOutcome> {
     let PushedRef { kind, name, snapshot, .. } = pushed;
     let outcome = RefCell::new(RefPushOutcome::Unchanged);
-    target.refs.update_ref(*kind, name, |old| {
+    target.refs.update_ref((*kind).into(), name, |old| {
         let (judged, value) = match kind {
-            RefKind::Worktree => {
+            NamedRefKind::Worktree => {
                 let there = old.map(decode_worktree_head).transpose()?;
                 // Judged again by the value that is about to be replaced: somebody may have pushed since the first
                 // look.
@@ -274,7 +277,7 @@ fn move_ref(volume: &Volume, target: &Volume, pushed: &PushedRef) -> Result<RefP
                 let new = there.unwrap_or_else(|| WorktreeHead::new(String::new(), String::new()));
                 (judged, WorktreeHead { head: Some(*snapshot), ..new }.encode())
             }
-            RefKind::Tag => {
+            NamedRefKind::Tag => {
                 let judged = match old {
                     Some(tag) => judge_tag(decode_tag_target(tag)?, *snapshot)?,
                     None => RefPushOutcome::Created,

@@ -13,7 +13,8 @@ use crate::config::{self, CONFIG_OBJECT, VolumeConfig};
 use crate::error::{Result, VolumeError};
 use crate::record::SnapshotRecord;
 use crate::refs::{RefKind, StoredRef, WorktreeHead};
-use crate::session;
+use crate::session::{self, current_time};
+use crate::snapshot_pin::{decode_pin, decode_pin_target};
 use crate::store_identity::{STORE_OBJECT, check_store_object};
 use crate::volume::Volume;
 use crate::{device, key_epochs, keyring, volume};
@@ -157,6 +158,16 @@ fn check_refs(volume: &Volume, damage: &mut FoundDamage) -> Result<NamedByRefs> 
     for (key, found) in read_listed_refs(volume, RefKind::Tag)? {
         let target = found.and_then(|found| found.as_ref().map(volume::decode_tag_target).transpose());
         named.snapshots.extend(record_if_damage(damage, key.as_str(), target)?.flatten());
+    }
+    for (key, found) in read_listed_refs(volume, RefKind::Pin)? {
+        let pin = found.and_then(|found| {
+            found.map(|found| Ok((decode_pin_target(&found)?, decode_pin(&found)?))).transpose()
+        });
+        if let Some((target, pin)) = record_if_damage(damage, key.as_str(), pin)?.flatten()
+            && pin.is_in_force(current_time())
+        {
+            named.snapshots.insert(target);
+        }
     }
     Ok(named)
 }

@@ -18,6 +18,7 @@ mod naming;
 mod node_packs;
 mod opening;
 mod oversized;
+mod pins;
 mod ram;
 mod refs;
 mod remotes;

@@ -10,7 +10,7 @@ use vellum_store::{ObjectKey, StoreLocation};
 use vellum_testkit::{FaultTrigger, FaultyStore, StoreFault};
 use vellum_types::{Ino, SnapshotId};
 use vellum_volume::history::list_history;
-use vellum_volume::refs::RefKind;
+use vellum_volume::refs::NamedRefKind;
 use vellum_volume::remote::{
     PullRequest, PushReport, PushRequest, RefPushOutcome, RemoteContent, compare_with_remote, pull_snapshots,
     push_snapshots, push_to_volume,
@@ -28,7 +28,7 @@ fn everything() -> PushRequest {
 }
 
 /// A second store of the world's volume that holds its config and nothing else.
-fn empty_copy(world: &World) -> Arc<Ram> {
+pub fn empty_copy(world: &World) -> Arc<Ram> {
     let config = ObjectKey::new("config").unwrap();
     Ram::of(Image::from([(config.clone(), world.ram.bytes(&config).into())]))
 }
@@ -190,7 +190,7 @@ fn refs_of_a_remote_move_forward_only() {
     world.volume.add_tag("name", ours).unwrap();
     let request = PushRequest { tags: vec!["name".into()], ..PushRequest::default() };
     let report = push_to_volume(&world.volume, &target, &request, &ProgressMeter::default()).unwrap();
-    assert_eq!((outcome(&report), report.refs[0].kind), (&RefPushOutcome::NameInUse, RefKind::Tag));
+    assert_eq!((outcome(&report), report.refs[0].kind), (&RefPushOutcome::NameInUse, NamedRefKind::Tag));
     assert_clean(&world.seen_in(ram));
 }
 

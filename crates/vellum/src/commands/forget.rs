@@ -27,8 +27,8 @@ use crate::ui::{format, json};
 /// they hold.
 ///
 /// The rules apply to the snapshots of one worktree, and to each worktree by itself. A snapshot stays if any rule keeps
-/// it. Whatever the rules are, these stay: a worktree's current snapshot, its newest one, tagged snapshots, those from
-/// which two worktrees descend, and those made by a clock that was ahead. Safety snapshots have rules of their own: the
+/// it. Whatever the rules are, these stay: a worktree's current snapshot, its newest one, tagged and pinned snapshots, those
+/// from which two worktrees descend, and those made by a clock that was ahead. Safety snapshots have rules of their own: the
 /// newest 3 stay, and all of the last 14 days.
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -237,6 +237,7 @@ fn describe_reason(reason: &KeepReason) -> String {
     match reason {
         KeepReason::Head(worktree) => format!("worktree {}", format_path(worktree)),
         KeepReason::Tag(tag) => format!("tag {tag}"),
+        KeepReason::Pinned(pin) => format!("pinned by {pin}"),
         KeepReason::Newest => "newest".into(),
         KeepReason::MergeBase => "merge base".into(),
         KeepReason::Future => "in the future".into(),

@@ -1,9 +1,14 @@
-//! `vellum pin`: brings content to this machine, and keeps it there.
+//! `vellum pin`: keeps content on this machine, or a snapshot in the store.
+
+pub mod snapshots;
+pub mod target;
 
 use std::ffi::OsString;
 
 use serde::Serialize;
 
+use self::snapshots::NewPinArgs;
+use self::target::PinTarget;
 use crate::context::CommandContext;
 use crate::context::content::{ContentPaths, list_refused, report_refused};
 use crate::error::{CommandOutcome, Result};
@@ -11,22 +16,30 @@ use crate::mounting::control::ContentReply;
 use crate::ui::format;
 use crate::ui::json::ProblemJson;
 
-/// Bring the content of files from a remote store to this machine, and keep it there
+/// Keep a snapshot in the store, or the content of files on this machine
 ///
-/// Fetches as 'vellum hydrate' does. Pinned content is not evicted from the cache before 'vellum unpin'. A pin that
-/// does not fit into the cache beside the others is refused. It keeps the content that PATH has now: pin again after
-/// changes.
+/// A pinned snapshot is not forgotten, on no machine and by no rule, before 'vellum unpin' or the end of the pin. Its data
+/// stays with it. A push and a pull bring pins to the other store.
+///
+/// If TARGET is a path, its content is brought from a remote store to this machine as 'vellum hydrate' does, and is not
+/// evicted from the cache before 'vellum unpin'. A pin that does not fit into the cache beside the others is refused. It
+/// keeps the content that the path has now: pin again after changes.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Files and directories
-    #[arg(required = true, value_name = "PATH")]
-    paths: Vec<OsString>,
-    /// Create one pin with this name, or replace the one that has it [default: one for each PATH, named after the
-    /// worktree and PATH]
-    #[arg(long, value_name = "NAME")]
+    /// Snapshots, or files and directories
+    #[arg(required = true, value_name = "TARGET")]
+    targets: Vec<OsString>,
+    /// Every TARGET is a snapshot, also if there is a file of this name
+    #[arg(long)]
+    snapshot: bool,
+    #[command(flatten)]
+    new: NewPinArgs,
+    /// Create one pin of content with this name, or replace the one that has it [default: one for each path, named after
+    /// the worktree and the path]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["snapshot", "reason", "until"])]
     name: Option<String>,
-    /// Use the content that this snapshot has at PATH
-    #[arg(long, value_name = "SNAP")]
+    /// Use the content that this snapshot has at the paths
+    #[arg(long, value_name = "SNAP", conflicts_with_all = ["snapshot", "reason", "until"])]
     from: Option<String>,
 }
 
@@ -47,7 +60,25 @@ struct NewPinJson {
 
 /// Pins.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
-    let paths = ContentPaths::find_paths(context, &args.paths, args.from.as_deref())?;
+    let is_of_content = args.name.is_some() || args.from.is_some();
+    let target = if is_of_content {
+        PinTarget::Content
+    } else {
+        PinTarget::find_target(context, &args.targets, args.snapshot)?
+    };
+    match target {
+        PinTarget::Snapshots { volume, entries } => {
+            snapshots::pin_snapshots(&args.new, &volume, &entries, context)
+        }
+        PinTarget::Content => {
+            args.new.check_unused()?;
+            pin_content(args, context)
+        }
+    }
+}
+
+fn pin_content(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
+    let paths = ContentPaths::find_paths(context, &args.targets, args.from.as_deref())?;
     let pins = match &args.name {
         Some(name) => vec![(name.clone(), paths)],
         None => paths.name_pins(),

@@ -1,22 +1,26 @@
-//! `vellum pins`: what stays on this machine.
+//! `vellum pins`: which snapshots stay in the store, and what stays on this machine.
 
 use serde::Serialize;
 use vellum_host::escape::format_path;
 use vellum_store::{PackCache, PinListing};
 use vellum_types::UnixTime;
 
+use crate::commands::pin::snapshots::{SnapshotPinJson, SnapshotPinList};
+use crate::commands::pin::target::open_unsettled_volume;
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
 use crate::ui::table::TextTable;
 use crate::ui::{format, json};
 
-/// List what is pinned on this machine
+/// List which snapshots are pinned, and what is pinned on this machine
 #[derive(Debug, clap::Args)]
 pub struct Args {}
 
 #[derive(Serialize)]
 struct PinsJson {
     pins: Vec<PinJson>,
+    /// Null if the store does not answer.
+    snapshots: Option<Vec<SnapshotPinJson>>,
     damaged: Vec<String>,
 }
 
@@ -67,14 +71,26 @@ pub fn run(_args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let damaged: Vec<_> = damaged.iter().map(|path| path.display().to_string()).collect();
     // A damaged pin keeps nothing here, which users would otherwise notice only without a connection.
     let outcome = CommandOutcome::from_findings(!damaged.is_empty());
+    let snapshots =
+        match open_unsettled_volume(context).and_then(|volume| SnapshotPinList::load(&volume, context)) {
+            Ok(snapshots) => Some(snapshots),
+            // Without a connection, what is here matters most.
+            Err(error) if error.is_store_failure() => {
+                ui.print_warning(format!("pinned snapshots are not listed: {error}"))?;
+                None
+            }
+            Err(error) => return Err(error),
+        };
     if ui.is_json() {
-        ui.print_json(&PinsJson { pins: listed, damaged })?;
+        ui.print_json(&PinsJson { pins: listed, snapshots: snapshots.map(|found| found.json), damaged })?;
         return Ok(outcome);
     }
     ui.print_lines(table.format_lines())?;
-    if listed.is_empty() {
-        ui.print_note("nothing is pinned: 'vellum pin PATH' pins content")?;
+    let lines = snapshots.map(|found| found.lines).unwrap_or_default();
+    if listed.is_empty() && lines.is_empty() {
+        ui.print_note("nothing is pinned: 'vellum pin PATH' pins content, 'vellum pin SNAP' a snapshot")?;
     }
+    ui.print_lines(lines)?;
     for path in damaged {
         ui.print_warning(format!(
             "{path} was a pin, is damaged, and pins nothing: remove the file, and pin again"

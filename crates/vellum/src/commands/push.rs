@@ -3,7 +3,7 @@
 use serde::Serialize;
 use vellum_host::escape::format_path;
 use vellum_volume::Volume;
-use vellum_volume::refs::RefKind;
+use vellum_volume::refs::{NamedRefKind, RefKind};
 use vellum_volume::remote::{PushReport, PushRequest, PushedRef, RefPushOutcome, Remote, push_snapshots};
 
 use crate::context::CommandContext;
@@ -215,8 +215,8 @@ fn describe_ref(names: &SnapshotNames, pushed: &PushedRef) -> String {
             format_path(place)
         ),
         RefPushOutcome::NameInUse => match pushed.kind {
-            RefKind::Worktree => format!("{subject} was not sent: a tag there has this name"),
-            RefKind::Tag => format!("{subject} was not sent: a worktree there has this name"),
+            NamedRefKind::Worktree => format!("{subject} was not sent: a tag there has this name"),
+            NamedRefKind::Tag => format!("{subject} was not sent: a worktree there has this name"),
         },
     }
 }
@@ -225,11 +225,13 @@ fn describe_ref(names: &SnapshotNames, pushed: &PushedRef) -> String {
 fn suggest_remedy(remote: &Remote, PushedRef { kind, name, outcome, .. }: &PushedRef) -> String {
     let remote = &remote.name;
     match (kind, outcome) {
-        (RefKind::Worktree, RefPushOutcome::Diverged(_)) => {
+        (NamedRefKind::Worktree, RefPushOutcome::Diverged(_)) => {
             format!("'vellum pull {remote}' fetches what is there, as '{remote}/{name}'")
         }
-        (RefKind::Worktree, _) => format!("'vellum worktree rename {name} NEW' gives it another name here"),
-        (RefKind::Tag, _) => {
+        (NamedRefKind::Worktree, _) => {
+            format!("'vellum worktree rename {name} NEW' gives it another name here")
+        }
+        (NamedRefKind::Tag, _) => {
             "a tag is never moved: give the snapshot another one with 'vellum tag add'".into()
         }
     }

@@ -139,7 +139,7 @@ fn format_snapshot(short_id: &str, entry: &HistoryEntry) -> String {
     format!("{short_id}{note}, {}", format::format_age(entry.record.time))
 }
 
-/// Says which tags and worktrees were left out, because they cannot be read.
+/// Says which refs were left out, because they cannot be read.
 pub fn warn_about_damaged_refs(ui: &UserInterface, damaged: &[DamagedRef]) -> Result<()> {
     for DamagedRef { kind, key, error } in damaged {
         let noun = kind.display_name();
@@ -147,6 +147,7 @@ pub fn warn_about_damaged_refs(ui: &UserInterface, damaged: &[DamagedRef]) -> Re
         // lease.
         let remedy = match (kind, error) {
             (RefKind::Tag, _) => format!("'vellum tag remove {key}' removes it"),
+            (RefKind::Pin, _) => format!("'vellum unpin --snapshot {key}' removes it"),
             (RefKind::Worktree, _) => "put the object back from a copy of the store".into(),
         };
         ui.print_warning(format!("a {noun} is left out: {error}; {remedy}"))?;

@@ -6,6 +6,7 @@ mod disk;
 mod mounting;
 mod other_host;
 mod partial;
+mod pin;
 mod posix;
 mod terminal;
 mod world;

@@ -1,0 +1,78 @@
+//! What refs are for.
+
+use vellum_types::SnapshotId;
+
+use super::check_ref_name;
+use crate::error::{Result, VolumeError};
+
+/// What a ref is for; each kind has a folder of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RefKind {
+    /// The head of a worktree.
+    Worktree,
+    /// A name for a snapshot.
+    Tag,
+    /// What keeps a snapshot; its name is the snapshot's id.
+    Pin,
+}
+
+impl RefKind {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Worktree, Self::Tag, Self::Pin];
+
+    pub(super) fn folder_name(self) -> &'static str {
+        match self {
+            Self::Worktree => "worktree",
+            Self::Tag => "tag",
+            Self::Pin => "pin",
+        }
+    }
+
+    /// What messages call it.
+    #[must_use]
+    pub fn display_name(self) -> &'static str {
+        match self {
+            Self::Worktree => "worktree",
+            Self::Tag => "tag",
+            Self::Pin => "pin",
+        }
+    }
+
+    /// Refuses names that no ref of this kind has.
+    pub(super) fn check_name(self, name: &str) -> Result<()> {
+        match self {
+            Self::Worktree | Self::Tag => check_ref_name(name),
+            Self::Pin if name.parse::<SnapshotId>().is_ok() => Ok(()),
+            Self::Pin => Err(VolumeError::BadName {
+                name: name.escape_debug().to_string(),
+                reason: "it is no id of a snapshot",
+            }),
+        }
+    }
+}
+
+/// The kinds of refs that users name, and that go from store to store on request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum NamedRefKind {
+    /// The head of a worktree.
+    Worktree,
+    /// A name for a snapshot.
+    Tag,
+}
+
+impl NamedRefKind {
+    /// What messages call it.
+    #[must_use]
+    pub fn display_name(self) -> &'static str {
+        RefKind::from(self).display_name()
+    }
+}
+
+impl From<NamedRefKind> for RefKind {
+    fn from(kind: NamedRefKind) -> Self {
+        match kind {
+            NamedRefKind::Worktree => Self::Worktree,
+            NamedRefKind::Tag => Self::Tag,
+        }
+    }
+}
