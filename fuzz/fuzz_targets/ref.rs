@@ -1,9 +1,10 @@
-//! A ref behind its seal, and in it the head of a worktree or a pin; the file of refs that are known.
+//! A ref behind its seal, and in it the head of a worktree, a pin or settings; the file of refs that are known.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use vellum_volume::refs::{WorktreeHead, check_ref_name, parse_ref};
+use vellum_volume::settings::StoredSettings;
 use vellum_volume::snapshot_pin::SnapshotPin;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -11,6 +12,9 @@ fuzz_target!(|bytes: &[u8]| {
     if let Ok((_, name, value)) = parse_ref(bytes) {
         let _ = check_ref_name(&name);
         let _ = WorktreeHead::decode(&value);
+    }
+    if let Ok(settings) = StoredSettings::decode(bytes) {
+        assert_eq!(settings.encode(), bytes);
     }
     if let Ok(pin) = SnapshotPin::decode(bytes) {
         assert_eq!(pin.encode(), bytes);

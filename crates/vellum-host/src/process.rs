@@ -3,6 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "the kernel's own files, which nobody can replace")]
 
 use std::io;
+use std::sync::OnceLock;
 
 /// Returns the names of the program that a thread executes, as far as the kernel keeps them (15 bytes): that of the thread,
 /// and that of its process. Empty if there is no such thread, or none that this process may see.
@@ -112,9 +113,20 @@ pub fn read_process_start(pid: u32) -> u64 {
     ProcessStat::read(pid).map_or(0, |stat| stat.start_ticks())
 }
 
-/// Returns the user's name, if the environment contains it.
+/// What the user is called in this process, if not as the environment says.
+static USER_NAME: OnceLock<String> = OnceLock::new();
+
+/// Sets what the user is called in this process. Only the first call counts.
+pub fn set_user_name(name: String) {
+    USER_NAME.get_or_init(|| name);
+}
+
+/// Returns the user's name, if it was set or the environment contains it.
 #[must_use]
 pub fn user_name() -> String {
+    if let Some(name) = USER_NAME.get() {
+        return name.clone();
+    }
     // Some systems set only one of them, such as LOGNAME for jobs of cron.
     ["USER", "LOGNAME"]
         .iter()

@@ -16,6 +16,7 @@ mod verify;
 mod writer;
 
 use std::path::Path;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use vellum_crypto::VolumeKeys;
@@ -62,6 +63,20 @@ impl Default for BlobOptions {
     fn default() -> Self {
         Self { level: 3, pack_size: 16 << 20 }
     }
+}
+
+/// The level that is set for this process; below 0: none is.
+static COMPRESSION_LEVEL: AtomicI32 = AtomicI32::new(-1);
+
+/// Sets with which level of zstd this process stores blobs, instead of that of their volume; 0: nothing is compressed. For
+/// stores that are opened afterwards.
+pub fn set_compression_level(level: i32) {
+    COMPRESSION_LEVEL.store(level, Ordering::Relaxed);
+}
+
+/// The level that is set for this process, if one is.
+pub fn chosen_compression_level() -> Option<i32> {
+    Some(COMPRESSION_LEVEL.load(Ordering::Relaxed)).filter(|level| *level >= 0)
 }
 
 struct BlobStoreInner {

@@ -459,6 +459,9 @@ pub enum VolumeError {
     /// A snapshot was to be unpinned that is not pinned.
     #[error("snapshot {0} is not pinned")]
     NotPinned(SnapshotId),
+    /// A setting that does not exist, or a value that it cannot have.
+    #[error("{0}")]
+    BadSetting(String),
     /// A pin that nobody can mean.
     #[error("this is no pin: {0}")]
     BadPin(&'static str),
@@ -503,6 +506,7 @@ impl VolumeError {
             Self::Nested { .. }
             | Self::NoRetentionRule
             | Self::BadPin(_)
+            | Self::BadSetting(_)
             | Self::AlreadyInitialised(_)
             | Self::Ambiguous { .. }
             | Self::SeveralNamed { .. }

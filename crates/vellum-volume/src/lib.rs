@@ -26,6 +26,7 @@ pub mod residence;
 pub mod resolve;
 pub mod retention;
 pub mod session;
+pub mod settings;
 pub mod snapshot_pin;
 mod source;
 pub mod state;

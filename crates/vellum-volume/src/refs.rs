@@ -1,4 +1,4 @@
-//! Refs: the few mutable objects of a store: worktree heads, tags, and pins of snapshots.
+//! Refs: the few mutable objects of a store: worktree heads, tags, pins of snapshots, and the settings.
 //!
 //! Invariants: a ref's object name is a keyed hash of its name, so that a listing tells nothing; each change is a
 //! compare-and-swap and raises the counter; a counter lower than one seen before is refused as a rollback. A ref
@@ -23,6 +23,7 @@ use vellum_types::{BlobId, DecodeError, FieldReader, FieldWriter};
 pub use self::head::{
     READING_MAX, UnsnapshottedTree, WorktreeHead, WorktreeMark, WorktreeQuota, WorktreeTrash,
 };
+pub(crate) use self::kind::VOLUME_SETTINGS;
 pub use self::kind::{NamedRefKind, RefKind};
 pub(crate) use self::known::{KNOWN_REFS_FILE, fuzz_decoder as fuzz_known_decoder};
 pub(crate) use self::reseal::ResealedRefs;

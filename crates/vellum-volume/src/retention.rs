@@ -21,10 +21,6 @@ use crate::history::{HistoryEntry, list_history};
 use crate::record::SnapshotOrigin;
 use crate::volume::Volume;
 
-/// How long safety snapshots are kept, and how many at least, whatever a policy says of the others.
-const SAFETY_WITHIN: Duration = Duration::from_secs(14 * 24 * 60 * 60);
-const SAFETY_LAST: u32 = 3;
-
 /// A unit of the calendar of which a policy keeps one snapshot each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RetentionPeriod {
@@ -43,6 +39,18 @@ pub enum RetentionPeriod {
 impl RetentionPeriod {
     /// All of them, the shortest first.
     pub const ALL: [Self; 5] = [Self::Hour, Self::Day, Self::Week, Self::Month, Self::Year];
+
+    /// The word for a rule that keeps one snapshot of each.
+    #[must_use]
+    pub fn rule_word(self) -> &'static str {
+        match self {
+            Self::Hour => "hourly",
+            Self::Day => "daily",
+            Self::Week => "weekly",
+            Self::Month => "monthly",
+            Self::Year => "yearly",
+        }
+    }
 }
 
 /// For how many periods a policy keeps the newest snapshot of each.
@@ -76,17 +84,27 @@ impl RetentionPolicy {
         Self { last: 0, within: None, periods: BTreeMap::new(), tags: BTreeSet::new(), zone }
     }
 
-    /// The policy of safety snapshots.
-    #[must_use]
-    pub fn for_safety_snapshots(zone: TimeZone) -> Self {
-        Self { last: SAFETY_LAST, within: Some(SAFETY_WITHIN), ..Self::new(zone) }
-    }
-
     /// Whether it has no rule, so that it would keep nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let is_unset = |rule: &PeriodRule| rule.count == 0 && rule.within.is_none();
         self.last == 0 && self.within.is_none() && self.tags.is_empty() && self.periods.values().all(is_unset)
+    }
+}
+
+/// What is kept of the safety snapshots of a line, whatever a policy says of the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SafetyPolicy {
+    /// The newest ones, by number.
+    pub last: u32,
+    /// All of this long, back from the newest one.
+    pub within: Option<Duration>,
+}
+
+impl Default for SafetyPolicy {
+    /// What is kept where nobody has set anything else.
+    fn default() -> Self {
+        Self { last: 3, within: Some(Duration::from_secs(14 * 24 * 60 * 60)) }
     }
 }
 
@@ -162,6 +180,8 @@ impl RetentionDecision {
 pub struct RetentionRequest {
     /// The rules for snapshots that somebody asked for.
     pub policy: RetentionPolicy,
+    /// The rules for safety snapshots.
+    pub safety: SafetyPolicy,
     /// The worktrees whose lines are judged; None for all lines, also of worktrees that were removed.
     pub worktrees: Option<BTreeSet<String>>,
     /// Tags keep snapshots only if the policy names them.
@@ -204,7 +224,8 @@ impl Volume {
         let mut plan = RetentionPlan::default();
         for (line, entries) in lines {
             let policy = if line.is_safety {
-                RetentionPolicy::for_safety_snapshots(request.policy.zone.clone())
+                let SafetyPolicy { last, within } = request.safety;
+                RetentionPolicy { last, within, ..RetentionPolicy::new(request.policy.zone.clone()) }
             } else {
                 request.policy.clone()
             };

@@ -18,7 +18,8 @@ use vellum_crypto::{VolumeKeys, check_randomness};
 use vellum_host::process::host_name;
 use vellum_map::{MapRoot, MapShape, NodeCache};
 use vellum_store::{
-    BlobOptions, BlobStore, DiskReserve, ObjectStore, RequestLimits, StoreLocation, join_requests,
+    BlobOptions, BlobStore, DiskReserve, ObjectStore, RequestLimits, StoreLocation, chosen_compression_level,
+    join_requests,
 };
 use vellum_types::SnapshotId;
 
@@ -207,7 +208,10 @@ impl Volume {
         worktree: WorktreeFile,
     ) -> Result<Self> {
         let keys = epochs.volume_keys().clone();
-        let options = BlobOptions { level: i32::from(config.level), ..BlobOptions::default() };
+        let options = BlobOptions {
+            level: chosen_compression_level().unwrap_or(i32::from(config.level)),
+            ..BlobOptions::default()
+        };
         let blobs =
             Arc::new(BlobStore::open(objects.clone(), keys.clone(), &state.join(INDEX_FOLDER), options)?);
         // Only this folder can be made anew from the store: the rest of the state directory belongs into backups.

@@ -1,19 +1,20 @@
 //! The command line: what was typed becomes one command with its arguments, is run, and ends with an exit code.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
-    bandwidth, bench, cache, cat, clone, completion, conflicts, device, diff, evict, export, find, flush,
+    bandwidth, bench, cache, cat, clone, completion, config, conflicts, device, diff, evict, export, find, flush,
     forget, fork, gc, history, hydrate, info, init, key, ls, manual, mdtest, merge, mount, mounts, objbench,
     offline, pin, pins, profile, publish, pull, push, remote, resolve, restore, show, snapshot, stats,
     status, sync, tag, trash, umount, unpin, verify, worktree,
 };
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, EXIT_USAGE, Result};
+use crate::settings::{apply_settings, load_local_settings};
 use crate::ui::{OutputOptions, UserInterface, format};
 use crate::{foreign_words, mount_helper, probe};
 
@@ -105,6 +106,8 @@ enum Command {
     Gc(gc::Command),
     Forget(forget::Args),
     Info(info::Args),
+    #[command(subcommand)]
+    Config(config::Command),
     Cache(cache::Args),
     Hydrate(hydrate::Args),
     Evict(evict::Args),
@@ -159,7 +162,7 @@ pub fn run_command_line() -> u8 {
     // Set for the whole process and before any store is opened: commands open stores in many places, and most of
     // them have no arguments to pass on.
     retry_for.into_iter().for_each(vellum_store::set_retry_time);
-    let ui = UserInterface::new(OutputOptions { json, quiet, verbose });
+    let mut ui = UserInterface::new(OutputOptions { json, quiet, verbose });
     // The log begins before the command does anything, so that it contains the opening of the volume, too.
     if let Err(error) = crate::ui::log::start_log() {
         return finish_command(&ui, Err(error));
@@ -167,6 +170,9 @@ pub fn run_command_line() -> u8 {
     match CommandContext::resolve_dir(directory.as_deref()) {
         Err(error) => finish_command(&ui, Err(error)),
         Ok(directory) => {
+            if let Err(error) = begin_with_settings(&directory, &mut ui) {
+                return finish_command(&ui, Err(error));
+            }
             let context = CommandContext::new(ui, directory);
             // What serves a mount, or a transfer, hears of signals in its own way.
             if !matches!(cli.command, Command::Mount(_) | Command::Sync(_)) {
@@ -180,6 +186,15 @@ pub fn run_command_line() -> u8 {
             finish_command(&context.ui, result)
         }
     }
+}
+
+/// Lets the settings of this user and worktree hold.
+fn begin_with_settings(directory: &Path, ui: &mut UserInterface) -> Result<()> {
+    let (settings, warnings) = load_local_settings(directory)?;
+    warnings.iter().try_for_each(|warning| ui.print_warning(warning))?;
+    apply_settings(&settings);
+    ui.renew_style();
+    Ok(())
 }
 
 /// The word that was typed in the place of a command and belongs to another tool, and how Vellum does it.
@@ -229,6 +244,7 @@ fn dispatch_command(command: Command, context: &CommandContext) -> Result<Comman
         Command::Find(args) => find::run(&args, context),
         Command::Forget(args) => forget::run(&args, context),
         Command::Info(args) => info::run(&args, context),
+        Command::Config(command) => config::run(&command, context),
         Command::Cache(args) => cache::run(&args, context),
         Command::Hydrate(args) => hydrate::run(&args, context),
         Command::Evict(args) => evict::run(&args, context),

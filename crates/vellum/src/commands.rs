@@ -6,6 +6,7 @@ pub mod cache;
 pub mod cat;
 pub mod clone;
 pub mod completion;
+pub mod config;
 pub mod conflicts;
 pub mod device;
 pub mod diff;

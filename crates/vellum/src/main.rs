@@ -14,6 +14,7 @@ mod mount_helper;
 mod mounting;
 mod probe;
 mod secret;
+mod settings;
 mod store_args;
 mod ui;
 

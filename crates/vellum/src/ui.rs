@@ -58,6 +58,11 @@ impl UserInterface {
         Self { voice, style, out: RefCell::new(BufWriter::with_capacity(64 << 10, io::stdout())) }
     }
 
+    /// Colours as the settings say that were applied since this was made.
+    pub fn renew_style(&mut self) {
+        self.style = TextStyle::for_terminal(io::stdout().is_terminal());
+    }
+
     /// Whether results are to be JSON.
     pub fn is_json(&self) -> bool {
         self.voice.json

@@ -14,17 +14,23 @@ pub enum RefKind {
     Tag,
     /// What keeps a snapshot; its name is the snapshot's id.
     Pin,
+    /// The settings of the volume; there is one.
+    Settings,
 }
+
+/// The name of the ref that has the settings of the volume.
+pub(crate) const VOLUME_SETTINGS: &str = "volume";
 
 impl RefKind {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Worktree, Self::Tag, Self::Pin];
+    pub const ALL: [Self; 4] = [Self::Worktree, Self::Tag, Self::Pin, Self::Settings];
 
     pub(super) fn folder_name(self) -> &'static str {
         match self {
             Self::Worktree => "worktree",
             Self::Tag => "tag",
             Self::Pin => "pin",
+            Self::Settings => "settings",
         }
     }
 
@@ -35,13 +41,14 @@ impl RefKind {
             Self::Worktree => "worktree",
             Self::Tag => "tag",
             Self::Pin => "pin",
+            Self::Settings => "settings",
         }
     }
 
     /// Refuses names that no ref of this kind has.
     pub(super) fn check_name(self, name: &str) -> Result<()> {
         match self {
-            Self::Worktree | Self::Tag => check_ref_name(name),
+            Self::Worktree | Self::Tag | Self::Settings => check_ref_name(name),
             Self::Pin if name.parse::<SnapshotId>().is_ok() => Ok(()),
             Self::Pin => Err(VolumeError::BadName {
                 name: name.escape_debug().to_string(),

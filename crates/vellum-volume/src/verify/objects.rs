@@ -14,6 +14,7 @@ use crate::error::{Result, VolumeError};
 use crate::record::SnapshotRecord;
 use crate::refs::{RefKind, StoredRef, WorktreeHead};
 use crate::session::{self, current_time};
+use crate::settings::check_stored_settings;
 use crate::snapshot_pin::{decode_pin, decode_pin_target};
 use crate::store_identity::{STORE_OBJECT, check_store_object};
 use crate::volume::Volume;
@@ -158,6 +159,9 @@ fn check_refs(volume: &Volume, damage: &mut FoundDamage) -> Result<NamedByRefs> 
     for (key, found) in read_listed_refs(volume, RefKind::Tag)? {
         let target = found.and_then(|found| found.as_ref().map(volume::decode_tag_target).transpose());
         named.snapshots.extend(record_if_damage(damage, key.as_str(), target)?.flatten());
+    }
+    for (key, found) in read_listed_refs(volume, RefKind::Settings)? {
+        record_outcome(damage, key.as_str(), check_stored_settings(found))?;
     }
     for (key, found) in read_listed_refs(volume, RefKind::Pin)? {
         let pin = found.and_then(|found| {

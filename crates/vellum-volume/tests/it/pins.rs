@@ -4,7 +4,7 @@ use jiff::tz::TimeZone;
 use vellum_host::ProgressMeter;
 use vellum_types::{SnapshotId, UnixTime};
 use vellum_volume::remote::{PushRequest, push_to_volume};
-use vellum_volume::retention::{KeepReason, RetentionPolicy, RetentionRequest};
+use vellum_volume::retention::{KeepReason, RetentionPolicy, RetentionRequest, SafetyPolicy};
 use vellum_volume::session::current_time;
 use vellum_volume::snapshot_pin::{NewSnapshotPin, PIN_REASON_MAX};
 use vellum_volume::{Volume, VolumeError};
@@ -31,6 +31,7 @@ fn commit_line(volume: &Volume) -> [SnapshotId; 2] {
 fn policy(last: u32) -> RetentionRequest {
     RetentionRequest {
         policy: RetentionPolicy { last, ..RetentionPolicy::new(TimeZone::UTC) },
+        safety: SafetyPolicy::default(),
         worktrees: None,
         ignores_tags: true,
         now: current_time(),

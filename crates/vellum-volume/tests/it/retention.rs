@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use jiff::tz::TimeZone;
 use vellum_types::{SnapshotId, UnixTime};
-use vellum_volume::retention::{KeepReason, RetentionPlan, RetentionPolicy, RetentionRequest};
+use vellum_volume::retention::{KeepReason, RetentionPlan, RetentionPolicy, RetentionRequest, SafetyPolicy};
 use vellum_volume::{SnapshotOrigin, SnapshotRecord, Volume, VolumeError};
 
 use crate::world::{PLAIN, SEALED, World, assert_clean, record, record_on, refused};
@@ -14,6 +14,7 @@ const DAY: i64 = 24 * 60 * 60;
 fn request(last: u32) -> RetentionRequest {
     RetentionRequest {
         policy: RetentionPolicy { last, ..RetentionPolicy::new(TimeZone::UTC) },
+        safety: SafetyPolicy::default(),
         worktrees: None,
         ignores_tags: false,
         now: UnixTime { secs: 1000 * DAY, nanos: 0 },

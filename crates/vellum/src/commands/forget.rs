@@ -9,12 +9,15 @@ use serde::Serialize;
 use vellum_host::escape::format_path;
 use vellum_types::SnapshotId;
 use vellum_volume::Volume;
+use vellum_volume::gc::CollectionRequest;
 use vellum_volume::history::HistoryEntry;
 use vellum_volume::retention::{
-    KeepReason, RetentionDecision, RetentionPeriod, RetentionPlan, RetentionRequest,
+    KeepReason, RetentionDecision, RetentionPlan, RetentionRequest,
 };
 
 use self::rules::{RetentionArgs, parse_zone};
+use crate::commands::config::load_settings_with_volume;
+use crate::commands::gc::{GcRunJson, collect, print_collection};
 use crate::context::CommandContext;
 use crate::context::names::{SnapshotNames, first_note_line};
 use crate::error::{CliError, CommandOutcome, Result};
@@ -29,7 +32,9 @@ use crate::ui::{format, json};
 /// The rules apply to the snapshots of one worktree, and to each worktree by itself. A snapshot stays if any rule keeps
 /// it. Whatever the rules are, these stay: a worktree's current snapshot, its newest one, tagged and pinned snapshots, those
 /// from which two worktrees descend, and those made by a clock that was ahead. Safety snapshots have rules of their own: the
-/// newest 3 stay, and all of the last 14 days.
+/// newest 3 stay, and all of the last 14 days, unless 'vellum config' sets others.
+///
+/// --policy applies the rules that 'vellum config' has set: 'vellum config set --volume retention.keep-daily 7'.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The snapshots
@@ -37,6 +42,9 @@ pub struct Args {
     snapshots: Vec<String>,
     #[command(flatten)]
     rules: RetentionArgs,
+    /// Apply the rules that are set: those of the worktree, the volume, and the user ('vellum config list')
+    #[arg(long, group = "rules", conflicts_with_all = POLICY_CONFLICTS)]
+    policy: bool,
     /// Apply the rules to this worktree (again for more) [default: this one]
     #[arg(long, value_name = "WORKTREE", requires = "rules")]
     worktree: Vec<String>,
@@ -52,10 +60,31 @@ pub struct Args {
     /// Time zone whose days and hours count
     #[arg(long, value_name = "ZONE", requires = "rules", default_value = "UTC", value_parser = parse_zone)]
     zone: TimeZone,
+    /// Then delete the data that no snapshot needs, as 'vellum gc run' does
+    #[arg(long, conflicts_with = "dry_run")]
+    gc: bool,
     /// Print what would be forgotten, and forget nothing
     #[arg(long, short = 'n')]
     dry_run: bool,
 }
+
+/// Rules that are typed, beside which those that are set do not count.
+const POLICY_CONFLICTS: &[&str] = &[
+    "keep_last",
+    "keep_hourly",
+    "keep_daily",
+    "keep_weekly",
+    "keep_monthly",
+    "keep_yearly",
+    "keep_within",
+    "keep_within_hourly",
+    "keep_within_daily",
+    "keep_within_weekly",
+    "keep_within_monthly",
+    "keep_within_yearly",
+    "keep_tag",
+    "zone",
+];
 
 #[derive(Serialize)]
 struct ForgetJson {
@@ -63,6 +92,8 @@ struct ForgetJson {
     forgotten: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     snapshots: Vec<DecisionJson>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    collected: Option<GcRunJson>,
 }
 
 #[derive(Serialize)]
@@ -79,7 +110,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let volume = context.open_volume()?;
     // Loaded first: what was forgotten has no short id any more.
     let names = SnapshotNames::load_all(&volume)?;
-    if args.rules.is_empty() {
+    if args.rules.is_empty() && !args.policy {
         forget_named(args, &volume, &names, context)
     } else {
         apply_rules(args, &volume, &names, context)
@@ -113,6 +144,7 @@ fn forget_named(
             dry_run: args.dry_run,
             forgotten: list_ids(&ids),
             snapshots: Vec::new(),
+            collected: collect_for_json(args, volume, context)?,
         })?;
         return Ok(CommandOutcome::Done);
     }
@@ -122,7 +154,7 @@ fn forget_named(
             ui.print_line(format!("{verb} {}", names.describe_snapshot(entry)))?;
         }
     }
-    print_gc_note(args.dry_run, context)
+    finish_forgetting(args, volume, context)
 }
 
 fn apply_rules(
@@ -131,8 +163,18 @@ fn apply_rules(
     names: &SnapshotNames,
     context: &CommandContext,
 ) -> Result<CommandOutcome> {
+    let settings = load_settings_with_volume(volume, context)?;
+    let policy =
+        if args.policy { settings.retention_policy() } else { args.rules.to_policy(args.zone.clone()) };
+    if args.policy && policy.is_empty() {
+        return Err(CliError::usage_error(
+            "no rule is set that says which snapshots to keep",
+            "for example 'vellum config set --volume retention.keep-daily 7'",
+        ));
+    }
     let plan = volume.plan_retention(&RetentionRequest {
-        policy: args.rules.to_policy(args.zone.clone()),
+        policy,
+        safety: settings.safety_policy(),
         worktrees: choose_worktrees(args, volume),
         ignores_tags: args.ignore_tags,
         now: vellum_host::clock::current_time(),
@@ -151,6 +193,7 @@ fn apply_rules(
             dry_run: args.dry_run,
             forgotten: list_ids(&forgotten),
             snapshots: plan.decisions.iter().map(DecisionJson::new).collect(),
+            collected: collect_for_json(args, volume, context)?,
         })?;
         return Ok(CommandOutcome::Done);
     }
@@ -164,10 +207,10 @@ fn apply_rules(
         format::format_count(kept as u64, "snapshot"),
         format::format_number(forgotten.len() as u64)
     ))?;
-    if forgotten.is_empty() {
+    if forgotten.is_empty() && !args.gc {
         return Ok(CommandOutcome::Done);
     }
-    print_gc_note(args.dry_run, context)
+    finish_forgetting(args, volume, context)
 }
 
 fn choose_worktrees(args: &Args, volume: &Volume) -> Option<BTreeSet<String>> {
@@ -208,11 +251,19 @@ fn print_plan(plan: &RetentionPlan, names: &SnapshotNames, context: &CommandCont
     Ok(())
 }
 
-fn print_gc_note(is_dry_run: bool, context: &CommandContext) -> Result<CommandOutcome> {
-    if !is_dry_run {
+/// Collects, if that was asked for, or says how.
+fn finish_forgetting(args: &Args, volume: &Volume, context: &CommandContext) -> Result<CommandOutcome> {
+    if args.gc {
+        print_collection(context, &collect(volume, &CollectionRequest::default(), context)?)?;
+    } else if !args.dry_run {
         context.ui.print_note("'vellum gc run' frees what only they held")?;
     }
     Ok(CommandOutcome::Done)
+}
+
+fn collect_for_json(args: &Args, volume: &Volume, context: &CommandContext) -> Result<Option<GcRunJson>> {
+    let collect = || collect(volume, &CollectionRequest::default(), context);
+    Ok(args.gc.then(collect).transpose()?.as_ref().map(GcRunJson::from))
 }
 
 fn list_ids(ids: &[SnapshotId]) -> Vec<String> {
@@ -244,18 +295,8 @@ fn describe_reason(reason: &KeepReason) -> String {
         KeepReason::Last => "last".into(),
         KeepReason::Within => "within".into(),
         KeepReason::KeptTag(tag) => format!("kept tag {tag}"),
-        KeepReason::Period(period) => period_word(*period).into(),
-        KeepReason::PeriodWithin(period) => format!("within {}", period_word(*period)),
-        KeepReason::Oldest(period) => format!("oldest {}", period_word(*period)),
-    }
-}
-
-fn period_word(period: RetentionPeriod) -> &'static str {
-    match period {
-        RetentionPeriod::Hour => "hourly",
-        RetentionPeriod::Day => "daily",
-        RetentionPeriod::Week => "weekly",
-        RetentionPeriod::Month => "monthly",
-        RetentionPeriod::Year => "yearly",
+        KeepReason::Period(period) => period.rule_word().into(),
+        KeepReason::PeriodWithin(period) => format!("within {}", period.rule_word()),
+        KeepReason::Oldest(period) => format!("oldest {}", period.rule_word()),
     }
 }

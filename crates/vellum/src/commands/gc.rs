@@ -64,8 +64,9 @@ struct GcPlanJson<'a> {
     freed: u64,
 }
 
+/// What a collection did.
 #[derive(Serialize)]
-struct GcRunJson {
+pub struct GcRunJson {
     snapshots: u64,
     deleted_packs: u64,
     repacked_packs: u64,
@@ -189,10 +190,38 @@ fn execute_collection(
     request: &CollectionRequest<'_>,
     context: &CommandContext,
 ) -> Result<CommandOutcome> {
-    let done = context
+    let done = collect(volume, request, context)?;
+    if context.ui.is_json() {
+        context.ui.print_json(&GcRunJson::from(&done))?;
+    } else {
+        print_collection(context, &done)?;
+    }
+    Ok(CommandOutcome::Done)
+}
+
+/// Collects, and shows the progress.
+pub fn collect(
+    volume: &Volume,
+    request: &CollectionRequest<'_>,
+    context: &CommandContext,
+) -> Result<CollectionReport> {
+    context
         .run_with_progress(TASK, |meter| gc::run_collection(volume, request, meter))
-        .with_resume_hint("nothing that is needed was deleted; run the command again to continue")?;
-    report_collection(context, &done)
+        .with_resume_hint("nothing that is needed was deleted; 'vellum gc run' continues")
+}
+
+impl From<&CollectionReport> for GcRunJson {
+    fn from(done: &CollectionReport) -> Self {
+        Self {
+            snapshots: done.plan.snapshots,
+            deleted_packs: done.deleted,
+            repacked_packs: done.repacked,
+            joined_packs: done.joined,
+            freed: done.freed,
+            writers: done.writers.len() as u64,
+            waiting: done.writers.iter().map(SessionWait::from).collect(),
+        }
+    }
 }
 
 fn read_plan_file(context: &CommandContext, file: &std::path::Path) -> Result<CollectionPlan> {
@@ -207,20 +236,9 @@ fn read_plan_file(context: &CommandContext, file: &std::path::Path) -> Result<Co
     })
 }
 
-fn report_collection(context: &CommandContext, done: &CollectionReport) -> Result<CommandOutcome> {
+/// Says what a collection did.
+pub fn print_collection(context: &CommandContext, done: &CollectionReport) -> Result<()> {
     let ui = &context.ui;
-    if ui.is_json() {
-        ui.print_json(&GcRunJson {
-            snapshots: done.plan.snapshots,
-            deleted_packs: done.deleted,
-            repacked_packs: done.repacked,
-            joined_packs: done.joined,
-            freed: done.freed,
-            writers: done.writers.len() as u64,
-            waiting: done.writers.iter().map(SessionWait::from).collect(),
-        })?;
-        return Ok(CommandOutcome::Done);
-    }
     // This is not a finding for the exit code: to wait for writers is how the collector works, and a later run
     // continues.
     if !done.writers.is_empty() {
@@ -250,7 +268,7 @@ fn report_collection(context: &CommandContext, done: &CollectionReport) -> Resul
             format::format_size(done.freed)
         ))?;
     }
-    Ok(CommandOutcome::Done)
+    Ok(())
 }
 
 /// Describes a writer that a collection waits for, on one line. The name of its host comes from the store, and is

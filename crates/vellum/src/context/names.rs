@@ -148,7 +148,7 @@ pub fn warn_about_damaged_refs(ui: &UserInterface, damaged: &[DamagedRef]) -> Re
         let remedy = match (kind, error) {
             (RefKind::Tag, _) => format!("'vellum tag remove {key}' removes it"),
             (RefKind::Pin, _) => format!("'vellum unpin --snapshot {key}' removes it"),
-            (RefKind::Worktree, _) => "put the object back from a copy of the store".into(),
+            (RefKind::Worktree | RefKind::Settings, _) => "put the object back from a copy of the store".into(),
         };
         ui.print_warning(format!("a {noun} is left out: {error}; {remedy}"))?;
     }

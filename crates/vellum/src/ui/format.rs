@@ -37,19 +37,7 @@ pub fn parse_size(typed: &str) -> Result<u64, String> {
 
 /// A typed duration: a number and a unit, as in `30d`. A year has 365 days.
 pub fn parse_duration(typed: &str) -> Result<Duration, String> {
-    let wrong = || "a duration is typed like 30d; the units are s, m, h, d, w and y".to_owned();
-    let unit = typed.chars().last().ok_or_else(wrong)?;
-    let secs = match unit {
-        's' => 1,
-        'm' => 60,
-        'h' => 60 * 60,
-        'd' => 24 * 60 * 60,
-        'w' => 7 * 24 * 60 * 60,
-        'y' => 365 * 24 * 60 * 60,
-        _ => return Err(wrong()),
-    };
-    let number: u64 = typed.strip_suffix(unit).and_then(|number| number.parse().ok()).ok_or_else(wrong)?;
-    number.checked_mul(secs).map(Duration::from_secs).ok_or_else(wrong)
+    vellum_volume::settings::parse_setting_duration(typed)
 }
 
 /// A number with separators: "1,234,567".

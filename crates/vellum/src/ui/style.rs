@@ -1,4 +1,14 @@
-//! Colours, where they are welcome: on a terminal that is not dumb, unless `NO_COLOR` is set.
+//! Colours, where they are welcome: on a terminal that is not dumb, unless `NO_COLOR` is set; or as the user has set.
+
+use std::sync::OnceLock;
+
+/// Whether the user always wants colours, or never. Not set: where they are welcome.
+static CHOICE: OnceLock<bool> = OnceLock::new();
+
+/// Sets whether this process colours, wherever its output goes. Only the first call counts.
+pub fn set_colour_choice(is_coloured: bool) {
+    CHOICE.get_or_init(|| is_coloured);
+}
 
 /// Whether to colour.
 #[derive(Debug, Clone, Copy, Default)]
@@ -12,7 +22,8 @@ impl TextStyle {
         // no-color.org defines that an empty variable does not count.
         let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
             || std::env::var_os("TERM").is_some_and(|value| value == "dumb");
-        Self { on: terminal && !refused }
+        // By no-color.org, what a user has set for a program counts before the variable.
+        Self { on: CHOICE.get().copied().unwrap_or(terminal && !refused) }
     }
 
     /// Whether it colours.

@@ -103,3 +103,57 @@ fn rules_that_cannot_be_meant_are_refused() {
     world.run(&["forget", "--keep-tag", "now", "--worktree", "main"]).ok();
     world.run(&["forget", "HEAD~1", "-n"]).code(2).remarks("the tag 'kept' names it");
 }
+
+#[test]
+fn the_policy_that_is_set_is_applied_and_that_of_the_worktree_counts_first() {
+    let world = world_with_line();
+    let run = |args: &[&str]| world.run_at_home(args);
+    run(&["forget", "--policy"]).code(3).remarks("no rule is set").remarks("vellum config set --volume");
+    run(&["config", "set", "--volume", "retention.keep-last", "3"]).ok();
+    run(&["forget", "--policy", "-n"]).ok().remarks("would forget 1");
+    run(&["config", "set", "--worktree", "retention.keep-last", "2"]).ok();
+    run(&["forget", "--policy", "-n"]).ok().remarks("would forget 2");
+    run(&["forget", "--policy", "--keep-last", "1"]).code(3);
+    run(&["forget", "--policy", "HEAD~1"]).code(3);
+    run(&["config", "set", "--worktree", "retention.keep-tag", "gone"]).ok();
+    run(&["forget", "--policy"]).code(2).remarks("there is no tag 'gone' to keep");
+    run(&["config", "unset", "retention.keep-tag"]).ok();
+    run(&["forget", "--policy", "--gc"]).ok().remarks("forgot 2").says("Freed ");
+    assert_eq!(run(&["history"]).ok().lines().len(), 3);
+    let again = run(&["forget", "--policy", "--gc", "--json"]).ok();
+    let again: serde_json::Value = serde_json::from_str(&again.out).unwrap();
+    assert_eq!((&again["forgotten"], &again["collected"]["snapshots"]), (&serde_json::json!([]), &3.into()));
+}
+
+#[test]
+fn a_policy_that_keeps_no_snapshot_by_itself_is_refused() {
+    let world = world_with_line();
+    let run = |args: &[&str]| world.run_at_home(args);
+    run(&["worktree", "rename", "main", "kept-line"]).ok();
+    world.write("a.txt", "of another name");
+    run(&["snapshot"]).ok();
+    run(&["config", "set", "--volume", "retention.keep-tag", "kept"]).ok();
+    // The tag is on the line of the old name.
+    run(&["forget", "--policy"]).code(3).remarks("keep no snapshot of the worktree 'kept-line'");
+    run(&["forget", "--policy", "--force"]).ok();
+}
+
+#[test]
+fn safety_snapshots_have_a_policy_that_can_be_set() {
+    let world = World::with_snapshot();
+    for number in 0..2 {
+        world.write("a.txt", format!("unsaved {number}"));
+        world.run_at_home(&["restore", "HEAD"]).ok();
+        // The newest is then more than a second younger than the other.
+        std::thread::sleep(std::time::Duration::from_millis(1500 * (1 - number)));
+    }
+    let count = |args: &[&str]| {
+        let ran = world.run_at_home(&[args, &["-n", "--json"]].concat()).ok();
+        let plan: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+        plan["forgotten"].as_array().unwrap().len()
+    };
+    assert_eq!(count(&["forget", "--keep-last", "1"]), 0);
+    world.run_at_home(&["config", "set", "--volume", "safety.keep-within", "1s"]).ok();
+    world.run_at_home(&["config", "set", "--volume", "safety.keep-last", "1"]).ok();
+    assert_eq!(count(&["forget", "--keep-last", "1"]), 1);
+}

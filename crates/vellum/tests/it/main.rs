@@ -18,6 +18,7 @@ mod cache_trouble;
 mod cat;
 mod clouds;
 mod completion;
+mod config;
 mod crashes;
 mod damage;
 mod deny_hydrate;

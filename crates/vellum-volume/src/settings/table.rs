@@ -1,0 +1,331 @@
+//! The table of settings.
+
+use std::time::Duration;
+
+use jiff::tz::TimeZone;
+use vellum_host::escape::is_invisible_char;
+
+use super::SettingScope;
+use crate::record::WHO_MAX;
+use crate::refs::check_ref_name;
+
+/// Most values of a list.
+pub const VALUES_MAX: usize = 64;
+/// Longest value, bytes: a command line of some length.
+pub const VALUE_MAX: usize = 1024;
+/// Most letters that differ between a name and what was typed for it.
+const TYPOS_MAX: usize = 4;
+
+/// What a value can be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SettingKind {
+    /// A number from 1.
+    Count,
+    /// A time like `14d`.
+    Duration,
+    /// The name of a time zone.
+    Zone,
+    /// Any number of tags.
+    Tags,
+    /// `none`, or a number from 1 to 19.
+    Compression,
+    /// The name of a user.
+    UserName,
+    /// A command line.
+    CommandLine,
+    /// One of some words.
+    Choice(&'static [&'static str]),
+}
+
+/// A setting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SettingDefinition {
+    /// Its name.
+    pub name: &'static str,
+    /// What its value can be.
+    pub kind: SettingKind,
+    /// Where it can be set.
+    pub scopes: &'static [SettingScope],
+    /// Its value where it is not set.
+    pub default: &'static [&'static str],
+    /// What it does, in one sentence.
+    pub help: &'static str,
+}
+
+const EVERYWHERE: &[SettingScope] = &SettingScope::ALL;
+const NOT_IN_VOLUMES: &[SettingScope] = &[SettingScope::Worktree, SettingScope::User];
+const USER_ALONE: &[SettingScope] = &[SettingScope::User];
+
+const fn count(name: &'static str, help: &'static str) -> SettingDefinition {
+    SettingDefinition { name, kind: SettingKind::Count, scopes: EVERYWHERE, default: &[], help }
+}
+
+const fn duration(name: &'static str, help: &'static str) -> SettingDefinition {
+    SettingDefinition { name, kind: SettingKind::Duration, scopes: EVERYWHERE, default: &[], help }
+}
+
+/// All settings, by name.
+pub const SETTINGS: &[SettingDefinition] = &[
+    SettingDefinition {
+        name: "author",
+        kind: SettingKind::UserName,
+        scopes: NOT_IN_VOLUMES,
+        default: &[],
+        help: "who makes snapshots and pins, if not the user that the environment names",
+    },
+    SettingDefinition {
+        name: "compression",
+        kind: SettingKind::Compression,
+        scopes: NOT_IN_VOLUMES,
+        default: &[],
+        help: "the level of zstd for what is stored from here, if not that of the volume",
+    },
+    count("retention.keep-daily", "'forget --policy' keeps the newest snapshot of each of the last N days"),
+    count("retention.keep-hourly", "'forget --policy' keeps the newest snapshot of each of the last N hours"),
+    count("retention.keep-last", "'forget --policy' keeps the newest N snapshots"),
+    count(
+        "retention.keep-monthly",
+        "'forget --policy' keeps the newest snapshot of each of the last N months",
+    ),
+    SettingDefinition {
+        name: "retention.keep-tag",
+        kind: SettingKind::Tags,
+        scopes: EVERYWHERE,
+        default: &[],
+        help: "'forget --policy' keeps snapshots with one of these tags",
+    },
+    count("retention.keep-weekly", "'forget --policy' keeps the newest snapshot of each of the last N weeks"),
+    duration("retention.keep-within", "'forget --policy' keeps all snapshots of this time"),
+    duration(
+        "retention.keep-within-daily",
+        "'forget --policy' keeps one snapshot of each day within this time",
+    ),
+    duration(
+        "retention.keep-within-hourly",
+        "'forget --policy' keeps one snapshot of each hour within this time",
+    ),
+    duration(
+        "retention.keep-within-monthly",
+        "'forget --policy' keeps one snapshot of each month within this time",
+    ),
+    duration(
+        "retention.keep-within-weekly",
+        "'forget --policy' keeps one snapshot of each week within this time",
+    ),
+    duration(
+        "retention.keep-within-yearly",
+        "'forget --policy' keeps one snapshot of each year within this time",
+    ),
+    count("retention.keep-yearly", "'forget --policy' keeps the newest snapshot of each of the last N years"),
+    SettingDefinition {
+        name: "retention.zone",
+        kind: SettingKind::Zone,
+        scopes: EVERYWHERE,
+        default: &["UTC"],
+        help: "the time zone whose days and hours 'forget --policy' counts",
+    },
+    SettingDefinition {
+        name: "safety.keep-last",
+        kind: SettingKind::Count,
+        scopes: EVERYWHERE,
+        default: &["3"],
+        help: "how many of the newest safety snapshots 'forget' keeps",
+    },
+    SettingDefinition {
+        name: "safety.keep-within",
+        kind: SettingKind::Duration,
+        scopes: EVERYWHERE,
+        default: &["14d"],
+        help: "'forget' keeps all safety snapshots of this time",
+    },
+    SettingDefinition {
+        name: "ui.color",
+        kind: SettingKind::Choice(&["auto", "always", "never"]),
+        scopes: USER_ALONE,
+        default: &["auto"],
+        help: "whether output has colours; auto: on a terminal",
+    },
+    SettingDefinition {
+        name: "ui.pager",
+        kind: SettingKind::CommandLine,
+        scopes: USER_ALONE,
+        default: &[],
+        help: "the program that shows long output on a terminal",
+    },
+];
+
+/// The setting of this name.
+#[must_use]
+pub fn find_setting(name: &str) -> Option<&'static SettingDefinition> {
+    SETTINGS.iter().find(|setting| setting.name == name)
+}
+
+/// The setting whose name is most like what was typed, if one is.
+#[must_use]
+pub fn suggest_setting(typed: &str) -> Option<&'static str> {
+    // What was typed may be very long.
+    let nearest = SETTINGS.iter().map(|setting| {
+        let last = setting.name.rsplit('.').next().unwrap_or(setting.name);
+        let distance = if typed == last { 0 } else { count_typos(typed, setting.name) };
+        (distance, setting.name)
+    });
+    nearest.min().filter(|(distance, _)| *distance <= TYPOS_MAX).map(|(_, name)| name)
+}
+
+/// The number of letters to insert, remove or replace to make one word of the other; more than [`TYPOS_MAX`] is not told
+/// exactly.
+fn count_typos(typed: &str, name: &str) -> usize {
+    let typed: Vec<_> = typed.chars().take(name.len() + TYPOS_MAX + 1).collect();
+    let mut row: Vec<usize> = (0..=typed.len()).collect();
+    for (line, letter) in name.chars().enumerate() {
+        let mut diagonal = line;
+        if let Some(first) = row.first_mut() {
+            *first = line + 1;
+        }
+        let mut left = line + 1;
+        for (above, other) in row.iter_mut().skip(1).zip(&typed) {
+            let replaced = diagonal + usize::from(*other != letter);
+            diagonal = *above;
+            *above = replaced.min(left + 1).min(*above + 1);
+            left = *above;
+        }
+    }
+    row.last().copied().unwrap_or(name.len())
+}
+
+impl SettingDefinition {
+    /// Whether it can be set there.
+    #[must_use]
+    pub fn may_be_set_in(&self, scope: SettingScope) -> bool {
+        self.scopes.contains(&scope)
+    }
+
+    /// What its value is, in words.
+    #[must_use]
+    pub fn describe_kind(&self) -> String {
+        match self.kind {
+            SettingKind::Count => "a number from 1".into(),
+            SettingKind::Duration => "a time like 14d, with the unit s, m, h, d, w or y".into(),
+            SettingKind::Zone => "a time zone like UTC or Europe/Berlin".into(),
+            SettingKind::Tags => "names of tags, as a list".into(),
+            SettingKind::Compression => "none, or a level from 1 to 19".into(),
+            SettingKind::UserName => "a name".into(),
+            SettingKind::CommandLine => "a command line".into(),
+            SettingKind::Choice(words) => words.join(" or "),
+        }
+    }
+
+    /// Whether it has any number of values.
+    #[must_use]
+    pub fn is_list(&self) -> bool {
+        self.kind == SettingKind::Tags
+    }
+
+    /// Fails if these are no values of it, and says what its value is.
+    pub fn check_values(&self, values: &[String]) -> std::result::Result<(), String> {
+        let is_number_right = if self.is_list() { values.len() <= VALUES_MAX } else { values.len() == 1 };
+        if is_number_right && values.iter().all(|value| self.is_value(value)) {
+            return Ok(());
+        }
+        Err(format!("{} takes {}", self.name, self.describe_kind()))
+    }
+
+    fn is_value(&self, value: &str) -> bool {
+        // A value must not look like something else where it is listed.
+        let is_shown = value.chars().all(|c| !c.is_control() && !is_invisible_char(c));
+        let is_of_kind = match self.kind {
+            SettingKind::Count => value.parse::<u32>().is_ok_and(|number| number > 0),
+            SettingKind::Duration => parse_setting_duration(value).is_ok_and(|time| !time.is_zero()),
+            SettingKind::Zone => TimeZone::get(value).is_ok(),
+            SettingKind::Tags => check_ref_name(value).is_ok(),
+            SettingKind::Compression => parse_compression_level(value).is_some(),
+            SettingKind::UserName => !value.trim().is_empty() && value.len() <= WHO_MAX,
+            SettingKind::CommandLine => !value.trim().is_empty(),
+            SettingKind::Choice(words) => words.contains(&value),
+        };
+        is_shown && is_of_kind && value.len() <= VALUE_MAX
+    }
+}
+
+/// The level of zstd that a value means; 0: nothing is compressed.
+#[must_use]
+pub fn parse_compression_level(value: &str) -> Option<i32> {
+    match value {
+        "none" => Some(0),
+        number => number.parse().ok().filter(|level| (1..=19).contains(level)),
+    }
+}
+
+/// A duration: a number and a unit, as in `30d`. A year has 365 days.
+pub fn parse_setting_duration(typed: &str) -> std::result::Result<Duration, String> {
+    let wrong = || "a duration is typed like 30d; the units are s, m, h, d, w and y".to_owned();
+    let unit = typed.chars().last().ok_or_else(wrong)?;
+    let secs = match unit {
+        's' => 1,
+        'm' => 60,
+        'h' => 60 * 60,
+        'd' => 24 * 60 * 60,
+        'w' => 7 * 24 * 60 * 60,
+        'y' => 365 * 24 * 60 * 60,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = typed.strip_suffix(unit).and_then(|number| number.parse().ok()).ok_or_else(wrong)?;
+    number.checked_mul(secs).map(Duration::from_secs).ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_sorted_and_its_defaults_are_values() {
+        assert!(SETTINGS.is_sorted_by_key(|setting| setting.name));
+        for setting in SETTINGS.iter().filter(|setting| !setting.default.is_empty()) {
+            let default: Vec<_> = setting.default.iter().map(|value| (*value).into()).collect();
+            assert_eq!(setting.check_values(&default), Ok(()), "{}", setting.name);
+        }
+    }
+
+    #[test]
+    fn what_runs_a_program_or_names_the_user_comes_from_no_volume() {
+        for setting in SETTINGS {
+            let is_personal = matches!(setting.kind, SettingKind::CommandLine | SettingKind::UserName);
+            assert!(!is_personal || !setting.may_be_set_in(SettingScope::Volume), "{}", setting.name);
+        }
+    }
+
+    #[test]
+    fn mistyped_names_find_the_nearest_one() {
+        assert_eq!(suggest_setting("retention.keep-dayly"), Some("retention.keep-daily"));
+        assert_eq!(suggest_setting("ui.colour"), Some("ui.color"));
+        assert_eq!(suggest_setting("keep-last"), Some("retention.keep-last"));
+        assert_eq!(suggest_setting("autor"), Some("author"));
+        assert_eq!(suggest_setting("something.else"), None);
+        assert_eq!(suggest_setting(&"x".repeat(1 << 20)), None);
+    }
+
+    #[test]
+    fn values_are_checked_by_kind() {
+        let check = |name: &str, values: &[&str]| {
+            let values: Vec<String> = values.iter().map(|value| (*value).into()).collect();
+            find_setting(name).is_some_and(|setting| setting.check_values(&values).is_ok())
+        };
+        assert!(check("retention.keep-last", &["12"]) && check("compression", &["none"]));
+        assert!(check("compression", &["19"]) && check("retention.keep-tag", &["v1", "v2"]));
+        for (name, values) in [
+            ("retention.keep-last", &["0"][..]),
+            ("retention.keep-last", &["-1"]),
+            ("retention.keep-last", &["1", "2"]),
+            ("retention.keep-last", &[]),
+            ("retention.keep-within", &["0d"]),
+            ("retention.keep-within", &["soon"]),
+            ("retention.zone", &["Nowhere/Else"]),
+            ("retention.keep-tag", &["a b"]),
+            ("compression", &["20"]),
+            ("author", &["a\x1b[2J"]),
+            ("ui.color", &["blue"]),
+        ] {
+            assert!(!check(name, values), "{name} {values:?}");
+        }
+    }
+}
