@@ -133,7 +133,9 @@ SEEDS = {
     ],
     "ref": [HEAD, bytes([1]) + varint(3) + bytestr(b"main") + bytestr(HEAD), bytes([1, 1]) + bytestr(b"t") + bytestr(bytes(32)),
             bytes([1, 1]) + moment() + bytes([1]) + moment() + bytestr(b"ann") + bytestr(b"host") + bytestr(b"why"),
-            bytes([1, 2]) + bytestr(b"retention.keep-last") + varint(1) + bytestr(b"3") + bytestr(b"safety.keep-last") + varint(0)],
+            bytes([1, 2]) + bytestr(b"retention.keep-last") + varint(1) + bytestr(b"3") + bytestr(b"safety.keep-last") + varint(0),
+            bytes([1, 2]) + bytestr(b"") + moment() + bytes([1]) + bytestr(b"note") + bytestr(b"ann") + bytestr(b"host")
+            + bytestr(b"k") + moment() + bytes([0]) + bytestr(b"ann") + bytestr(b"host")],
     "session": [bytes([1]) + bytestr(b"host") + bytestr(b"boot pid:[1]") + u32(1) + varint(5) + signed(1_700_000_000)],
     # Steps (see vellum_volume::fuzzing): which of two trees, and an inode with its place, its place alone, or its name alone.
     "tree": [tree_step(3, 0, 1, b"") + tree_step(3, 1, 2, b"a") + tree_step(3, 2, 3, b"b"),

@@ -1,8 +1,9 @@
-//! A ref behind its seal, and in it the head of a worktree, a pin or settings; the file of refs that are known.
+//! A ref behind its seal, and in it the head of a worktree, a pin, settings or an annotation; the file of refs that are known.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use vellum_volume::annotation::SnapshotAnnotation;
 use vellum_volume::refs::{WorktreeHead, check_ref_name, parse_ref};
 use vellum_volume::settings::StoredSettings;
 use vellum_volume::snapshot_pin::SnapshotPin;
@@ -15,6 +16,9 @@ fuzz_target!(|bytes: &[u8]| {
     }
     if let Ok(settings) = StoredSettings::decode(bytes) {
         assert_eq!(settings.encode(), bytes);
+    }
+    if let Ok(annotation) = SnapshotAnnotation::decode(bytes) {
+        assert_eq!(annotation.encode(), bytes);
     }
     if let Ok(pin) = SnapshotPin::decode(bytes) {
         assert_eq!(pin.encode(), bytes);

@@ -462,6 +462,9 @@ pub enum VolumeError {
     /// A setting that does not exist, or a value that it cannot have.
     #[error("{0}")]
     BadSetting(String),
+    /// A note or property that is too long, or could deceive.
+    #[error("{0}")]
+    BadAnnotation(String),
     /// A pin that nobody can mean.
     #[error("this is no pin: {0}")]
     BadPin(&'static str),
@@ -506,6 +509,7 @@ impl VolumeError {
             Self::Nested { .. }
             | Self::NoRetentionRule
             | Self::BadPin(_)
+            | Self::BadAnnotation(_)
             | Self::BadSetting(_)
             | Self::AlreadyInitialised(_)
             | Self::Ambiguous { .. }

@@ -3,6 +3,7 @@
 //!
 //! Invariant: nothing here depends on FUSE or on plain directories, and nothing prints.
 
+pub mod annotation;
 pub mod catalog;
 pub mod config;
 pub mod device;

@@ -1,4 +1,4 @@
-//! Refs: the few mutable objects of a store: worktree heads, tags, pins of snapshots, and the settings.
+//! Refs: the few mutable objects of a store: worktree heads, tags, pins and annotations of snapshots, and the settings.
 //!
 //! Invariants: a ref's object name is a keyed hash of its name, so that a listing tells nothing; each change is a
 //! compare-and-swap and raises the counter; a counter lower than one seen before is refused as a rollback. A ref

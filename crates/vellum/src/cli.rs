@@ -7,10 +7,10 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
-    bandwidth, bench, cache, cat, clone, completion, config, conflicts, device, diff, evict, export, find, flush,
-    forget, fork, gc, history, hydrate, info, init, key, ls, manual, mdtest, merge, mount, mounts, objbench,
-    offline, pin, pins, profile, publish, pull, push, remote, resolve, restore, show, snapshot, stats,
-    status, sync, tag, trash, umount, unpin, verify, worktree,
+    bandwidth, bench, cache, cat, clone, completion, config, conflicts, device, diff, evict, export, find,
+    flush, forget, fork, gc, history, hydrate, info, init, key, ls, manual, mdtest, merge, mount, mounts,
+    note, objbench, offline, pin, pins, profile, publish, pull, push, remote, resolve, restore, show,
+    snapshot, stats, status, sync, tag, trash, umount, unpin, verify, worktree,
 };
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, EXIT_USAGE, Result};
@@ -96,6 +96,7 @@ enum Command {
     Worktree(worktree::Command),
     #[command(subcommand)]
     Tag(tag::Command),
+    Note(note::Args),
     #[command(subcommand)]
     Remote(remote::Command),
     Push(push::Args),
@@ -235,6 +236,7 @@ fn dispatch_command(command: Command, context: &CommandContext) -> Result<Comman
         Command::Trash(command) => trash::run(&command, context),
         Command::Worktree(command) => worktree::run(&command, context),
         Command::Tag(command) => tag::run(&command, context),
+        Command::Note(args) => note::run(&args, context),
         Command::Remote(command) => remote::run(&command, context),
         Command::Push(args) => push::run(&args, context),
         Command::Pull(args) => pull::run(&args, context),

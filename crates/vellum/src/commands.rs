@@ -28,6 +28,7 @@ pub mod mdtest;
 pub mod merge;
 pub mod mount;
 pub mod mounts;
+pub mod note;
 pub mod objbench;
 pub mod offline;
 pub mod pin;

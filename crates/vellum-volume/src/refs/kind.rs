@@ -16,6 +16,8 @@ pub enum RefKind {
     Pin,
     /// The settings of the volume; there is one.
     Settings,
+    /// What was said about a snapshot after it was made; its name is the snapshot's id.
+    Annotation,
 }
 
 /// The name of the ref that has the settings of the volume.
@@ -23,7 +25,7 @@ pub(crate) const VOLUME_SETTINGS: &str = "volume";
 
 impl RefKind {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Worktree, Self::Tag, Self::Pin, Self::Settings];
+    pub const ALL: [Self; 5] = [Self::Worktree, Self::Tag, Self::Pin, Self::Settings, Self::Annotation];
 
     pub(super) fn folder_name(self) -> &'static str {
         match self {
@@ -31,6 +33,7 @@ impl RefKind {
             Self::Tag => "tag",
             Self::Pin => "pin",
             Self::Settings => "settings",
+            Self::Annotation => "annotation",
         }
     }
 
@@ -42,6 +45,7 @@ impl RefKind {
             Self::Tag => "tag",
             Self::Pin => "pin",
             Self::Settings => "settings",
+            Self::Annotation => "note",
         }
     }
 
@@ -49,8 +53,8 @@ impl RefKind {
     pub(super) fn check_name(self, name: &str) -> Result<()> {
         match self {
             Self::Worktree | Self::Tag | Self::Settings => check_ref_name(name),
-            Self::Pin if name.parse::<SnapshotId>().is_ok() => Ok(()),
-            Self::Pin => Err(VolumeError::BadName {
+            Self::Pin | Self::Annotation if name.parse::<SnapshotId>().is_ok() => Ok(()),
+            Self::Pin | Self::Annotation => Err(VolumeError::BadName {
                 name: name.escape_debug().to_string(),
                 reason: "it is no id of a snapshot",
             }),

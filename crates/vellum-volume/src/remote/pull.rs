@@ -1,4 +1,4 @@
-//! Fetches snapshots from a remote, and their pins. Nothing else here changes but what is known: the refs of the remote are
+//! Fetches snapshots from a remote, and their pins and notes. Nothing else here changes but what is known: the refs of the remote are
 //! kept under its name.
 
 use std::collections::BTreeMap;
@@ -7,6 +7,7 @@ use vellum_host::ProgressMeter;
 use vellum_types::SnapshotId;
 
 use super::{Remote, RemoteRefs, TransferDirection};
+use crate::annotation::copy_annotations;
 use crate::error::{Result, VolumeError};
 use crate::refs::NamedRefKind;
 use crate::snapshot_pin::copy_pins;
@@ -76,6 +77,7 @@ pub fn pull_snapshots(
     // The refs are noted when the records are here: a name of the remote must lead to a snapshot that can be read.
     let note_refs = || {
         copy_pins(&source, volume)?;
+        copy_annotations(&source, volume)?;
         volume.note_remote_refs(remote, &found)
     };
     let is_source = volume.find_source()?.is_some_and(|location| location == remote.location);

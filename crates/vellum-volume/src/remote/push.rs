@@ -9,6 +9,7 @@ use vellum_host::ProgressMeter;
 use vellum_types::SnapshotId;
 
 use super::{Remote, RemoteRefs, TransferDirection};
+use crate::annotation::copy_annotations;
 use crate::error::{Result, VolumeError};
 use crate::history::AncestorWalk;
 use crate::keyring;
@@ -200,6 +201,7 @@ pub fn push_to_volume(
         }
         // After the snapshots that they keep, and before a collection there could take these.
         copy_pins(volume, target)?;
+        copy_annotations(volume, target)?;
         Ok(moved)
     })?;
     Ok(PushReport { refs, sent })

@@ -57,7 +57,16 @@ mod tests {
     fn names_of_other_kinds_case_and_places_are_foreign() {
         let id = "5f".repeat(32);
         let is_own = |key: &str| ObjectKey::new(key).is_ok_and(|key| is_own_key(&key));
-        for folder in ["index", "snapshots", "forgotten", "refs/tag", "refs/worktree", "refs/pin", "refs/settings"] {
+        for folder in [
+            "index",
+            "snapshots",
+            "forgotten",
+            "refs/tag",
+            "refs/worktree",
+            "refs/pin",
+            "refs/settings",
+            "refs/annotation",
+        ] {
             assert!(is_own(&format!("{folder}/{id}")), "{folder}");
             for name in [id.to_uppercase(), format!("{id}0"), "README".into(), format!("a/{id}")] {
                 assert!(!is_own(&format!("{folder}/{name}")), "{folder}/{name}");

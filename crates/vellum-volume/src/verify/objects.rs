@@ -9,6 +9,7 @@ use vellum_store::{BlobOptions, BlobStore, ObjectKey, PackFinding, PackInfo, Sto
 use vellum_types::{BlobKind, ErrorKind, PackId, SnapshotId};
 
 use super::{CheckedAmount, FoundDamage, TreeOwner, VerifiedTree};
+use crate::annotation::decode_annotation;
 use crate::config::{self, CONFIG_OBJECT, VolumeConfig};
 use crate::error::{Result, VolumeError};
 use crate::record::SnapshotRecord;
@@ -162,6 +163,10 @@ fn check_refs(volume: &Volume, damage: &mut FoundDamage) -> Result<NamedByRefs> 
     }
     for (key, found) in read_listed_refs(volume, RefKind::Settings)? {
         record_outcome(damage, key.as_str(), check_stored_settings(found))?;
+    }
+    for (key, found) in read_listed_refs(volume, RefKind::Annotation)? {
+        let annotation = found.and_then(|found| found.as_ref().map(decode_annotation).transpose());
+        record_if_damage(damage, key.as_str(), annotation)?;
     }
     for (key, found) in read_listed_refs(volume, RefKind::Pin)? {
         let pin = found.and_then(|found| {

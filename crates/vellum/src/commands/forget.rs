@@ -11,15 +11,13 @@ use vellum_types::SnapshotId;
 use vellum_volume::Volume;
 use vellum_volume::gc::CollectionRequest;
 use vellum_volume::history::HistoryEntry;
-use vellum_volume::retention::{
-    KeepReason, RetentionDecision, RetentionPlan, RetentionRequest,
-};
+use vellum_volume::retention::{KeepReason, RetentionDecision, RetentionPlan, RetentionRequest};
 
 use self::rules::{RetentionArgs, parse_zone};
 use crate::commands::config::load_settings_with_volume;
 use crate::commands::gc::{GcRunJson, collect, print_collection};
 use crate::context::CommandContext;
-use crate::context::names::{SnapshotNames, first_note_line};
+use crate::context::names::SnapshotNames;
 use crate::error::{CliError, CommandOutcome, Result};
 use crate::ui::table::TextTable;
 use crate::ui::{format, json};
@@ -244,7 +242,7 @@ fn print_plan(plan: &RetentionPlan, names: &SnapshotNames, context: &CommandCont
             format::format_local_minute(record.time),
             worktree,
             reasons.join(", "),
-            first_note_line(&record.note),
+            names.first_line_of_note(&decision.entry),
         ]);
     }
     ui.print_lines(table.format_lines())?;

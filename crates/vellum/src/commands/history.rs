@@ -6,8 +6,9 @@ use vellum_volume::history::{AncestorWalk, HistoryEntry, find_nearest_ancestors,
 use vellum_volume::record::SnapshotOrigin;
 use vellum_volume::versions::{HistoryStep, PathHistory};
 
+use crate::commands::note::{TypedProperty, parse_property};
 use crate::context::CommandContext;
-use crate::context::names::{SnapshotNames, first_note_line};
+use crate::context::names::SnapshotNames;
 use crate::error::{CommandOutcome, Result};
 use crate::ui::graph::HistoryGraph;
 use crate::ui::table::TextTable;
@@ -31,11 +32,14 @@ pub struct Args {
     /// Only those that changed something at or under PATH
     #[arg(long, value_name = "PATH")]
     path: Option<std::ffi::OsString>,
+    /// Only those with this property ('vellum note'); can be repeated
+    #[arg(long = "where", value_name = "NAME=VALUE", value_parser = parse_property)]
+    properties: Vec<TypedProperty>,
     /// All snapshots of the volume, not only the ancestors of this worktree's state
     #[arg(short, long)]
     all: bool,
     /// Draw the graph of parents
-    #[arg(long, conflicts_with_all = ["grep", "tag", "path"])]
+    #[arg(long, conflicts_with_all = ["grep", "tag", "path", "properties"])]
     graph: bool,
 }
 
@@ -118,7 +122,7 @@ impl HistoryFilter<'_> {
         };
         // An error passes the filter, so that it is reported.
         let noted =
-            entries.filter(|entry| entry.as_ref().map_or(true, |entry| self.matches_note_text(entry)));
+            entries.filter(|entry| entry.as_ref().map_or(true, |entry| self.matches_annotation(entry)));
         let Some(path) = &self.path else { return take_entries(noted, limit) };
         let steps = noted.map(|entry| self.path_history_step(entry?));
         take_entries(PathHistory::new(self.volume, path, steps), limit)
@@ -136,9 +140,15 @@ impl HistoryFilter<'_> {
         Ok(entries)
     }
 
-    fn matches_note_text(&self, entry: &HistoryEntry) -> bool {
-        let note = &entry.record.note;
-        self.args.grep.as_ref().is_none_or(|text| note.to_lowercase().contains(&text.to_lowercase()))
+    fn matches_annotation(&self, entry: &HistoryEntry) -> bool {
+        let note = self.names.note_of(entry);
+        let has_text =
+            self.args.grep.as_ref().is_none_or(|text| note.to_lowercase().contains(&text.to_lowercase()));
+        let annotation = self.names.annotation_of(&entry.id);
+        let has_property = |wanted: &TypedProperty| {
+            annotation.and_then(|found| found.get_property(&wanted.name)) == Some(&wanted.value)
+        };
+        has_text && self.args.properties.iter().all(has_property)
     }
 
     /// A snapshot with what the history shows before it.
@@ -189,7 +199,7 @@ fn history_cells(context: &CommandContext, names: &SnapshotNames, entry: &Histor
 
 fn format_description(context: &CommandContext, names: &SnapshotNames, entry: &HistoryEntry) -> String {
     let style = context.ui.style;
-    let note = first_note_line(&entry.record.note);
+    let note = names.first_line_of_note(entry);
     let mut parts = Vec::with_capacity(2);
     match (note.is_empty(), entry.record.origin) {
         (false, _) => parts.push(note),

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use serde::Serialize;
 use vellum_host::escape::format_path;
 use vellum_types::FileKind;
+use vellum_volume::annotation::SnapshotAnnotation;
 use vellum_volume::record::SnapshotOrigin;
 use vellum_volume::tree::{InodeRecord, file_kind_name};
 
@@ -137,8 +138,17 @@ fn snapshot_facts(names: &SnapshotNames, place: &SnapshotPath) -> FactList {
         facts.add_fact("Why", "to keep what a restore was about to overwrite");
     }
     // Line by line, because the escape would make text of line feeds.
-    for line in record.note.lines() {
+    for line in names.note_of(&place.entry).lines() {
         facts.add_fact("Note", escape_note_line(line));
+    }
+    let annotation = names.annotation_of(&place.entry.id);
+    if let Some(note) = annotation.and_then(SnapshotAnnotation::note) {
+        let who = format_path(format!("{}@{}", note.author, note.host));
+        facts.add_fact("Noted", format!("{} by {who}", format::format_local_time(note.set)));
+    }
+    for (name, field) in annotation.into_iter().flat_map(SnapshotAnnotation::properties) {
+        let value = field.value.as_deref().unwrap_or_default();
+        facts.add_fact("Property", escape_note_line(&format!("{name}={value}")));
     }
     if !names.snapshot_labels(&place.entry.id).is_empty() {
         facts.add_fact("Names", names.snapshot_labels(&place.entry.id).join(", "));

@@ -6,11 +6,13 @@ use std::io::Read;
 use serde::Serialize;
 use vellum_checkout::{CheckoutSnapshotRequest, CheckoutWorktree, SnapshotReport};
 use vellum_types::limits::NOTE_MAX;
+use vellum_volume::annotation::AnnotationChange;
 use vellum_volume::history::HistoryEntry;
 use vellum_volume::merge::check_no_merge_in;
 use vellum_volume::refs::{RefKind, check_ref_name};
 use vellum_volume::{SnapshotOrigin, Volume};
 
+use crate::commands::note::PropertyArgs;
 use crate::context::CommandContext;
 use crate::context::mounted::MountProcess;
 use crate::context::names::SnapshotNames;
@@ -38,6 +40,8 @@ pub struct Args {
     /// Tag the snapshot; can be repeated
     #[arg(short, long = "tag", value_name = "TAG")]
     tags: Vec<String>,
+    #[command(flatten)]
+    properties: PropertyArgs,
     /// In a mount: return when the snapshot is in the store
     ///
     /// Without it, a snapshot of a mount is kept locally, survives a power cut, and goes into the store in the background.
@@ -66,8 +70,10 @@ struct SnapshotNameJson {
 
 /// Makes the snapshot.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
+    // What is no property fails at once, and not after the scan.
+    let properties = args.properties.to_change()?;
     if let Some(process) = context.find_mount_process()? {
-        return snapshot_mount(args, context, process);
+        return snapshot_mount(args, context, process, &properties);
     }
     let worktree = context.open_worktree()?;
     let paths = context.paths_at_root(worktree.root_path()).parse_paths(&args.paths)?;
@@ -91,12 +97,20 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         // history.
         worktree.volume.add_tag(tag, made.id)?;
     }
+    if !properties.is_empty() {
+        worktree.volume.annotate_snapshot(made.id, &properties)?;
+    }
     report_snapshot(context, &worktree, made)
 }
 
 /// The worktree is mounted: its snapshot is made at once, and its tree is stored in the background; one of some paths is
 /// stored before it is told.
-fn snapshot_mount(args: &Args, context: &CommandContext, process: MountProcess) -> Result<CommandOutcome> {
+fn snapshot_mount(
+    args: &Args,
+    context: &CommandContext,
+    process: MountProcess,
+    properties: &AnnotationChange,
+) -> Result<CommandOutcome> {
     let paths = context.paths_at_root(&process.mountpoint).parse_paths(&args.paths)?;
     let note = read_note(args)?;
     check_no_merge_in(&process.state_dir()?, &process.worktree)?;
@@ -105,6 +119,7 @@ fn snapshot_mount(args: &Args, context: &CommandContext, process: MountProcess) 
     let process = check_mount_tags(args, process)?;
     let answer = process.send_request(&ControlRequest::Snapshot { note, tags: args.tags.clone(), paths })?;
     let id = answer.snapshot.unwrap_or_default();
+    annotate_mount_snapshot(context, &process, &id, properties)?;
     let waits = answer.waiting > 0;
     // What was made is reported even if it cannot be stored now.
     let settled = (waits && args.wait).then(|| process.send_request(&ControlRequest::Settle));
@@ -142,6 +157,28 @@ fn read_note(args: &Args) -> Result<String> {
     }
     let note = String::from_utf8(note).map_err(|_| CliError::usage_error("the note is not UTF-8", ""))?;
     Ok(note.trim_end().into())
+}
+
+/// Properties are refs, and need no record: the snapshot may still be on its way into the store.
+fn annotate_mount_snapshot(
+    context: &CommandContext,
+    process: &MountProcess,
+    id: &str,
+    properties: &AnnotationChange,
+) -> Result<()> {
+    if properties.is_empty() {
+        return Ok(());
+    }
+    let unknown = || CliError::usage_error("the mount gave the snapshot no id", "'vellum history' shows it");
+    let parsed = id.parse().map_err(|_| unknown())?;
+    let annotate = |volume: &Volume| Ok(volume.annotate_snapshot(parsed, properties)?);
+    let done = process.clone().open_volume().and_then(|mounted| annotate(&mounted.volume));
+    if done.is_err() {
+        let way =
+            format!("the snapshot {id} was made; 'vellum note {id} --set NAME=VALUE' gives it properties");
+        context.ui.print_note(way)?;
+    }
+    done
 }
 
 /// The same for a mount. Whether a store that is away has the tag cannot be told: a snapshot does not wait for that.

@@ -1,9 +1,10 @@
 //! What snapshots are called: short ids, tags, the worktrees that stand on them. Read once per command.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use vellum_types::SnapshotId;
+use vellum_volume::annotation::SnapshotAnnotation;
 use vellum_volume::history::HistoryEntry;
 use vellum_volume::refs::{DamagedRef, RefKind, WorktreeHead};
 use vellum_volume::{Volume, resolve};
@@ -19,6 +20,7 @@ pub struct SnapshotNames {
     ids: Arc<[SnapshotId]>,
     tags: HashMap<SnapshotId, Vec<String>>,
     heads: HashMap<SnapshotId, Vec<String>>,
+    annotations: HashMap<SnapshotId, SnapshotAnnotation>,
     here: Option<SnapshotId>,
     worktree: String,
     worktrees: Vec<(String, WorktreeHead)>,
@@ -56,7 +58,12 @@ impl SnapshotNames {
             }
             heads.entry(id).or_default().push(name.clone());
         }
-        Ok(Self { ids, tags, heads, here, worktree, worktrees, damaged })
+        let (annotations, damaged_annotations) = volume.list_readable_annotations()?;
+        damaged.extend(damaged_annotations);
+        let annotations =
+            annotations.into_iter().filter_map(|(id, annotation)| Some((id.parse().ok()?, annotation)));
+        let annotations = annotations.collect();
+        Ok(Self { ids, tags, heads, annotations, here, worktree, worktrees, damaged })
     }
 
     /// Says which tags and worktrees were left out, because they cannot be read.
@@ -87,6 +94,22 @@ impl SnapshotNames {
     /// Tags of a snapshot.
     pub fn tags_of_snapshot(&self, id: &SnapshotId) -> &[String] {
         self.tags.get(id).map_or(&[], Vec::as_slice)
+    }
+
+    /// What was said about a snapshot after it was made.
+    pub fn annotation_of(&self, id: &SnapshotId) -> Option<&SnapshotAnnotation> {
+        self.annotations.get(id)
+    }
+
+    /// The note of a snapshot: that which it was given last.
+    pub fn note_of<'a>(&'a self, entry: &'a HistoryEntry) -> &'a str {
+        let later = self.annotation_of(&entry.id).and_then(|annotation| annotation.note());
+        later.and_then(|note| note.value.as_deref()).unwrap_or(&entry.record.note)
+    }
+
+    /// The first line of the note of a snapshot, as [`first_note_line`] shows it.
+    pub fn first_line_of_note(&self, entry: &HistoryEntry) -> String {
+        first_note_line(self.note_of(entry))
     }
 
     /// Snapshots with a tag that is wanted.
@@ -120,21 +143,28 @@ impl SnapshotNames {
             self.tags_of_snapshot(&entry.id).to_vec(),
             self.heads_at_snapshot(&entry.id).to_vec(),
         )
+        .with_annotation(self.note_of(entry), self.properties_of(&entry.id))
+    }
+
+    fn properties_of(&self, id: &SnapshotId) -> BTreeMap<String, String> {
+        let properties = self.annotation_of(id).into_iter().flat_map(SnapshotAnnotation::properties);
+        let values = properties.filter_map(|(name, field)| Some((name.into(), field.value.clone()?)));
+        values.collect()
     }
 
     /// A snapshot in half a line: `4f3a2b1c "a day's work", 2 hours ago`.
     pub fn describe_snapshot(&self, entry: &HistoryEntry) -> String {
-        format_snapshot(&self.short_id(&entry.id), entry)
+        format_snapshot(&self.short_id(&entry.id), self.note_of(entry), entry)
     }
 }
 
-/// As [`SnapshotNames::describe_snapshot`], without requests for tags and worktrees.
+/// As [`SnapshotNames::describe_snapshot`], without requests for tags and worktrees, and with the note of the record.
 pub fn describe_snapshot(volume: &Volume, entry: &HistoryEntry) -> Result<String> {
-    Ok(format_snapshot(&volume.short_id(&entry.id)?, entry))
+    Ok(format_snapshot(&volume.short_id(&entry.id)?, &entry.record.note, entry))
 }
 
-fn format_snapshot(short_id: &str, entry: &HistoryEntry) -> String {
-    let note = first_note_line(&entry.record.note);
+fn format_snapshot(short_id: &str, note: &str, entry: &HistoryEntry) -> String {
+    let note = first_note_line(note);
     let note = if note.is_empty() { String::new() } else { format!(" \"{note}\"") };
     format!("{short_id}{note}, {}", format::format_age(entry.record.time))
 }
@@ -148,7 +178,9 @@ pub fn warn_about_damaged_refs(ui: &UserInterface, damaged: &[DamagedRef]) -> Re
         let remedy = match (kind, error) {
             (RefKind::Tag, _) => format!("'vellum tag remove {key}' removes it"),
             (RefKind::Pin, _) => format!("'vellum unpin --snapshot {key}' removes it"),
-            (RefKind::Worktree | RefKind::Settings, _) => "put the object back from a copy of the store".into(),
+            (RefKind::Worktree | RefKind::Settings | RefKind::Annotation, _) => {
+                "put the object back from a copy of the store".into()
+            }
         };
         ui.print_warning(format!("a {noun} is left out: {error}; {remedy}"))?;
     }

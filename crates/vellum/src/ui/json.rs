@@ -1,6 +1,8 @@
 //! What JSON results share: the version in front, names that are not text, snapshots. docs/json.md describes all
 //! shapes; a field is never removed or given another meaning without a new version.
 
+use std::collections::BTreeMap;
+
 use std::path::Path;
 
 use serde::Serialize;
@@ -146,6 +148,8 @@ pub struct SnapshotJson {
     author: String,
     host: String,
     note: String,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    properties: BTreeMap<String, String>,
     origin: &'static str,
     tags: Vec<String>,
     heads: Vec<String>,
@@ -172,6 +176,7 @@ impl SnapshotJson {
             author: author.clone(),
             host: host.clone(),
             note: note.clone(),
+            properties: BTreeMap::new(),
             origin: origin_name(entry.record.origin),
             tags,
             heads,
@@ -184,6 +189,16 @@ impl SnapshotJson {
             changed: statistics.changed,
             stored: statistics.stored,
         }
+    }
+}
+
+impl SnapshotJson {
+    /// The same with what was said later.
+    #[must_use]
+    pub fn with_annotation(mut self, note: &str, properties: BTreeMap<String, String>) -> Self {
+        self.note = note.into();
+        self.properties = properties;
+        self
     }
 }
 

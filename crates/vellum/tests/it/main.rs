@@ -59,6 +59,7 @@ mod mount_helper;
 mod mounted;
 mod mounts;
 mod nameless;
+mod note;
 mod objbench;
 mod profile;
 mod programs;
