@@ -42,6 +42,9 @@ pub struct RequestLimits {
     pub break_for: Duration,
     /// How long a small read that somebody waits for is at least waited for before it is sent a second time.
     pub hedge_after_min: Duration,
+    /// Whether anything is sent at all. If not, there is only what caches on this machine hold, and everything else fails at
+    /// once.
+    pub sends_requests: bool,
 }
 
 impl StoreLocation {
@@ -67,6 +70,7 @@ impl Default for RequestLimits {
             silence_max: Duration::from_secs(10),
             break_for: Duration::from_secs(5),
             hedge_after_min: Duration::from_millis(50),
+            sends_requests: true,
         }
     }
 }

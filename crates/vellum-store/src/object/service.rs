@@ -114,7 +114,7 @@ impl ServiceStore {
             operator: RwLock::new(operator),
             multipart: RwLock::new(multipart),
             budget: RequestRetryBudget::new(limits.first_answer_max),
-            switch: RequestSwitch::new(cache, limits.break_for),
+            switch: RequestSwitch::new(cache, limits),
             pool,
             known_refs: KnownRefs::default(),
             clock: ClockLead::default(),

@@ -138,6 +138,9 @@ impl SftpStore {
 
     /// The connection, made if there is none that can be used.
     fn get_channel(&self) -> Result<Arc<SftpChannel>, ConnectionFailure> {
+        if !self.limits.sends_requests {
+            return Err(ConnectionFailure::unwanted());
+        }
         // Locked while connecting, which may take a minute: other threads need the same connection.
         let mut current = self.channel.lock();
         if let Some(channel) = current.as_ref().filter(|channel| channel.is_usable()) {

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::object::cache::CacheDisk;
+use crate::object::open::RequestLimits;
 
 /// The file whose existence means that the user chose to be offline.
 const OFFLINE_FILE: &str = "offline";
@@ -23,6 +24,8 @@ const OFFLINE_FILE: &str = "offline";
 pub(super) enum WithheldRequest {
     /// The user chose so.
     Offline,
+    /// Whoever opened the store wants only what is here.
+    OnlyCached,
     /// The service did not answer a moment ago.
     Unanswered,
 }
@@ -31,6 +34,7 @@ impl WithheldRequest {
     pub fn describe(self) -> &'static str {
         match self {
             Self::Offline => "requests are switched off: 'vellum offline off' switches them on",
+            Self::OnlyCached => "it is not in the cache, and nothing is sent",
             Self::Unanswered => "the service did not answer a moment ago",
         }
     }
@@ -42,6 +46,7 @@ pub(super) struct RequestSwitch {
     disk: Option<Arc<CacheDisk>>,
     /// What the user chose, when the disk answered last.
     was_offline: AtomicBool,
+    sends_requests: bool,
     /// For how long nothing is sent after the service did not answer.
     break_for: Duration,
     broken: Mutex<Option<Instant>>,
@@ -49,17 +54,21 @@ pub(super) struct RequestSwitch {
 
 impl RequestSwitch {
     /// The switch in the cache of a store.
-    pub fn new(cache: Option<&Path>, break_for: Duration) -> Self {
+    pub fn new(cache: Option<&Path>, limits: &RequestLimits) -> Self {
         Self {
             disk: cache.map(CacheDisk::for_folder),
             was_offline: AtomicBool::new(false),
-            break_for,
+            sends_requests: limits.sends_requests,
+            break_for: limits.break_for,
             broken: Mutex::new(None),
         }
     }
 
     /// Why a request is not to be sent now.
     pub fn find_obstacle(&self) -> Option<WithheldRequest> {
+        if !self.sends_requests {
+            return Some(WithheldRequest::OnlyCached);
+        }
         // Looked up for each request, which costs microseconds: the switch must work on mounts that are running.
         if let Some(disk) = &self.disk
             && let Ok(is_offline) = disk.run(is_offline)
@@ -113,7 +122,8 @@ mod tests {
     fn requests_are_withheld_while_the_file_is_there() -> io::Result<()> {
         let dir = tempfile::tempdir()?;
         let cache = dir.path().join("cache");
-        let switch = RequestSwitch::new(Some(&cache), Duration::from_hours(1));
+        let limits = RequestLimits { break_for: Duration::from_hours(1), ..RequestLimits::default() };
+        let switch = RequestSwitch::new(Some(&cache), &limits);
         assert_eq!(switch.find_obstacle(), None);
         assert!(set_offline(&cache, true)? && !set_offline(&cache, true)?);
         assert!(is_offline(&cache)?);
@@ -122,6 +132,9 @@ mod tests {
         assert_eq!(switch.find_obstacle(), None);
         switch.note_unanswered();
         assert_eq!(switch.find_obstacle(), Some(WithheldRequest::Unanswered));
+        let limits = RequestLimits { sends_requests: false, ..limits };
+        let switch = RequestSwitch::new(None, &limits);
+        assert_eq!(switch.find_obstacle(), Some(WithheldRequest::OnlyCached));
         Ok(())
     }
 }

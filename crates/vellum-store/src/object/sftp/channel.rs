@@ -85,6 +85,12 @@ impl ConnectionFailure {
         Self { kind: ErrorKind::Io, message: message.into(), is_transient: true }
     }
 
+    /// Whoever opened the store wants only what is here.
+    pub fn unwanted() -> Self {
+        let message = "it is not in the cache, and nothing is sent".to_owned();
+        Self { kind: ErrorKind::Io, message, is_transient: false }
+    }
+
     fn interrupted() -> Self {
         Self { kind: ErrorKind::Interrupted, message: "interrupted".to_owned(), is_transient: false }
     }
