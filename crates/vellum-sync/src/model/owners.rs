@@ -5,11 +5,9 @@
 //! absent: users that are not in `/etc/passwd` and `/etc/group`, and names in ACLs, whose entries keep their numbers.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::io::Read;
-use std::path::Path;
 
 use rustix::process::{getegid, geteuid, getgroups};
-use vellum_host::beneath::HeldDir;
+use vellum_host::owner_names::{OwnerTable, read_owner_names};
 
 use crate::ends::SyncSide;
 use crate::error::{Result, SyncError};
@@ -17,21 +15,14 @@ use crate::model::listing::{OwnerNames, TreeListing};
 use crate::model::options::{OwnerPattern, OwnerRule, SyncOptions, UnprivilegedReceiver};
 use crate::rules::matches_name;
 
-/// Most lines of a table that are read.
-const NAMES_MAX: usize = 100_000;
-/// Most bytes of a table that are read.
-const ID_FILE_MAX: u64 = 4 << 20;
-
 impl OwnerNames {
     /// The names of owners on this host, if owners are matched by name: those that occur in a source's listing, or all
     /// that a destination knows, with its receiving user.
     #[must_use]
     pub fn read_local(side: SyncSide, listing: &TreeListing, by_name: bool) -> Self {
-        // Files are read instead of asking the C library: name services may need the network, and a
-        // statically linked program cannot load them.
-        let names = |file: &[u8]| if by_name { read_id_names(file) } else { BTreeMap::new() };
-        let users = names(b"passwd");
-        let groups = names(b"group");
+        let names = |table| if by_name { read_owner_names(table) } else { BTreeMap::new() };
+        let users = names(OwnerTable::Users);
+        let groups = names(OwnerTable::Groups);
         match side {
             SyncSide::Destination => Self { users, groups, receiver: detect_receiver() },
             SyncSide::Source => {
@@ -62,37 +53,6 @@ fn detect_receiver() -> Option<UnprivilegedReceiver> {
     groups.sort_unstable();
     groups.dedup();
     Some(UnprivilegedReceiver { user: geteuid().as_raw(), groups })
-}
-
-/// The numbers in a file of `/etc`, and the first name of each.
-fn read_id_names(name: &[u8]) -> BTreeMap<u32, String> {
-    let text = HeldDir::open_root(Path::new("/etc"))
-        .ok()
-        .and_then(|dir| read_id_file(&dir, name))
-        .unwrap_or_default();
-    parse_id_names(&String::from_utf8_lossy(&text))
-}
-
-/// The beginning of a file of `/etc`: names beyond its limit are unknown here, as those that are not in it are.
-fn read_id_file(dir: &HeldDir, name: &[u8]) -> Option<Vec<u8>> {
-    let mut text = Vec::new();
-    dir.open_file(name).ok()?.file.take(ID_FILE_MAX).read_to_end(&mut text).ok()?;
-    Some(text)
-}
-
-fn parse_id_names(text: &str) -> BTreeMap<u32, String> {
-    let mut names = BTreeMap::new();
-    for line in text.lines().take(NAMES_MAX) {
-        let mut fields = line.split(':');
-        let (Some(name), Some(id)) = (fields.next(), fields.nth(1).and_then(|id| id.parse().ok())) else {
-            continue;
-        };
-        // Lines with `+` and `-` refer to NIS and contain no user.
-        if !name.is_empty() && !name.starts_with(['+', '-']) {
-            names.entry(id).or_insert_with(|| name.to_owned());
-        }
-    }
-    names
 }
 
 /// Maps the owners of the source's entries to the numbers that they have at the destination. Returns the options as
@@ -221,11 +181,5 @@ mod tests {
         options.preserve.numeric_ids = true;
         map_owners(&mut from, &to, &options).unwrap();
         assert_eq!(ids(&from).get(1), Some(&(1000, 100)));
-    }
-
-    #[test]
-    fn lines_that_are_no_names_are_passed_over() {
-        let text = "root:x:0:0::/:/bin/sh\n+@nis::::::\nbad\nann:x:no:1\ntoor:x:0:0\nbob:x:12:1:::\n";
-        assert_eq!(parse_id_names(text), names(&[(0, "root"), (12, "bob")]));
     }
 }
