@@ -5,6 +5,7 @@
 
 mod identity;
 mod init;
+mod known_names;
 mod stored_config;
 mod tags;
 
@@ -24,6 +25,7 @@ use vellum_store::{
 use vellum_types::SnapshotId;
 
 pub use self::init::{DEFAULT_STORE, InitialisedVolume, InspectedStore, NewWorktree, StoreContent};
+pub use self::known_names::{KnownName, NameKind};
 use self::stored_config::open_key_epochs;
 pub(crate) use self::stored_config::{
     CONFIG_COPY_FILE, StoredConfig, config_object_key, keep_config_copy, read_config_copy, read_volume_config,

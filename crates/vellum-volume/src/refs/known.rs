@@ -19,7 +19,9 @@ pub(crate) const KNOWN_REFS_FILE: &str = "known-refs";
 const MAGIC: &[u8; 8] = b"VLMREFS\x01";
 /// Longest key, and longest tag, bytes: services have tags of some ten.
 const NAME_MAX: usize = 1024;
-/// The file is written anew if more refs than this many, and than this part of all, had to be read: it may be large, and
+/// Longest list of refs that is always written down when one of them had to be read: its file is small.
+const SMALL_LIST_LEN: usize = 256;
+/// A longer one is written anew if more refs than this many, and than this part of all, had to be read: it may be large, and
 /// reading few again costs less.
 const UNKNOWN_MAX: usize = 16;
 const UNKNOWN_PART: usize = 64;
@@ -66,10 +68,27 @@ impl RefStore {
         let found: Vec<_> = found.into_iter().flatten().collect();
         self.record_found_counters(listed.iter().map(|info| &info.key), &found)?;
         self.remember_refs(newly_known);
-        if count > UNKNOWN_MAX && count > listed.len() / UNKNOWN_PART {
+        let is_small = count > 0 && listed.len() <= SMALL_LIST_LEN;
+        if is_small || (count > UNKNOWN_MAX && count > listed.len() / UNKNOWN_PART) {
             self.keep_known_refs(kind, listed);
         }
         Ok(found)
+    }
+
+    /// The refs of a kind that are known without a request, by name: of a directory those that are there, of a service those
+    /// that were there when they were listed last. What cannot be read is left out.
+    pub fn list_known_refs(&self, kind: RefKind) -> Result<Vec<StoredRef>> {
+        if !self.objects.is_remote() {
+            return Ok(self.list_readable_refs(kind)?.0);
+        }
+        let folder = format!("refs/{}/", kind.folder_name());
+        let mut known = self.known.lock();
+        let known = known.get_or_insert_with(|| self.load_known_refs());
+        let known = known.iter().filter(|(key, _)| key.as_str().starts_with(&folder));
+        let read = known.filter_map(|(key, known)| self.decode_ref(kind, key, known.stored.clone()).ok());
+        let mut refs: Vec<_> = read.filter(|found| !found.is_removed_ref()).collect();
+        refs.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(refs)
     }
 
     /// A listed ref that is known in the listed version.
