@@ -26,6 +26,7 @@ pub mod remote;
 pub mod residence;
 pub mod resolve;
 pub mod retention;
+pub mod revision_range;
 pub mod session;
 pub mod settings;
 pub mod snapshot_pin;

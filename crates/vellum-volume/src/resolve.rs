@@ -1,5 +1,5 @@
-//! Resolves the name of a snapshot: a tag or a worktree's name, an id or a unique prefix of one, `HEAD`, `latest`,
-//! `@{2 hours ago}`, a name of a remote (`origin/main`), and any of these followed by `~N`.
+//! Resolves the name of a snapshot: a tag or a worktree's name, an id or a unique prefix of one, `HEAD` or `@`, `latest`,
+//! `@{2 hours ago}`, a name of a remote (`origin/main`), and any of these followed by `~N` and `^N`.
 //!
 //! Invariant: an existing name is never read as the prefix of an id, and an ambiguous name is an error.
 
@@ -30,13 +30,17 @@ impl Volume {
     /// [`VolumeError::BadExpression`] if it cannot be parsed, and with [`VolumeError::NoSnapshotThere`] if the name is known
     /// and leads to no snapshot.
     pub fn resolve_snapshot(&self, text: &str) -> Result<HistoryEntry> {
-        let (base, steps) = split_steps(text)?;
-        let id = self.resolve_base(base)?;
-        self.resolve_ancestor(text, id, steps)
+        let expression = RevisionExpression::parse(text)?;
+        let id = self.resolve_base(expression.base)?;
+        let mut entry = HistoryEntry { id, record: self.catalog.get_record(&id)? };
+        for step in expression.steps {
+            entry = self.walk_step(text, entry, step)?;
+        }
+        Ok(entry)
     }
 
     fn resolve_base(&self, text: &str) -> Result<SnapshotId> {
-        if text == "HEAD" {
+        if text == "HEAD" || text == "@" {
             return self.read_head()?.ok_or_else(|| unresolved_error(text, "none was made yet"));
         }
         if let Some(moment) = text.strip_prefix("@{").and_then(|rest| rest.strip_suffix('}')) {
@@ -183,24 +187,39 @@ impl Volume {
         Err(unresolved_error(text, "no snapshot is that old"))
     }
 
-    /// `steps` snapshots back along the first parents; forgotten ones do not count.
-    fn resolve_ancestor(&self, text: &str, start: SnapshotId, steps: u64) -> Result<HistoryEntry> {
-        let none = || unresolved_error(text, "the history is not that long");
-        let mut entry = HistoryEntry { id: start, record: self.catalog.get_record(&start)? };
-        if steps == 0 {
-            return Ok(entry);
-        }
-        // For the steps alone: the snapshot that was named counts, forgotten or not.
-        let live = self.catalog.last_listed_ids()?;
-        let mut left = steps;
-        while left > 0 {
-            let parent = *entry.record.parents.first().ok_or_else(none)?;
-            entry = HistoryEntry { id: parent, record: self.catalog.get_record(&parent)? };
-            if live.binary_search(&parent).is_ok() {
-                left -= 1;
+    /// The snapshot to which a step leads from another one.
+    fn walk_step(&self, text: &str, entry: HistoryEntry, step: RevisionStep) -> Result<HistoryEntry> {
+        match step {
+            RevisionStep::Back(count) => (0..count).try_fold(entry, |entry, _| {
+                let parent = entry.record.parents.first().copied();
+                self.find_live_ancestor(parent, text, "the history is not that long")
+            }),
+            RevisionStep::Parent(0) => Ok(entry),
+            RevisionStep::Parent(number) => {
+                let place = usize::try_from(number - 1).unwrap_or(usize::MAX);
+                let parent = entry.record.parents.get(place).copied();
+                self.find_live_ancestor(parent, text, "it has no such parent")
             }
         }
-        Ok(entry)
+    }
+
+    /// A parent, or the next snapshot before it along the first parents if it was forgotten: those do not count.
+    fn find_live_ancestor(
+        &self,
+        parent: Option<SnapshotId>,
+        text: &str,
+        missing: &'static str,
+    ) -> Result<HistoryEntry> {
+        let live = self.catalog.last_listed_ids()?;
+        let mut next = parent;
+        while let Some(id) = next {
+            let record = self.catalog.get_record(&id)?;
+            if live.binary_search(&id).is_ok() {
+                return Ok(HistoryEntry { id, record });
+            }
+            next = record.parents.first().copied();
+        }
+        Err(unresolved_error(text, missing))
     }
 
     /// Returns the shortest beginning of `id` that no other snapshot shares, at least 8 hexadecimal digits. A service is not
@@ -250,15 +269,61 @@ pub fn shorten_id(id: &SnapshotId, ids: &[SnapshotId]) -> String {
     full.chars().take(needed.max(SHORT_ID)).collect()
 }
 
-fn split_steps(text: &str) -> Result<(&str, u64)> {
-    let bad = |reason: &str| VolumeError::BadExpression { text: text.into(), reason: reason.into() };
-    match text.rsplit_once('~') {
-        None => Ok((text, 0)),
-        Some(("", _)) => Err(bad("what comes before the '~' is missing")),
-        Some((base, "")) => Ok((base, 1)),
-        Some((base, steps)) => {
-            steps.parse().map(|steps| (base, steps)).map_err(|_| bad("after '~' comes a number"))
+/// Returns how many hexadecimal digits of each id are needed to tell it from all others, at least 8. They are in ascending
+/// order.
+#[must_use]
+pub fn common_id_length(ids: &[SnapshotId]) -> usize {
+    // In a sorted list, the neighbours of an id share its longest beginnings.
+    let shared = ids.windows(2).map(|pair| match pair {
+        [one, other] if one != other => count_shared_digits(one, other),
+        _ => 0,
+    });
+    shared.max().map_or(SHORT_ID, |shared| (shared + 1).max(SHORT_ID))
+}
+
+fn count_shared_digits(one: &SnapshotId, other: &SnapshotId) -> usize {
+    let pairs = || one.as_bytes().iter().zip(other.as_bytes());
+    let bytes = pairs().take_while(|(a, b)| a == b).count();
+    2 * bytes + pairs().nth(bytes).map_or(0, |(a, b)| usize::from(a >> 4 == b >> 4))
+}
+
+/// A name with what follows it: `HEAD~2^2`.
+#[derive(Debug, PartialEq, Eq)]
+struct RevisionExpression<'a> {
+    base: &'a str,
+    steps: Vec<RevisionStep>,
+}
+
+/// A step from a snapshot to one before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RevisionStep {
+    /// `~N`: so many times to the first parent.
+    Back(u64),
+    /// `^N`: to the parent of this number, of which the first is 1; 0 is the snapshot itself.
+    Parent(u64),
+}
+
+impl<'a> RevisionExpression<'a> {
+    fn parse(text: &'a str) -> Result<Self> {
+        let bad = |reason: String| VolumeError::BadExpression { text: text.into(), reason };
+        // No name of a snapshot has one of these.
+        let end = text.find(['~', '^']).unwrap_or(text.len());
+        let (base, mut rest) = text.split_at(end);
+        if base.is_empty() && !rest.is_empty() {
+            return Err(bad(format!("what comes before the '{}' is missing", &rest[..1])));
         }
+        let mut steps = Vec::new();
+        while let Some(sign) = rest.chars().next() {
+            let tail = &rest[1..];
+            let end = tail.find(['~', '^']).unwrap_or(tail.len());
+            let (number, next) = tail.split_at(end);
+            // As in git, a sign alone means 1.
+            let parsed = if number.is_empty() { Ok(1) } else { number.parse() };
+            let number = parsed.map_err(|_| bad(format!("after '{sign}' comes a number")))?;
+            steps.push(if sign == '~' { RevisionStep::Back(number) } else { RevisionStep::Parent(number) });
+            rest = next;
+        }
+        Ok(Self { base, steps })
     }
 }
 
@@ -309,6 +374,14 @@ mod tests {
     }
 
     #[test]
+    fn a_list_has_ids_of_one_length() {
+        assert_eq!(common_id_length(&[]), 8);
+        assert_eq!(common_id_length(&[id(1, 0), id(2, 0)]), 8);
+        assert_eq!(common_id_length(&[id(1, 0x10), id(1, 0x11), id(2, 0)]), 10);
+        assert_eq!(common_id_length(&[id(1, 0x10), id(1, 0x21), id(2, 0)]), 9);
+    }
+
+    #[test]
     fn moments_are_understood() {
         let now: Zoned = "2026-05-01T12:00:00[UTC]".parse().expect("a valid time");
         let at = |text| parse_time(text, &now).map(|moment| moment.to_string());
@@ -322,9 +395,16 @@ mod tests {
 
     #[test]
     fn steps_are_split_off() {
-        assert_eq!(split_steps("HEAD~3").ok(), Some(("HEAD", 3)));
-        assert_eq!(split_steps("HEAD~").ok(), Some(("HEAD", 1)));
-        assert!(split_steps("~3").is_err());
-        assert!(split_steps("HEAD~x").is_err());
+        use RevisionStep::{Back, Parent};
+        let steps =
+            |text| RevisionExpression::parse(text).ok().map(|parsed| (parsed.base.to_owned(), parsed.steps));
+        assert_eq!(steps("HEAD~3"), Some(("HEAD".into(), vec![Back(3)])));
+        assert_eq!(steps("HEAD~"), Some(("HEAD".into(), vec![Back(1)])));
+        assert_eq!(steps("@^"), Some(("@".into(), vec![Parent(1)])));
+        assert_eq!(steps("v1~2^2~"), Some(("v1".into(), vec![Back(2), Parent(2), Back(1)])));
+        assert_eq!(steps("@{yesterday}^^"), Some(("@{yesterday}".into(), vec![Parent(1), Parent(1)])));
+        for wrong in ["~3", "^", "HEAD~x", "HEAD^-1", "HEAD~1x", "HEAD^~x"] {
+            assert_eq!(steps(wrong), None, "{wrong}");
+        }
     }
 }
