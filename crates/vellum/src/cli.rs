@@ -1,6 +1,6 @@
 //! The command line: what was typed becomes one command with its arguments, is run, and ends with an exit code.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::error::{ContextKind, ContextValue};
@@ -15,6 +15,7 @@ use crate::commands::{
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, EXIT_USAGE, Result};
 use crate::settings::{apply_settings, load_local_settings};
+use crate::ui::preferences::{ColorChoice, OutputPreferences};
 use crate::ui::{OutputOptions, UserInterface, format};
 use crate::{foreign_words, mount_helper, probe};
 
@@ -37,7 +38,8 @@ pub struct CommandLine {
 
 const SNAPSHOT_HELP: &str = "\
 SNAP names a snapshot: a tag, a worktree, an id or its first digits (4 at least), HEAD (where this
-worktree stands), HEAD~3 (three before it), latest (the newest that this worktree has made),
+worktree stands, also @), HEAD~3 (three before it), HEAD^2 (the second parent of a merge), latest
+(the newest that this worktree has made, also after going back),
 '@{2 hours ago}', '@{yesterday}', '@{2026-05-01 13:30}', or origin/main (a worktree or tag of a
 remote, as it was last seen).
 
@@ -60,6 +62,12 @@ struct GlobalOptions {
     /// Print more; show progress even if standard error is not a terminal
     #[arg(short, long, global = true, conflicts_with = "quiet")]
     verbose: bool,
+    /// Colour the output on a terminal (auto), always or never [default: auto, or as NO_COLOR and CLICOLOR_FORCE say]
+    #[arg(long, value_name = "WHEN", global = true, value_enum, hide_possible_values = true)]
+    color: Option<ColorChoice>,
+    /// Do not show long output in a pager
+    #[arg(long, global = true)]
+    no_pager: bool,
     /// Repeat failed requests to a service for TIME, such as 30s or 2h [default: 5m]
     #[arg(long, value_name = "TIME", global = true, value_parser = format::parse_duration)]
     retry_for: Option<Duration>,
@@ -159,43 +167,47 @@ pub fn run_command_line() -> u8 {
             Err(error) => return finish_command(&UserInterface::new(OutputOptions::default()), Err(error)),
         }
     }
-    let GlobalOptions { directory, json, quiet, verbose, retry_for } = cli.global;
+    let context = match begin_command(&cli) {
+        Ok(context) => context,
+        Err(exit_code) => return exit_code,
+    };
+    // What serves a mount, or a transfer, hears of signals in its own way.
+    if !matches!(cli.command, Command::Mount(_) | Command::Sync(_)) {
+        crate::interrupt::observe_long_waits();
+    }
+    // For what serves a mount nobody waits.
+    if !matches!(cli.command, Command::Mount(_)) {
+        probe::probe_cache_disks();
+    }
+    let result = dispatch_command(cli.command, &context);
+    finish_command(&context.ui, result)
+}
+
+/// Lets the options of every command and the settings hold. Returns the exit code if that fails.
+fn begin_command(cli: &CommandLine) -> std::result::Result<CommandContext, u8> {
+    let GlobalOptions { directory, json, quiet, verbose, color, no_pager, retry_for } = &cli.global;
     // Set for the whole process and before any store is opened: commands open stores in many places, and most of
     // them have no arguments to pass on.
-    retry_for.into_iter().for_each(vellum_store::set_retry_time);
-    let mut ui = UserInterface::new(OutputOptions { json, quiet, verbose });
+    retry_for.iter().copied().for_each(vellum_store::set_retry_time);
+    let voice = |color| OutputOptions { json: *json, quiet: *quiet, verbose: *verbose, color };
+    // How output is to look is not known before the settings are read, which can fail.
+    let fail = |error| finish_command(&UserInterface::new(voice(color.unwrap_or_default())), Err(error));
     // The log begins before the command does anything, so that it contains the opening of the volume, too.
-    if let Err(error) = crate::ui::log::start_log() {
-        return finish_command(&ui, Err(error));
-    }
-    match CommandContext::resolve_dir(directory.as_deref()) {
-        Err(error) => finish_command(&ui, Err(error)),
-        Ok(directory) => {
-            if let Err(error) = begin_with_settings(&directory, &mut ui) {
-                return finish_command(&ui, Err(error));
-            }
-            let context = CommandContext::new(ui, directory);
-            // What serves a mount, or a transfer, hears of signals in its own way.
-            if !matches!(cli.command, Command::Mount(_) | Command::Sync(_)) {
-                crate::interrupt::observe_long_waits();
-            }
-            // For what serves a mount nobody waits.
-            if !matches!(cli.command, Command::Mount(_)) {
-                probe::probe_cache_disks();
-            }
-            let result = dispatch_command(cli.command, &context);
-            finish_command(&context.ui, result)
-        }
+    crate::ui::log::start_log().map_err(fail)?;
+    let directory = CommandContext::resolve_dir(directory.as_deref()).map_err(fail)?;
+    let (settings, warnings) = load_local_settings(&directory).map_err(fail)?;
+    apply_settings(&settings);
+    let OutputPreferences { color, pager } = OutputPreferences::read(*color, *no_pager, &settings);
+    let ui = UserInterface::with_pager(voice(color), pager.filter(|_| is_paged_command(&cli.command)));
+    match warnings.iter().try_for_each(|warning| ui.print_warning(warning)) {
+        Ok(()) => Ok(CommandContext::new(ui, directory)),
+        Err(error) => Err(finish_command(&ui, Err(error))),
     }
 }
 
-/// Lets the settings of this user and worktree hold.
-fn begin_with_settings(directory: &Path, ui: &mut UserInterface) -> Result<()> {
-    let (settings, warnings) = load_local_settings(directory)?;
-    warnings.iter().try_for_each(|warning| ui.print_warning(warning))?;
-    apply_settings(&settings);
-    ui.renew_style();
-    Ok(())
+/// Whether a command lists so much that it is read in a pager.
+fn is_paged_command(command: &Command) -> bool {
+    matches!(command, Command::History(_) | Command::Diff(_) | Command::Show(_) | Command::Find(_))
 }
 
 /// The word that was typed in the place of a command and belongs to another tool, and how Vellum does it.
@@ -271,7 +283,9 @@ fn dispatch_command(command: Command, context: &CommandContext) -> Result<Comman
 fn finish_command(ui: &UserInterface, result: Result<CommandOutcome>) -> u8 {
     // The last of the output may still be in the buffer, and writing it can fail: a full disk must not end with exit
     // code 0.
-    match result.and_then(|outcome| ui.flush_output().map(|()| outcome)) {
+    let result = result.and_then(|outcome| ui.flush_output().map(|()| outcome));
+    ui.end_pager();
+    match result {
         Ok(outcome) => outcome.exit_code(),
         // In `vellum history | head` the reader closes the pipe when it has enough.
         Err(error) if error.is_broken_pipe() => 0,

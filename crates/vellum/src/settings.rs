@@ -19,7 +19,6 @@ use vellum_volume::settings::{
 
 use crate::commands::sync::profile_config_path;
 use crate::error::{CliError, Result};
-use crate::ui::style::set_colour_choice;
 
 /// The form of the files that this version writes and reads.
 const VERSION: i64 = 1;
@@ -222,11 +221,6 @@ pub fn load_local_settings(directory: &Path) -> Result<(Settings, Vec<String>)> 
 pub fn apply_settings(settings: &Settings) {
     if let Some(author) = settings.get_text("author") {
         vellum_host::process::set_user_name(author);
-    }
-    match settings.get_text("ui.color").as_deref() {
-        Some("always") => set_colour_choice(true),
-        Some("never") => set_colour_choice(false),
-        _ => {}
     }
     if let Some(level) = settings.get_text("compression").as_deref().and_then(parse_compression_level) {
         vellum_store::set_compression_level(level);

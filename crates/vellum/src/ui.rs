@@ -10,21 +10,27 @@ pub mod graph;
 pub mod json;
 pub mod line_diff;
 pub mod log;
+pub mod owners;
+pub mod pager;
 pub mod patch;
+pub mod preferences;
 pub mod progress;
 pub mod style;
 pub mod table;
 
 use std::cell::{RefCell, RefMut};
 use std::fmt::Display;
-use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 
 use clap::error::{ContextKind, ErrorKind};
 use serde::Serialize;
+use vellum_volume::settings::Settings;
 
 use crate::compare::ComparedSnapshots;
 use crate::error::{CliError, EXIT_FAILED, Result, kind_name};
 use changes::list::{ChangeDetail, ChangeList, CollapsedDirs};
+use pager::ResultStream;
+use preferences::{ColorChoice, OutputPreferences};
 use style::TextStyle;
 
 /// Columns of a terminal that does not report how many it has.
@@ -39,6 +45,8 @@ pub struct OutputOptions {
     pub quiet: bool,
     /// More than usual.
     pub verbose: bool,
+    /// When to colour.
+    pub color: ColorChoice,
 }
 
 /// The terminal.
@@ -47,20 +55,24 @@ pub struct UserInterface {
     pub voice: OutputOptions,
     /// Colours of standard output.
     pub style: TextStyle,
-    out: RefCell<BufWriter<Stdout>>,
+    out: RefCell<BufWriter<ResultStream>>,
 }
 
 impl UserInterface {
     /// The terminal of this process.
     pub fn new(voice: OutputOptions) -> Self {
-        let style = TextStyle::for_terminal(io::stdout().is_terminal());
-        // Results have many short lines, each of which would be a system call.
-        Self { voice, style, out: RefCell::new(BufWriter::with_capacity(64 << 10, io::stdout())) }
+        Self::with_pager(voice, None)
     }
 
-    /// Colours as the settings say that were applied since this was made.
-    pub fn renew_style(&mut self) {
-        self.style = TextStyle::for_terminal(io::stdout().is_terminal());
+    /// The terminal of this process, on which this pager shows what does not fit.
+    pub fn with_pager(voice: OutputOptions, pager: Option<String>) -> Self {
+        let style = TextStyle::for_terminal(io::stdout().is_terminal(), voice.color);
+        // Only a person can leave a pager, on a terminal that has a screen.
+        let is_screen =
+            io::stdout().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
+        let stream = ResultStream::new(pager.filter(|_| is_screen && !voice.json));
+        // Results have many short lines, each of which would be a system call.
+        Self { voice, style, out: RefCell::new(BufWriter::with_capacity(64 << 10, stream)) }
     }
 
     /// Whether results are to be JSON.
@@ -132,7 +144,7 @@ impl UserInterface {
     }
 
     /// Where a result of many bytes goes.
-    pub fn output_writer(&self) -> RefMut<'_, BufWriter<Stdout>> {
+    pub fn output_writer(&self) -> RefMut<'_, BufWriter<ResultStream>> {
         self.out.borrow_mut()
     }
 
@@ -151,8 +163,7 @@ impl UserInterface {
 
     /// A problem that does not stop the command.
     pub fn print_warning(&self, text: impl Display) -> Result<()> {
-        // Standard error may be a terminal where standard output is a file, and the other way round.
-        let style = TextStyle::for_terminal(io::stderr().is_terminal());
+        let style = self.stderr_style();
         self.write_to_stderr(&format!("{} {text}\n", style.paint_yellow("warning:")))
     }
 
@@ -169,16 +180,34 @@ impl UserInterface {
     fn write_to_stderr(&self, text: &str) -> Result<()> {
         // What was said before on stdout stands before it on a terminal that shows both.
         self.flush_output()?;
+        // A pager has the terminal, on which nothing else may write.
+        if self.out.borrow().get_ref().has_pager() && io::stderr().is_terminal() {
+            return self.write_bytes(text.as_bytes());
+        }
         // A closed stderr is no reason to stop working.
         let _ = io::stderr().lock().write_all(text.as_bytes());
         Ok(())
+    }
+
+    /// Standard error may be a terminal where standard output is a file, and the other way round.
+    fn stderr_style(&self) -> TextStyle {
+        TextStyle::for_terminal(io::stderr().is_terminal(), self.voice.color)
+    }
+
+    /// Waits until the user has left the pager, if there is one: the last thing that a command does.
+    pub fn end_pager(&self) {
+        // The error of a stream that cannot be written was reported.
+        let _ = self.flush_output();
+        self.out.borrow_mut().get_mut().wait_for_pager();
     }
 
     /// Prints why the command failed, and what to do next.
     pub fn print_error(&self, error: &CliError) {
         // The error is printed even if the output cannot be written, which often is the error.
         let _ = self.flush_output();
-        let style = TextStyle::for_terminal(io::stderr().is_terminal());
+        // The user has to leave the pager to see what comes after it.
+        self.out.borrow_mut().get_mut().wait_for_pager();
+        let style = self.stderr_style();
         let mut text = format!("{} {}\n", style.paint_red("error:"), error.format_chain());
         let hint = error.hint();
         if let Some(hint) = &hint {
@@ -202,7 +231,8 @@ impl UserInterface {
 
 /// Prints, in one line, how Vellum does what another tool has this word for. Returns the exit code.
 pub fn report_foreign_word(word: &str, way: &str) -> u8 {
-    let style = TextStyle::for_terminal(io::stderr().is_terminal());
+    let color = OutputPreferences::read(None, true, &Settings::default()).color;
+    let style = TextStyle::for_terminal(io::stderr().is_terminal(), color);
     let text = format!("{} Vellum has no '{word}': {way}\n", style.paint_red("error:"));
     // A closed stderr leaves the exit code.
     let _ = io::stderr().lock().write_all(text.as_bytes());

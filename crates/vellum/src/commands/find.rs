@@ -1,7 +1,6 @@
 //! `vellum find`: which snapshots have a file.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
@@ -11,13 +10,14 @@ use vellum_host::escape::format_path;
 use vellum_sync::rules::NamePattern;
 use vellum_types::{FileKind, UnixTime};
 use vellum_volume::Volume;
-use vellum_volume::history::{AncestorWalk, HistoryEntry, list_history};
+use vellum_volume::history::{HistoryEntry, list_history};
 use vellum_volume::name_search::NamePeriod;
 use vellum_volume::resolve::parse_moment;
+use vellum_volume::revision_range::{RangeStart, RevisionRange};
 
 use crate::context::CommandContext;
 use crate::context::names::SnapshotNames;
-use crate::error::{CliError, CommandOutcome, Result};
+use crate::error::{CommandOutcome, Result};
 use crate::ui::json::NameJson;
 use crate::ui::table::{CellLimit, TextTable};
 use crate::ui::{format, json};
@@ -171,30 +171,12 @@ fn select_snapshots(args: &Args, volume: &Volume) -> Result<Vec<HistoryEntry>> {
     if args.all {
         return Ok(list_history(&volume.catalog)?);
     }
-    let (first, last) = match &args.range {
-        None => (None, volume.read_head()?),
-        Some(typed) => {
-            let (first, last) = typed.split_once("..").ok_or_else(|| {
-                CliError::usage_error(
-                    format!("'{typed}' is no range of snapshots"),
-                    "a range is typed like v1..v2, v1.. or ..v2",
-                )
-            })?;
-            let last = if last.is_empty() { "HEAD" } else { last };
-            let first = (!first.is_empty()).then(|| volume.resolve_snapshot(first)).transpose()?;
-            (first.map(|entry| entry.id), Some(volume.resolve_snapshot(last)?.id))
-        }
+    let range = match &args.range {
+        None => RevisionRange { first: None, last: volume.read_head()? },
+        Some(typed) => volume.resolve_range(typed)?,
     };
     // The first one itself is looked at: what it has and a later one lacks was deleted in between.
-    let before: HashSet<_> = AncestorWalk::from_heads(&volume.catalog, first)?
-        .map(|entry| entry.map(|entry| entry.id))
-        .filter(|id| id.as_ref().map_or(true, |id| Some(*id) != first))
-        .collect::<vellum_volume::Result<_>>()?;
-    let entries = AncestorWalk::from_heads(&volume.catalog, last)?;
-    let is_in_range = |entry: &vellum_volume::Result<HistoryEntry>| {
-        entry.as_ref().map_or(true, |entry| !before.contains(&entry.id))
-    };
-    Ok(entries.filter(is_in_range).collect::<vellum_volume::Result<_>>()?)
+    Ok(volume.walk_range(range, RangeStart::Included)?.collect::<vellum_volume::Result<_>>()?)
 }
 
 fn format_periods(found: &[NamePeriod], names: &SnapshotNames, context: &CommandContext) -> TextTable {

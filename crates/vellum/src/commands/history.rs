@@ -1,9 +1,11 @@
 //! `vellum history`: snapshots, newest first.
 
 use serde::Serialize;
+use unicode_width::UnicodeWidthStr;
 use vellum_volume::Volume;
-use vellum_volume::history::{AncestorWalk, HistoryEntry, find_nearest_ancestors, list_history};
+use vellum_volume::history::{HistoryEntry, find_nearest_ancestors, list_history};
 use vellum_volume::record::SnapshotOrigin;
+use vellum_volume::revision_range::{RangeStart, RevisionRange};
 use vellum_volume::versions::{HistoryStep, PathHistory};
 
 use crate::commands::note::{TypedProperty, parse_property};
@@ -11,7 +13,7 @@ use crate::context::CommandContext;
 use crate::context::names::SnapshotNames;
 use crate::error::{CommandOutcome, Result};
 use crate::ui::graph::HistoryGraph;
-use crate::ui::table::TextTable;
+use crate::ui::table::{TextTable, shorten_to_width};
 use crate::ui::{format, json};
 
 /// List snapshots, newest first
@@ -20,6 +22,9 @@ use crate::ui::{format, json};
 /// local time, number of changed files, note, and in brackets HEAD, worktrees and tags.
 #[derive(Debug, clap::Args)]
 pub struct Args {
+    /// Only ancestors of SNAP; with A..B, those of B that are no ancestors of A
+    #[arg(value_name = "SNAP|A..B", conflicts_with_all = ["all", "tag"])]
+    range: Option<String>,
     /// Show at most N; 0 shows all
     #[arg(short, long, value_name = "N", default_value_t = 20)]
     number: usize,
@@ -42,6 +47,13 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["grep", "tag", "path", "properties"])]
     graph: bool,
 }
+
+/// Columns of a terminal that has no room for everything.
+const NARROW: usize = 80;
+/// Columns between two columns of the table.
+const GAP: usize = 2;
+/// Fewest columns of a note, however narrow the terminal is.
+const NOTE_MIN: usize = 8;
 
 #[derive(Serialize)]
 struct HistoryJson {
@@ -89,7 +101,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
 
 /// After a restore of an older snapshot, the history begins there.
 fn report_newer_snapshots(args: &Args, context: &CommandContext, volume: &Volume) -> Result<()> {
-    if args.all || args.tag.is_some() {
+    if args.all || args.tag.is_some() || args.range.is_some() {
         return Ok(());
     }
     match volume.count_newer_than_head()? {
@@ -118,7 +130,7 @@ impl HistoryFilter<'_> {
         } else if self.args.all {
             Box::new(list_history(catalog)?.into_iter().map(Ok))
         } else {
-            Box::new(AncestorWalk::from_heads(catalog, self.volume.read_head()?)?)
+            Box::new(self.volume.walk_range(self.resolve_range()?, RangeStart::Excluded)?)
         };
         // An error passes the filter, so that it is reported.
         let noted =
@@ -126,6 +138,17 @@ impl HistoryFilter<'_> {
         let Some(path) = &self.path else { return take_entries(noted, limit) };
         let steps = noted.map(|entry| self.path_history_step(entry?));
         take_entries(PathHistory::new(self.volume, path, steps), limit)
+    }
+
+    fn resolve_range(&self) -> Result<RevisionRange> {
+        match &self.args.range {
+            None => Ok(RevisionRange { first: None, last: self.volume.read_head()? }),
+            Some(typed) if typed.contains("..") => Ok(self.volume.resolve_range(typed)?),
+            Some(typed) => {
+                let last = self.volume.resolve_snapshot(typed)?.id;
+                Ok(RevisionRange { first: None, last: Some(last) })
+            }
+        }
     }
 
     /// Tags are few, and contain the ids of their snapshots: no history is walked for them.
@@ -187,19 +210,35 @@ fn history_table(context: &CommandContext, names: &SnapshotNames, entries: &[His
 }
 
 fn history_cells(context: &CommandContext, names: &SnapshotNames, entry: &HistoryEntry) -> [String; 4] {
-    let style = context.ui.style;
     let record = &entry.record;
-    [
-        style.paint_yellow(&names.short_id(&entry.id)),
-        format::format_local_time(record.time),
-        format!("{} changed", format::format_number(record.statistics.changed)),
-        format_description(context, names, entry),
-    ]
+    let columns = context.ui.output_columns();
+    let id = names.short_id(&entry.id);
+    // On a narrow terminal, seconds are worth less than the note.
+    let time = match columns {
+        Some(columns) if columns < NARROW => format::format_local_minute(record.time),
+        Some(_) | None => format::format_local_time(record.time),
+    };
+    let changed = format!("{} changed", format::format_number(record.statistics.changed));
+    let used = id.len() + time.len() + changed.len() + 3 * GAP;
+    let room = columns.map(|columns| columns.saturating_sub(used));
+    let description = format_description(context, names, entry, room);
+    [context.ui.style.paint_yellow(&id), time, changed, description]
 }
 
-fn format_description(context: &CommandContext, names: &SnapshotNames, entry: &HistoryEntry) -> String {
+/// The note, and what else the snapshot is called. The note is shortened to what fits into `room` columns, if that is known.
+fn format_description(
+    context: &CommandContext,
+    names: &SnapshotNames,
+    entry: &HistoryEntry,
+    room: Option<usize>,
+) -> String {
     let style = context.ui.style;
-    let note = names.first_line_of_note(entry);
+    let labels = names.snapshot_labels(&entry.id);
+    let labels = if labels.is_empty() { String::new() } else { format!("[{}]", labels.join(", ")) };
+    let mut note = names.first_line_of_note(entry);
+    if let Some(room) = room {
+        note = shorten_to_width(note, room.saturating_sub(labels.width() + 1).max(NOTE_MIN));
+    }
     let mut parts = Vec::with_capacity(2);
     match (note.is_empty(), entry.record.origin) {
         (false, _) => parts.push(note),
@@ -207,9 +246,8 @@ fn format_description(context: &CommandContext, names: &SnapshotNames, entry: &H
         (true, SnapshotOrigin::Safety) => parts.push(style.paint_dim("(before a restore)")),
         (true, SnapshotOrigin::User) => {}
     }
-    let labels = names.snapshot_labels(&entry.id);
     if !labels.is_empty() {
-        parts.push(style.paint_cyan(&format!("[{}]", labels.join(", "))));
+        parts.push(style.paint_cyan(&labels));
     }
     parts.join(" ")
 }
@@ -227,7 +265,9 @@ fn print_graph(
         context.ui.print_lines(rows.before)?;
         let id = context.ui.style.paint_yellow(&names.short_id(&entry.id));
         let time = format::format_local_time(entry.record.time);
-        let description = format_description(context, names, entry);
+        let used = rows.node.width() + names.short_id(&entry.id).len() + time.len() + 3 * GAP;
+        let room = context.ui.output_columns().map(|columns| columns.saturating_sub(used));
+        let description = format_description(context, names, entry, room);
         // Without a note and names, blanks would be left at the end.
         context.ui.print_line(format!("{}  {id}  {time}  {description}", rows.node).trim_end())?;
         context.ui.print_lines(rows.after)?;

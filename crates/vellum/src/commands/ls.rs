@@ -17,6 +17,7 @@ use crate::context::CommandContext;
 use crate::context::place::SnapshotPath;
 use crate::error::{CliError, CommandOutcome, Result};
 use crate::ui::json::NameJson;
+use crate::ui::owners::NamedOwners;
 use crate::ui::table::TextTable;
 use crate::ui::{format, json};
 
@@ -278,7 +279,8 @@ pub fn base_name(path: &[u8]) -> &[u8] {
 
 /// Lines as `ls -l` has them.
 pub fn format_long_listing(context: &CommandContext, listing: &[ListedFile]) -> Vec<String> {
-    let mut table = TextTable::new(1..5);
+    let owners = NamedOwners::read();
+    let mut table = TextTable::new([1, 4]);
     for entry in listing {
         let attr = &entry.attr;
         let size = match attr.kind {
@@ -293,12 +295,11 @@ pub fn format_long_listing(context: &CommandContext, listing: &[ListedFile]) -> 
             FileKind::Symlink => format!(" -> {}", format_path(&attr.target)),
             _ => String::new(),
         };
-        // Owners are numbers: a snapshot may have been made on a machine where these numbers have other names.
         table.add_row([
             format::format_mode(attr.kind, attr.mode),
             attr.nlink.to_string(),
-            attr.uid.to_string(),
-            attr.gid.to_string(),
+            owners.format_user(attr.uid),
+            owners.format_group(attr.gid),
             size,
             format::format_local_minute(attr.mtime),
             format!("{}{target}", paint_file_name(context, entry)),

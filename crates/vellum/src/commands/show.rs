@@ -14,6 +14,7 @@ use crate::context::CommandContext;
 use crate::context::names::SnapshotNames;
 use crate::context::place::SnapshotPath;
 use crate::error::{CommandOutcome, Result};
+use crate::ui::owners::NamedOwners;
 use crate::ui::table::FactList;
 use crate::ui::{format, json};
 
@@ -179,7 +180,10 @@ fn file_facts(names: &SnapshotNames, place: &SnapshotPath, inode: &InodeRecord) 
     // The name has an article in front, for use in messages: "a file".
     facts.add_fact("Kind", file_kind_name(attr.kind).split_once(' ').map_or("", |(_, noun)| noun));
     facts.add_fact("Mode", format!("{} ({:04o})", format::format_mode(attr.kind, attr.mode), attr.mode));
-    facts.add_fact("Owner", format!("user {}, group {}", attr.uid, attr.gid));
+    let owners = NamedOwners::read();
+    let user = owners.describe_user(attr.uid);
+    let group = owners.describe_group(attr.gid);
+    facts.add_fact("Owner", format!("user {user}, group {group}"));
     facts.add_fact("Modified", format::format_exact_time(attr.mtime));
     if attr.kind == FileKind::File {
         facts.add_fact(

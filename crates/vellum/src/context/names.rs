@@ -18,6 +18,8 @@ const NOTE_SHOWN: usize = 60;
 /// The names of all snapshots of a volume.
 pub struct SnapshotNames {
     ids: Arc<[SnapshotId]>,
+    /// Digits by which each of the ids differs from all others.
+    id_length: usize,
     tags: HashMap<SnapshotId, Vec<String>>,
     heads: HashMap<SnapshotId, Vec<String>>,
     annotations: HashMap<SnapshotId, SnapshotAnnotation>,
@@ -63,7 +65,8 @@ impl SnapshotNames {
         let annotations =
             annotations.into_iter().filter_map(|(id, annotation)| Some((id.parse().ok()?, annotation)));
         let annotations = annotations.collect();
-        Ok(Self { ids, tags, heads, annotations, here, worktree, worktrees, damaged })
+        let id_length = resolve::common_id_length(&ids);
+        Ok(Self { ids, id_length, tags, heads, annotations, here, worktree, worktrees, damaged })
     }
 
     /// Says which tags and worktrees were left out, because they cannot be read.
@@ -86,9 +89,9 @@ impl SnapshotNames {
         &self.ids
     }
 
-    /// As much of the id as is unique.
+    /// As much of the id as is unique: as much of each, so that they stand in a column.
     pub fn short_id(&self, id: &SnapshotId) -> String {
-        resolve::shorten_id(id, &self.ids)
+        id.to_string().chars().take(self.id_length).collect()
     }
 
     /// Tags of a snapshot.

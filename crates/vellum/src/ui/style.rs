@@ -1,14 +1,6 @@
-//! Colours, where they are welcome: on a terminal that is not dumb, unless `NO_COLOR` is set; or as the user has set.
+//! Colours, where they are welcome: on a terminal that is not dumb, unless the user chose otherwise.
 
-use std::sync::OnceLock;
-
-/// Whether the user always wants colours, or never. Not set: where they are welcome.
-static CHOICE: OnceLock<bool> = OnceLock::new();
-
-/// Sets whether this process colours, wherever its output goes. Only the first call counts.
-pub fn set_colour_choice(is_coloured: bool) {
-    CHOICE.get_or_init(|| is_coloured);
-}
+use super::preferences::ColorChoice;
 
 /// Whether to colour.
 #[derive(Debug, Clone, Copy, Default)]
@@ -18,12 +10,14 @@ pub struct TextStyle {
 
 impl TextStyle {
     /// The style for a stream that is a terminal or is not.
-    pub fn for_terminal(terminal: bool) -> Self {
-        // no-color.org defines that an empty variable does not count.
-        let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
-            || std::env::var_os("TERM").is_some_and(|value| value == "dumb");
-        // By no-color.org, what a user has set for a program counts before the variable.
-        Self { on: CHOICE.get().copied().unwrap_or(terminal && !refused) }
+    pub fn for_terminal(terminal: bool, choice: ColorChoice) -> Self {
+        let is_dumb = || std::env::var_os("TERM").is_some_and(|value| value == "dumb");
+        let on = match choice {
+            ColorChoice::Always => true,
+            ColorChoice::Never => false,
+            ColorChoice::Auto => terminal && !is_dumb(),
+        };
+        Self { on }
     }
 
     /// Whether it colours.

@@ -1,6 +1,6 @@
 //! Columns that line up, whatever the width of what stands in them.
 
-use unicode_width::UnicodeWidthStr;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// How wide the columns of a table are, found from its rows without keeping any of them.
 #[derive(Debug, Clone, Default)]
@@ -46,6 +46,22 @@ fn visible_width(text: &str) -> usize {
     let mut parts = text.split('\x1b');
     let plain = parts.next().map_or(0, UnicodeWidthStr::width);
     plain + parts.filter_map(|part| part.split_once('m')).map(|(_, shown)| shown.width()).sum::<usize>()
+}
+
+/// A plain text that takes at most so many columns of a terminal: its end is replaced if it is longer.
+pub fn shorten_to_width(text: String, columns: usize) -> String {
+    if text.width() <= columns {
+        return text;
+    }
+    let mut shown = String::new();
+    for letter in text.chars() {
+        // One column is left for what says that there is more.
+        if shown.width() + letter.width().unwrap_or(0) >= columns {
+            break;
+        }
+        shown.push(letter);
+    }
+    shown + "…"
 }
 
 impl ColumnLayout {
@@ -150,6 +166,13 @@ mod tests {
         table.add_row(["日本".into(), "".into(), "y".into()]);
         table.add_row(["bcd".into(), "100".into(), "".into()]);
         assert_eq!(table.format_lines(), ["a       1  x", "日本       y", "bcd   100"]);
+    }
+
+    #[test]
+    fn long_texts_are_shortened_to_the_width_of_the_terminal() {
+        assert_eq!(shorten_to_width("abcd".into(), 4), "abcd");
+        assert_eq!(shorten_to_width("abcde".into(), 4), "abc…");
+        assert_eq!(shorten_to_width("日本語".into(), 4), "日…");
     }
 
     fn names_and_remarks(limit: CellLimit) -> Vec<String> {

@@ -1,5 +1,6 @@
 //! `vellum history`
 
+use crate::merge::diverged;
 use crate::world::World;
 
 fn three() -> World {
@@ -117,4 +118,37 @@ fn reasons_stand_outside_of_the_quotes() {
         .code(2)
         .remarks("'@{1970-01-01}' names no snapshot: no snapshot is that old");
     World::new().run(&["ls", "HEAD"]).code(2).remarks("'HEAD' names no snapshot: none was made yet");
+}
+
+#[test]
+fn ranges_and_ancestors_of_others_are_listed() {
+    let world = three();
+    let notes = |range: &str| {
+        let found = world.json(&["history", range]);
+        let notes = found["snapshots"].as_array().unwrap().iter();
+        notes.map(|snapshot| snapshot["note"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(notes("second"), ["second", "first"]);
+    assert_eq!(notes("@^"), ["second", "first"]);
+    assert_eq!(notes("first..third"), ["third", "second"]);
+    assert_eq!(notes("second.."), ["third"]);
+    assert_eq!(notes("..second"), ["second", "first"]);
+    assert_eq!(notes("third..first"), Vec::<String>::new());
+    world.run(&["history", ".."]).code(3).remarks("a range is typed like");
+    world.run(&["history", "frist.."]).code(2).remarks("called 'frist'");
+}
+
+#[test]
+fn each_parent_of_a_merge_has_a_name() {
+    let world = diverged(false);
+    world.snapshot("here");
+    world.run(&["merge", "fork"]).ok();
+    let merge = world.json(&["history", "-n", "1"])["snapshots"][0].clone();
+    let named = |text: &str| world.json(&["show", text])["snapshot"]["id"].clone();
+    assert_eq!(named("@^"), merge["parents"][0]);
+    assert_eq!(named("HEAD^2"), merge["parents"][1]);
+    assert_eq!(named("HEAD^0"), merge["id"]);
+    assert_eq!(named("HEAD^2^"), named("first"));
+    assert_eq!(named("@~2"), named("first"));
+    world.run(&["show", "HEAD^3"]).code(2).remarks("it has no such parent");
 }

@@ -61,6 +61,7 @@ mod mounts;
 mod nameless;
 mod note;
 mod objbench;
+mod pager;
 mod profile;
 mod programs;
 mod published;

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{LocalModes, tcgetattr};
+use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
 use crate::world::World;
 
@@ -28,20 +28,34 @@ pub struct Terminal {
 impl Terminal {
     /// Runs the binary in the worktree.
     pub fn start(world: &World, args: &[&str]) -> Self {
+        Self::start_with(world, args, &[("TERM", "dumb")])
+    }
+
+    /// Runs the binary in the worktree, with more in its environment.
+    pub fn start_with(world: &World, args: &[&str], environment: &[(&str, &str)]) -> Self {
+        Self::start_program(world, env!("CARGO_BIN_EXE_vellum"), args, environment)
+    }
+
+    /// Runs a program in the worktree, with more in its environment.
+    pub fn start_program(world: &World, program: &str, args: &[&str], environment: &[(&str, &str)]) -> Self {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();
+        if let Some((_, columns)) = environment.iter().find(|(name, _)| *name == "COLUMNS") {
+            let size = Winsize { ws_col: columns.parse().unwrap(), ws_row: 0, ws_xpixel: 0, ws_ypixel: 0 };
+            tcsetwinsize(&master, size).unwrap();
+        }
         let name = ptsname(&master, Vec::new()).unwrap();
         let name = std::ffi::OsStr::from_bytes(name.as_bytes());
         let slave = || fs::File::options().read(true).write(true).open(name).unwrap();
         let other_end = slave();
         // The terminal is the session's, so that its keys are signals.
         let child = Command::new("setsid")
-            .args(["-w", "-c", env!("CARGO_BIN_EXE_vellum")])
+            .args(["-w", "-c", program])
             .args(args)
             .current_dir(world.tree())
             .env("XDG_STATE_HOME", world.path("state"))
-            .env("TERM", "dumb")
+            .envs(environment.iter().copied())
             .stdin(slave())
             .stdout(Stdio::from(slave()))
             .stderr(slave())
