@@ -217,6 +217,13 @@ fn serve_mount(args: &Args, context: &CommandContext) -> Result<CommandOutcome> 
     context.ui.flush_output()?;
     let ReadyMount { mounted, live, signals, log, end, keep, report } = ready;
     service_manager::notify_ready(&format!("mounted on {}", format_path(&report.mountpoint)));
+    let fs = live.as_ref().map(|live| live.fs.clone());
+    service_manager::start_watchdog(move || {
+        // Whatever it answers, it works: a filesystem that is ending or full must not be killed. It is asked inside of this
+        // process, because a request through its own mount could wait for this very thread.
+        let _ = fs.as_ref().map(|fs| fs.attributes().statfs());
+    })
+    .map_err(CliError::io_error("start", "a thread"))?;
     if args.detach {
         // The pipes to the command that started this process end here; that command ends, too.
         log.redirect_output()?;

@@ -7,9 +7,14 @@ use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
 
 /// Where systemd wants to be told; an address that begins with `@` is in the abstract namespace.
 const VARIABLE: &str = "NOTIFY_SOCKET";
+/// Within how many microseconds systemd wants to hear that the service works, if at all.
+const WATCHDOG_INTERVAL: &str = "WATCHDOG_USEC";
+/// The process that it wants to hear it from, if not any.
+const WATCHDOG_PROCESS: &str = "WATCHDOG_PID";
 
 /// Reports that the mount answers.
 pub fn notify_ready(status: &str) {
@@ -19,6 +24,26 @@ pub fn notify_ready(status: &str) {
 /// Reports that the mount ends, and what is still done.
 pub fn notify_stopping(status: &str) {
     notify(&format!("STOPPING=1\nSTATUS={status}"));
+}
+
+/// Reports from now on that the mount works, if the service manager wants to hear it. `check` asks the mounted filesystem for
+/// something: if that does not return, nothing is reported, and the service manager ends the process.
+pub fn start_watchdog(check: impl Fn() + Send + 'static) -> io::Result<()> {
+    let Some(interval) = watchdog_interval() else { return Ok(()) };
+    let report = move || loop {
+        check();
+        notify("WATCHDOG=1");
+        // Twice in each interval, as sd_watchdog_enabled(3) recommends.
+        std::thread::sleep(interval / 2);
+    };
+    std::thread::Builder::new().name("vellum-watchdog".into()).spawn(report).map(drop)
+}
+
+fn watchdog_interval() -> Option<Duration> {
+    let number = |name| std::env::var(name).ok()?.parse::<u64>().ok();
+    // A process that inherited the variables is not meant.
+    let is_meant = number(WATCHDOG_PROCESS).is_none_or(|process| process == u64::from(std::process::id()));
+    number(WATCHDOG_INTERVAL).filter(|micros| *micros > 0 && is_meant).map(Duration::from_micros)
 }
 
 fn notify(message: &str) {

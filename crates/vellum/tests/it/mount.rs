@@ -208,6 +208,29 @@ fn the_service_manager_is_told_when_a_mount_is_ready_and_when_it_ends() {
 }
 
 #[test]
+fn the_service_manager_hears_that_a_mount_works() {
+    let world = World::with_snapshot();
+    let mount = Mount::place(&world, "work");
+    let path = world.path("notify");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    socket.set_read_timeout(Some(std::time::Duration::from_secs(120))).unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_vellum"))
+        .args(["mount", "--foreground", mount.path.to_str().unwrap()])
+        .current_dir(world.tree())
+        .env("NOTIFY_SOCKET", &path)
+        .env("WATCHDOG_USEC", "200000")
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    assert!(receive_notice(&socket).starts_with("READY=1"));
+    for _ in 0..3 {
+        assert_eq!(receive_notice(&socket), "WATCHDOG=1");
+    }
+    kill(i32::try_from(child.id()).unwrap(), "-TERM");
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
 fn a_signal_unmounts_cleanly() {
     let world = World::with_snapshot();
     let mount = Mount::new(&world, "work");
