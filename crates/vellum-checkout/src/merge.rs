@@ -22,7 +22,12 @@ impl CheckoutWorktree {
 
     /// Takes a snapshot of what no snapshot holds, before a merge.
     pub fn save_before_merge(&self, note: String, meter: &ProgressMeter) -> Result<SnapshotReport> {
-        let request = CheckoutSnapshotRequest { note, paths: Vec::new(), origin: SnapshotOrigin::Safety };
+        let request = CheckoutSnapshotRequest {
+            note,
+            paths: Vec::new(),
+            origin: SnapshotOrigin::Safety,
+            only_if_changed: false,
+        };
         self.create_snapshot(&request, meter)
     }
 
@@ -60,7 +65,12 @@ impl CheckoutWorktree {
         note: String,
         meter: &ProgressMeter,
     ) -> Result<SnapshotReport> {
-        let request = CheckoutSnapshotRequest { note, paths: Vec::new(), origin: SnapshotOrigin::User };
+        let request = CheckoutSnapshotRequest {
+            note,
+            paths: Vec::new(),
+            origin: SnapshotOrigin::User,
+            only_if_changed: false,
+        };
         self.create_snapshot_with_parents(Some(parents), &request, meter)
     }
 }

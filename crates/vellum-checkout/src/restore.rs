@@ -266,7 +266,12 @@ impl CheckoutWorktree {
         meter: &ProgressMeter,
     ) -> Result<SnapshotId> {
         let note = format!("before the restore of {}", self.volume.short_id(&request.target.id)?);
-        let request = CheckoutSnapshotRequest { note, paths: Vec::new(), origin: SnapshotOrigin::Safety };
+        let request = CheckoutSnapshotRequest {
+            note,
+            paths: Vec::new(),
+            origin: SnapshotOrigin::Safety,
+            only_if_changed: false,
+        };
         let outcome = self.create_snapshot(&request, meter)?;
         // A file that the snapshot could not read is not saved. Only those that this restore would overwrite
         // matter.

@@ -53,6 +53,8 @@ pub struct CheckoutSnapshotRequest {
     pub paths: Vec<Vec<u8>>,
     /// Why it is made.
     pub origin: SnapshotOrigin,
+    /// Whether none is to be made of what the last snapshot holds already.
+    pub only_if_changed: bool,
 }
 
 /// A snapshot that was made.
@@ -64,7 +66,9 @@ pub struct SnapshotReport {
     pub record: SnapshotRecord,
     /// What could not be recorded as it is.
     pub problems: Vec<CheckoutProblem>,
-    /// Whether its tree is the parent's.
+    /// Whether it was made now; otherwise it is the last one.
+    pub is_new: bool,
+    /// Whether its tree is the parent's, or that of the last one.
     pub unchanged: bool,
     /// Blobs that were stored again, because the store had lost them.
     pub renewed: u64,
@@ -252,6 +256,25 @@ impl CheckoutWorktree {
         let (captured, root) = self.store_capture(&capture, base_root.as_ref(), &mut session)?;
         let written = session.flush_blobs()?;
         tracing::debug!(bytes = written.bytes_stored, renewed = written.blobs_renewed, "content stored");
+        let unchanged = base_root == Some(root);
+        // What the store had lost was stored again, and a new snapshot says so.
+        let is_superfluous = request.only_if_changed && unchanged && *renewal == LostContent::Nothing;
+        if let (true, Some(head)) = (is_superfluous, readable) {
+            session.end_session()?;
+            if captured.was_racy || tree.cache().is_none() {
+                let _ = self.write_stat_cache(&tree, root, stamp, &captured);
+            }
+            let record = SnapshotRecord::clone(&head.record);
+            let problems = captured.problems;
+            return Ok(SnapshotReport {
+                id: head.id,
+                record,
+                problems,
+                is_new: false,
+                unchanged,
+                renewed: 0,
+            });
+        }
         let mut record = self.new_snapshot_record(head, root, &captured, written.bytes_stored, request);
         if let Some(parents) = parents {
             // The volume counts on from them.
@@ -268,13 +291,12 @@ impl CheckoutWorktree {
         if *renewal != LostContent::Nothing && is_whole {
             self.volume.record_renewed_tree(root);
         }
-        let unchanged = base_root == Some(root);
         if !unchanged || captured.was_racy || tree.cache().is_none() {
             // The cache only saves work, and an old one describes another root: the snapshot stands without it.
             let _ = self.write_stat_cache(&tree, root, stamp, &captured);
         }
         let renewed = written.blobs_renewed;
-        Ok(SnapshotReport { id, record, problems: captured.problems, unchanged, renewed })
+        Ok(SnapshotReport { id, record, problems: captured.problems, is_new: true, unchanged, renewed })
     }
 
     /// A path that is named must mean something: a typing error must not record that a file is gone.

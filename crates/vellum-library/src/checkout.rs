@@ -113,6 +113,7 @@ impl Checkout {
             note: note.to_owned(),
             paths: Vec::new(),
             origin: SnapshotOrigin::User,
+            only_if_changed: false,
         };
         let made = self.worktree.create_snapshot(&request, &ProgressMeter::default())?;
         Ok(CheckoutSnapshot { id: made.id, is_unchanged: made.unchanged, problems: made.problems })

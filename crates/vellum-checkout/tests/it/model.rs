@@ -102,6 +102,7 @@ fn from_nothing(place: &Place) -> Picture {
         note: String::new(),
         paths: Vec::new(),
         origin: vellum_volume::SnapshotOrigin::User,
+        only_if_changed: false,
     };
     let made = tree.create_snapshot(&request, &ProgressMeter::default()).unwrap();
     let state = tree.volume.open_tree(made.record.root);

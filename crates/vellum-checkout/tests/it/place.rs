@@ -65,7 +65,12 @@ impl Place {
 
     pub fn try_snapshot(&self, paths: &[&str]) -> Result<SnapshotReport> {
         let paths = paths.iter().map(|path| path.as_bytes().to_vec()).collect();
-        let request = CheckoutSnapshotRequest { note: String::new(), paths, origin: SnapshotOrigin::User };
+        let request = CheckoutSnapshotRequest {
+            note: String::new(),
+            paths,
+            origin: SnapshotOrigin::User,
+            only_if_changed: false,
+        };
         let _lock = self.tree.lock_worktree(|| {})?;
         self.tree.create_snapshot(&request, &ProgressMeter::default())
     }

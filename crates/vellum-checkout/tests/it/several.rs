@@ -24,8 +24,12 @@ fn snapshots_taken_at_the_same_time_all_stay_in_the_history() {
                     for round in 0..3 {
                         std::fs::write(path.join(format!("by {number}")), format!("{round}")).unwrap();
                         let note = format!("{number}.{round}");
-                        let request =
-                            CheckoutSnapshotRequest { note, paths: Vec::new(), origin: SnapshotOrigin::User };
+                        let request = CheckoutSnapshotRequest {
+                            note,
+                            paths: Vec::new(),
+                            origin: SnapshotOrigin::User,
+                            only_if_changed: false,
+                        };
                         let _lock = tree.lock_worktree(|| {}).unwrap();
                         ids.push(tree.create_snapshot(&request, &ProgressMeter::default()).unwrap().id);
                     }

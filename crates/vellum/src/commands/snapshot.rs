@@ -2,22 +2,27 @@
 
 use std::ffi::OsString;
 use std::io::Read;
+use std::path::Path;
 
 use serde::Serialize;
 use vellum_checkout::{CheckoutSnapshotRequest, CheckoutWorktree, SnapshotReport};
 use vellum_types::limits::NOTE_MAX;
 use vellum_volume::annotation::AnnotationChange;
+use vellum_volume::diff::FileChange;
 use vellum_volume::history::HistoryEntry;
 use vellum_volume::merge::check_no_merge_in;
 use vellum_volume::refs::{RefKind, check_ref_name};
 use vellum_volume::{SnapshotOrigin, Volume};
 
 use crate::commands::note::PropertyArgs;
+use crate::compare::ComparedSnapshots;
 use crate::context::CommandContext;
 use crate::context::mounted::MountProcess;
 use crate::context::names::SnapshotNames;
 use crate::error::{CliError, CommandOutcome, Result, ResumeHint};
 use crate::mounting::control::ControlRequest;
+use crate::ui::changes::list::{ChangeDetail, CollapsedDirs};
+use crate::ui::changes::{self, ChangeCounts};
 use crate::ui::format;
 use crate::ui::json::{self, ProblemJson};
 use crate::ui::progress::ProgressTask;
@@ -42,6 +47,12 @@ pub struct Args {
     tags: Vec<String>,
     #[command(flatten)]
     properties: PropertyArgs,
+    /// List what would be recorded, and record nothing
+    #[arg(short = 'n', long, conflicts_with_all = ["note", "tags", "wait", "if_changed"])]
+    dry_run: bool,
+    /// Make no snapshot of what the last one holds already; tags and properties are given to that one
+    #[arg(long)]
+    if_changed: bool,
     /// In a mount: return when the snapshot is in the store
     ///
     /// Without it, a snapshot of a mount is kept locally, survives a power cut, and goes into the store in the background.
@@ -52,6 +63,7 @@ pub struct Args {
 #[derive(Serialize)]
 struct SnapshotCreatedJson {
     snapshot: json::SnapshotJson,
+    made: bool,
     unchanged: bool,
     problems: Vec<ProblemJson>,
 }
@@ -60,7 +72,18 @@ struct SnapshotCreatedJson {
 #[derive(Serialize)]
 struct MountSnapshotJson {
     snapshot: SnapshotNameJson,
+    made: bool,
     published: bool,
+}
+
+/// What a snapshot would record.
+#[derive(Serialize)]
+struct SnapshotPreviewJson<'a> {
+    dry_run: bool,
+    counts: ChangeCounts,
+    #[serde(serialize_with = "changes::serialize_changes")]
+    changes: &'a [FileChange],
+    problems: &'a [ProblemJson],
 }
 
 #[derive(Serialize)]
@@ -70,6 +93,9 @@ struct SnapshotNameJson {
 
 /// Makes the snapshot.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
+    if args.dry_run {
+        return preview_snapshot(args, context);
+    }
     // What is no property fails at once, and not after the scan.
     let properties = args.properties.to_change()?;
     if let Some(process) = context.find_mount_process()? {
@@ -84,7 +110,12 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     // A snapshot in the middle of a merge would take open conflicts for finished work.
     worktree.volume.check_no_merge()?;
     warn_about_interrupted(context, &worktree)?;
-    let request = CheckoutSnapshotRequest { note, paths, origin: SnapshotOrigin::User };
+    let request = CheckoutSnapshotRequest {
+        note,
+        paths,
+        origin: SnapshotOrigin::User,
+        only_if_changed: args.if_changed,
+    };
     let made = context
         .run_with_progress(ProgressTask { first: "Scanning", verb: "Recording", item: "file" }, |meter| {
             worktree.create_snapshot(&request, meter)
@@ -103,6 +134,52 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     report_snapshot(context, &worktree, made)
 }
 
+/// Lists what a snapshot would record.
+fn preview_snapshot(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
+    if let Some(mounted) = context.open_mounted_worktree()? {
+        let head = mounted.published_head()?;
+        let paths = context.paths_at_root(&mounted.mountpoint).parse_paths(&args.paths)?;
+        let now = mounted.publish_current_tree()?;
+        let before = head.as_ref().map_or_else(|| mounted.volume.empty_root(), |head| head.record.root);
+        let lines = head.map(|head| (head.id, head.id));
+        let compared = ComparedSnapshots::compare_trees(&mounted.volume, before, now, lines, &paths)?;
+        return report_preview(context, &mounted.mountpoint, &compared);
+    }
+    let worktree = context.open_worktree()?;
+    let paths = context.paths_at_root(worktree.root_path()).parse_paths(&args.paths)?;
+    let task = ProgressTask { first: "Scanning", verb: "Comparing", item: "file" };
+    let compared = context
+        .run_with_progress(task, |meter| ComparedSnapshots::compare_dir(&worktree, None, &paths, meter))
+        .map_err(|error| error.with_resume_hint("nothing was recorded"))?;
+    report_preview(context, worktree.root_path(), &compared)
+}
+
+fn report_preview(
+    context: &CommandContext,
+    root: &Path,
+    compared: &ComparedSnapshots<'_>,
+) -> Result<CommandOutcome> {
+    let outcome = CommandOutcome::from_findings(!compared.problems.is_empty());
+    let counts = ChangeCounts::from_changes(&compared.changes);
+    let ui = &context.ui;
+    if ui.is_json() {
+        let changes = &compared.changes;
+        let problems = &compared.problems;
+        ui.print_json(&SnapshotPreviewJson { dry_run: true, counts, changes, problems })?;
+        return Ok(outcome);
+    }
+    ui.print_problems(&compared.problems)?;
+    let paths = context.paths_at_root(root);
+    let show = |path: &[u8]| paths.format_path(path);
+    ui.print_change_list(compared, CollapsedDirs::Deleted, ChangeDetail::Sizes, show)?;
+    if compared.changes.is_empty() {
+        ui.print_note("nothing changed")?;
+    } else {
+        ui.print_note(format!("would record: {counts}"))?;
+    }
+    Ok(outcome)
+}
+
 /// The worktree is mounted: its snapshot is made at once, and its tree is stored in the background; one of some paths is
 /// stored before it is told.
 fn snapshot_mount(
@@ -117,6 +194,11 @@ fn snapshot_mount(
     // Pages that the kernel has not handed over yet belong into the snapshot.
     process.sync_filesystem()?;
     let process = check_mount_tags(args, process)?;
+    if args.if_changed
+        && let Some(head) = find_unchanged_head(process.clone(), &paths)?
+    {
+        return report_unchanged_mount(args, context, process, &head, properties);
+    }
     let answer = process.send_request(&ControlRequest::Snapshot { note, tags: args.tags.clone(), paths })?;
     let id = answer.snapshot.unwrap_or_default();
     annotate_mount_snapshot(context, &process, &id, properties)?;
@@ -126,7 +208,8 @@ fn snapshot_mount(
     let waits = waits && !matches!(settled, Some(Ok(_)));
     let ui = &context.ui;
     if ui.is_json() {
-        ui.print_json(&MountSnapshotJson { snapshot: SnapshotNameJson { id }, published: !waits })?;
+        let snapshot = SnapshotNameJson { id };
+        ui.print_json(&MountSnapshotJson { snapshot, made: true, published: !waits })?;
     } else if ui.voice.quiet {
         // With --quiet, scripts get the id and nothing else.
         ui.print_line(id)?;
@@ -137,6 +220,46 @@ fn snapshot_mount(
         ui.print_line(format!("Snapshot {short}: {place}"))?;
     }
     settled.transpose().map(|_| CommandOutcome::Done)
+}
+
+/// The last snapshot of a mount, if what would be recorded is what it holds.
+fn find_unchanged_head(process: MountProcess, paths: &[Vec<u8>]) -> Result<Option<HistoryEntry>> {
+    let mounted = process.open_volume()?;
+    let Some(head) = mounted.published_head()? else { return Ok(None) };
+    let now = mounted.publish_current_tree()?;
+    let lines = Some((head.id, head.id));
+    let compared = ComparedSnapshots::compare_trees(&mounted.volume, head.record.root, now, lines, paths)?;
+    Ok(compared.changes.is_empty().then_some(head))
+}
+
+fn report_unchanged_mount(
+    args: &Args,
+    context: &CommandContext,
+    process: MountProcess,
+    head: &HistoryEntry,
+    properties: &AnnotationChange,
+) -> Result<CommandOutcome> {
+    let volume = process.open_volume()?.volume;
+    args.tags.iter().try_for_each(|tag| volume.add_tag(tag, head.id))?;
+    if !properties.is_empty() {
+        volume.annotate_snapshot(head.id, properties)?;
+    }
+    let ui = &context.ui;
+    if ui.is_json() {
+        let snapshot = SnapshotNameJson { id: head.id.to_string() };
+        ui.print_json(&MountSnapshotJson { snapshot, made: false, published: true })?;
+        return Ok(CommandOutcome::Done);
+    }
+    print_unchanged(context, &volume, head)?;
+    Ok(CommandOutcome::Done)
+}
+
+/// Says that no snapshot was made, because the last one holds everything.
+fn print_unchanged(context: &CommandContext, volume: &Volume, head: &HistoryEntry) -> Result<()> {
+    if context.ui.voice.quiet {
+        return context.ui.print_line(head.id);
+    }
+    context.ui.print_line(format!("Nothing changed since snapshot {}", volume.short_id(&head.id)?))
 }
 
 fn read_note(args: &Args) -> Result<String> {
@@ -240,12 +363,17 @@ fn report_snapshot(
         let names = SnapshotNames::load_all(&worktree.volume)?;
         ui.print_json(&SnapshotCreatedJson {
             snapshot: names.to_snapshot_json(&entry),
+            made: made.is_new,
             unchanged: made.unchanged,
             problems,
         })?;
         return Ok(outcome);
     }
     ui.print_problems(&problems)?;
+    if !made.is_new {
+        print_unchanged(context, &worktree.volume, &entry)?;
+        return Ok(outcome);
+    }
     if ui.voice.quiet {
         ui.print_line(entry.id)?;
         return Ok(outcome);

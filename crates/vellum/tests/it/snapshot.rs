@@ -4,7 +4,8 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-use crate::world::World;
+use crate::mounting::Mount;
+use crate::world::{World, run};
 
 #[test]
 fn a_snapshot_says_what_it_holds() {
@@ -192,4 +193,48 @@ fn a_note_that_is_too_long_is_refused_as_such_wherever_it_is_cut() {
     let world = World::new();
     let long = "é".repeat(40_000);
     world.run_with_input(&["snapshot", "-m", "-"], &long).code(3).remarks("the note is longer than 64.0 KiB");
+}
+
+#[test]
+fn what_would_be_recorded_is_listed() {
+    let world = World::with_snapshot();
+    world.run(&["snapshot", "--dry-run"]).ok().remarks("nothing changed");
+    world.write("a.txt", "changed");
+    world.write("new", "new");
+    let ran = world.run(&["snapshot", "-n"]).ok().remarks("would record: 1 added, 1 modified");
+    assert_eq!(ran.lines().len(), 2);
+    let ran = world.run(&["snapshot", "-n", "new"]).ok().says("A  new");
+    assert_eq!(ran.lines().len(), 1);
+    let json = world.json(&["snapshot", "-n"]);
+    assert_eq!((&json["dry_run"], &json["counts"]["added"]), (&true.into(), &1.into()));
+    assert_eq!(world.run(&["history"]).ok().lines().len(), 1);
+}
+
+#[test]
+fn no_snapshot_is_made_of_what_the_last_one_holds() {
+    let world = World::new();
+    world.write("a.txt", "one");
+    let id = world.run(&["snapshot", "-q", "--if-changed"]).ok().out;
+    assert_eq!(world.run(&["snapshot", "-q", "--if-changed"]).ok().out, id);
+    world.run(&["snapshot", "--if-changed", "--tag", "same"]).ok().says("Nothing changed since snapshot");
+    assert_eq!(world.json(&["show", "same"])["snapshot"]["id"], id.trim());
+    let json = world.json(&["snapshot", "--if-changed"]);
+    assert_eq!((&json["made"], &json["unchanged"]), (&false.into(), &true.into()));
+    assert_eq!(world.run(&["history"]).ok().lines().len(), 1);
+    world.write("a.txt", "two");
+    assert_eq!(world.json(&["snapshot", "--if-changed"])["made"], true);
+    assert_eq!(world.run(&["history"]).ok().lines().len(), 2);
+}
+
+#[test]
+fn of_a_mount_nothing_is_recorded_twice_either() {
+    let world = World::with_snapshot();
+    let mount = Mount::new(&world, "work");
+    let in_mount = |args: &[&str]| run(&mount.path, args, Stdio::null());
+    in_mount(&["snapshot", "--if-changed"]).ok().says("Nothing changed since snapshot");
+    fs::write(mount.at("new"), "new").unwrap();
+    in_mount(&["snapshot", "-n"]).ok().says("A  new").remarks("would record: 1 added");
+    in_mount(&["snapshot", "--if-changed"]).ok().says("Snapshot ");
+    in_mount(&["snapshot", "--if-changed", "--tag", "same"]).ok().says("Nothing changed since snapshot");
+    in_mount(&["show", "same", "new"]).ok();
 }
