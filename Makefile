@@ -37,12 +37,12 @@ BINARY     ?= $(TARGET_DIR)/release/vellum
 
 # Debian packages that tests use: ACLs and xattrs, filesystems to mount, FUSE's helper, faults to inject, wrong clocks,
 # what is built and run in mounts, the rival whose rules and results are ours, a browser for pages, ssh to reach this
-# host from itself, certificates for servers, and readers of manual pages and units.
-PACKAGES := acl attr btrfs-progs chromium dosfstools e2fsprogs exfat-fuse exfatprogs faketime fuse3 fusefat \
-	golang-go man-db ntfs-3g openssh-client openssh-server openssl python3 rclone rsync strace systemd xfsprogs
+# host from itself, certificates for servers, shells that complete, and readers of manual pages and units.
+PACKAGES := acl attr btrfs-progs chromium dosfstools e2fsprogs exfat-fuse exfatprogs faketime fish fuse3 fusefat \
+	golang-go man-db ntfs-3g openssh-client openssh-server openssl python3 rclone rsync strace systemd xfsprogs zsh
 # A program of each package, by which to see that it is there.
-PROGRAMS := getfacl getfattr mkfs.btrfs chromium mkfs.vfat mkfs.ext4 mount.exfat-fuse mkfs.exfat faketime fusermount3 fusefat \
-	go man ntfs-3g ssh sshd openssl python3 rclone rsync strace systemd-analyze mkfs.xfs
+PROGRAMS := getfacl getfattr mkfs.btrfs chromium mkfs.vfat mkfs.ext4 mount.exfat-fuse mkfs.exfat faketime fish fusermount3 fusefat \
+	go man ntfs-3g ssh sshd openssl python3 rclone rsync strace systemd-analyze mkfs.xfs zsh
 
 .PHONY: install release test tools services emulators fmt clippy deny report report-check unit slow-tests coverage posix fuzz-check fuzz demo bench measure against bench-build bench-baseline bench-compare soak clean
 

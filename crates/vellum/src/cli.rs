@@ -17,7 +17,7 @@ use crate::error::{CliError, CommandOutcome, EXIT_USAGE, Result};
 use crate::settings::{apply_settings, load_local_settings};
 use crate::ui::preferences::{ColorChoice, OutputPreferences};
 use crate::ui::{OutputOptions, UserInterface, format};
-use crate::{foreign_words, mount_helper, probe};
+use crate::{completers, foreign_words, mount_helper, probe};
 
 /// A filesystem that remembers: snapshot a directory, compare it, roll it back, prove it intact.
 #[derive(Debug, Parser)]
@@ -146,6 +146,9 @@ pub fn run_command_line() -> u8 {
     if std::env::args_os().next().is_some_and(|program| mount_helper::is_helper_name(&program)) {
         return mount_helper::run_mount_helper();
     }
+    if completers::answer_shell() {
+        return 0;
+    }
     let mut cli = match CommandLine::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
@@ -179,7 +182,7 @@ pub fn run_command_line() -> u8 {
     if !matches!(cli.command, Command::Mount(_)) {
         probe::probe_cache_disks();
     }
-    let result = dispatch_command(cli.command, &context);
+    let result = dispatch_command(cli.command, &context).map_err(|error| context.suggest_name(error));
     finish_command(&context.ui, result)
 }
 

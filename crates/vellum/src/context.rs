@@ -4,6 +4,7 @@ pub mod content;
 pub mod merge_place;
 pub mod mounted;
 pub mod names;
+pub mod near_names;
 pub mod paths;
 pub mod place;
 pub mod unpublished;

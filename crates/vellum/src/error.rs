@@ -94,6 +94,14 @@ pub enum CliError {
     /// Standard output cannot be written.
     #[error("cannot write the result: {0}")]
     Output(io::Error),
+    /// Something does not exist, and another thing has a name that is near.
+    #[error("{error}")]
+    Misspelt {
+        /// What does not exist.
+        error: Box<CliError>,
+        /// What was probably meant.
+        nearest: String,
+    },
     /// The operation was stopped by Ctrl-C, with a word on how to go on.
     #[error("stopped")]
     Stopped {
@@ -112,6 +120,14 @@ impl CliError {
     pub fn io_error(action: &'static str, object: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let object = object.into();
         move |source| Self::Io { action, object, source }
+    }
+
+    /// Says what was probably meant, if anything is near.
+    pub fn with_suggestion(self, nearest: Option<String>) -> Self {
+        match nearest {
+            Some(nearest) => Self::Misspelt { error: Box::new(self), nearest },
+            None => self,
+        }
     }
 
     /// Whether the reader of the output went away, which is no error.
@@ -145,6 +161,7 @@ impl CliError {
             Self::Mounting(error) => error.kind(),
             Self::Bench(error) => error.kind(),
             Self::Io { source, .. } | Self::Output(source) => ErrorKind::from_io_error(source),
+            Self::Misspelt { error, .. } => error.kind(),
             Self::Stopped { .. } => ErrorKind::Interrupted,
         }
     }
@@ -169,6 +186,10 @@ impl CliError {
         match self {
             Self::Usage { hint, .. } => (!hint.is_empty()).then(|| hint.clone()),
             Self::Stopped { resume } => Some(resume.clone()),
+            Self::Misspelt { error, nearest } => {
+                let more = error.hint().map_or(String::new(), |hint| format!(" {hint}"));
+                Some(format!("did you mean '{nearest}'?{more}"))
+            }
             Self::Volume(error) => volume_hint(error),
             // The worktree only passes on an error of its volume, and the volume's own hint is more precise.
             Self::Checkout(CheckoutError::Volume(error)) => volume_hint(error),

@@ -5,6 +5,7 @@ mod archive;
 mod cli;
 mod commands;
 mod compare;
+mod completers;
 mod context;
 mod error;
 mod foreign_words;

@@ -25,8 +25,8 @@ use crate::ui::{format, patch};
 /// Compare snapshots, or a snapshot with the directory as it is now
 ///
 /// FROM is the snapshot before [default: this worktree's current snapshot]; TO the one after [default: the
-/// directory as it is now]. An argument that names a snapshot is one, any other is a path; after '--' all are
-/// paths.
+/// directory as it is now]. A..B means A and B; without one of them, the worktree's current snapshot. An argument that
+/// names a snapshot is one, any other is a path; after '--' all are paths.
 ///
 /// Without an option, lists each difference (A: added, M: modified, R: renamed, D: deleted) with sizes, and what
 /// else differs besides the content. A deleted directory is listed as one line with the number of entries in it,
@@ -96,7 +96,7 @@ fn report_changes(
     // A path may exist on one side only, so that whether it exists at all is known after the comparison.
     for path in &meant.paths {
         if !compared.contains_path(path) {
-            return Err(unknown_word_error(&format_path(path)));
+            return Err(unknown_word_error(context, &format_path(path)));
         }
     }
     // As with diff, differences are a finding.
@@ -118,10 +118,13 @@ fn report_changes(
     Ok(outcome)
 }
 
-fn unknown_word_error(word: &str) -> CliError {
+fn unknown_word_error(context: &CommandContext, word: &str) -> CliError {
     CliError::usage_error(
         format!("'{word}' is neither a snapshot nor a path on either side"),
         "'vellum history --all' lists snapshots; paths are relative to the directory you stand in",
+    )
+    .with_suggestion(
+        context.find_near_name(word, |_| true).or_else(|| context.find_near_head_path(word.as_bytes())),
     )
 }
 
@@ -137,6 +140,14 @@ fn resolve_operands(
     let mut to = None;
     let mut scope = Vec::new();
     for word in &args.words {
+        if from.is_none()
+            && scope.is_empty()
+            && let Some(range) = resolve_range_word(context, volume, word)?
+        {
+            from = Some(range.from);
+            to = Some(range.to);
+            continue;
+        }
         // Snapshots come first: behind the second one, or behind a path, each word is a path.
         let snapshot = if to.is_none() && scope.is_empty() {
             resolve_snapshot_word(context, volume, word)?
@@ -151,6 +162,34 @@ fn resolve_operands(
     }
     scope.extend(paths.parse_paths(&args.paths)?);
     Ok(DiffOperands { from: from.or(head), to, paths: scope })
+}
+
+/// The two ends of `A..B`, if a word is that and no file.
+struct ComparedRange {
+    from: HistoryEntry,
+    to: HistoryEntry,
+}
+
+fn resolve_range_word(
+    context: &CommandContext,
+    volume: &Volume,
+    word: &OsStr,
+) -> Result<Option<ComparedRange>> {
+    let Some((first, last)) = word.to_str().and_then(|text| text.split_once("..")) else { return Ok(None) };
+    let is_file = context.cwd.join(word).symlink_metadata().is_ok();
+    // '..' and '../x' are paths.
+    if is_file || (first.is_empty() && (last.is_empty() || last.starts_with('/'))) {
+        return Ok(None);
+    }
+    // As in git, the end that is missing is where the worktree stands.
+    let resolve = |end: &str| volume.resolve_snapshot(if end.is_empty() { "HEAD" } else { end });
+    match (resolve(first), resolve(last)) {
+        (Ok(from), Ok(to)) => Ok(Some(ComparedRange { from, to })),
+        // With one end that is a snapshot, the other one was meant as one.
+        (Ok(_), Err(error)) if !first.is_empty() => Err(error.into()),
+        (Err(error), Ok(_)) if !last.is_empty() => Err(error.into()),
+        (Ok(_) | Err(_), Ok(_) | Err(_)) => Ok(None),
+    }
 }
 
 /// The snapshot that a word names, if any. A word that names a file too means neither for certain.
@@ -172,10 +211,10 @@ fn resolve_snapshot_word(
         Err(VolumeError::NoSnapshotThere { .. }) if text == "HEAD" && !is_file => {
             Err(CliError::usage_error("there is no snapshot yet", "'vellum snapshot' makes one"))
         }
-        // A word with '~' or '@' that is no file was meant as a snapshot: the error about the snapshot says more than
+        // A word with '~', '^' or '@' that is no file was meant as a snapshot: the error about the snapshot says more than
         // that it is no path either.
         Err(VolumeError::UnknownSnapshot(_) | VolumeError::NoSnapshotThere { .. })
-            if !text.contains(['~', '@']) || is_file =>
+            if !text.contains(['~', '^', '@']) || is_file =>
         {
             Ok(None)
         }
@@ -208,7 +247,9 @@ fn compare_operands<'a>(
                 })
                 .map_err(|error| match error {
                     // A word that names no snapshot was taken for a path: the message has to say that it is neither.
-                    CliError::Checkout(CheckoutError::NoSuchPath { path, .. }) => unknown_word_error(&path),
+                    CliError::Checkout(CheckoutError::NoSuchPath { path, .. }) => {
+                        unknown_word_error(context, &path)
+                    }
                     other => other.with_resume_hint("nothing was changed"),
                 })
         }

@@ -9,6 +9,7 @@ use vellum_volume::tree::file_kind_name;
 use vellum_volume::{FsTree, Volume, VolumeError};
 
 use super::CommandContext;
+use super::near_names::find_near_path;
 use crate::error::{CliError, Result};
 
 /// What `SNAP PATH` names.
@@ -43,7 +44,11 @@ impl SnapshotPath {
             Some(typed) => paths.parse_path(typed)?,
             None => paths.current_path(),
         };
-        let (ino, attr) = tree.find_path(&path, &place)?;
+        let (ino, attr) = tree.find_path(&path, &place).map_err(|error| {
+            let is_missing = matches!(error, VolumeError::NoSuchPath { .. });
+            let nearest = if is_missing { find_near_path(&tree, &path) } else { None };
+            CliError::from(error).with_suggestion(nearest.map(|nearest| paths.format_path(&nearest)))
+        })?;
         Ok(Self { entry, tree, path, ino, attr })
     }
 

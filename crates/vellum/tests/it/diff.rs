@@ -55,6 +55,23 @@ fn words_are_snapshots_or_paths() {
 }
 
 #[test]
+fn ranges_mean_their_ends() {
+    let world = changed();
+    world.snapshot("second");
+    world.write("later", "");
+    world.snapshot("third");
+    for range in ["first..second", "HEAD~2..@^", "..first"] {
+        world.run(&["diff", range]).code(1);
+    }
+    let ran = world.run(&["diff", "first..second", "dir", "--name-status"]).code(1);
+    assert_eq!(ran.lines(), ["D\tdir/b.txt"]);
+    assert_eq!(world.run(&["diff", "second..", "--name-status"]).code(1).lines(), ["A\tlater"]);
+    world.run(&["diff", "first..secnd"]).code(2).remarks("called 'secnd'");
+    world.write("first..second", "a file");
+    assert_eq!(world.run(&["diff", "first..second", "--name-status"]).code(1).lines(), ["A\tfirst..second"]);
+}
+
+#[test]
 fn lines_are_counted() {
     let world = changed();
     world.write("dir/deep/c.bin", [0, 9]);

@@ -83,3 +83,31 @@ fn an_option_that_does_not_exist_is_not_taken_for_a_file() {
     assert!(!ran.err.contains("as a value"), "{}", ran.err);
     world.run(&["snapshot", "--tags", "x"]).code(3).remarks("'--tag'");
 }
+
+#[test]
+fn a_misspelt_name_is_answered_by_the_nearest() {
+    let world = World::with_snapshot();
+    world.run(&["fork", "experiment", "--to", "../experiment"]).ok();
+    let hint = |args: &[&str], code: i32, nearest: &str| {
+        let ran = world.run(args).code(code);
+        let expected = format!("hint: did you mean '{nearest}'?");
+        assert!(ran.err.contains(&expected), "vellum {}: {}", ran.args, ran.err);
+    };
+    hint(&["show", "frist"], 2, "first");
+    hint(&["restore", "experimnet~1"], 2, "experiment");
+    hint(&["diff", "frist"], 3, "first");
+    hint(&["diff", "first..frist"], 2, "first");
+    hint(&["tag", "remove", "firts"], 2, "first");
+    hint(&["worktree", "rename", "experiments", "other"], 2, "experiment");
+    hint(&["cat", "first", "a.tx"], 2, "a.txt");
+    hint(&["cat", "first", "dri/b.txt"], 2, "dir/b.txt");
+    hint(&["restore", "HEAD", "dir/dep"], 2, "dir/deep");
+    hint(&["diff", "a.tx"], 3, "a.txt");
+    let error = world.run(&["show", "frist", "--json"]).code(2);
+    let error: serde_json::Value = serde_json::from_str(&error.out).unwrap();
+    assert!(error["error"]["hint"].as_str().unwrap().starts_with("did you mean 'first'?"));
+    assert_eq!(error["error"]["kind"], "not_found");
+    let far = world.run(&["show", "something-else"]).code(2);
+    assert!(!far.err.contains("did you mean"), "{}", far.err);
+    world.run(&["snapshot", "--taag", "x"]).code(3).remarks("'--tag'");
+}

@@ -43,7 +43,9 @@ fn everything_is_installed_below_the_prefix() {
         "zsh/site-functions/_vellum",
         "fish/vendor_completions.d/vellum.fish",
     ] {
-        assert!(fs::read_to_string(prefix.join("share").join(completion)).unwrap().contains("snapshot"));
+        assert!(
+            fs::read_to_string(prefix.join("share").join(completion)).unwrap().contains("VELLUM_COMPLETE")
+        );
     }
     check_manual(&prefix.join("share/man"));
     check_units(&world, &prefix.join("lib/systemd/system"));
