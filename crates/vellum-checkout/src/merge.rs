@@ -31,6 +31,15 @@ impl CheckoutWorktree {
         self.create_snapshot(&request, meter)
     }
 
+    /// Takes a snapshot of what no snapshot holds, if there is anything. Returns the snapshot that the worktree then stands on.
+    /// The caller holds the lock.
+    pub fn snapshot_if_changed(&self, note: String, meter: &ProgressMeter) -> Result<SnapshotId> {
+        match self.head_snapshot()? {
+            Some(head) if !self.has_unsaved_changes(meter)? => Ok(head.id),
+            Some(_) | None => Ok(self.save_before_merge(note, meter)?.id),
+        }
+    }
+
     /// Brings the directory, or paths in it, to a snapshot. The caller holds the lock.
     pub fn bring_to_snapshot(
         &self,

@@ -158,10 +158,14 @@ pub fn remove_live_worktree(volume: &Volume, worktree: &str) -> Result<()> {
     // The ref first: a directory without a worktree is harmless and replaced later, a worktree without its changes is
     // not.
     volume.remove_worktree(worktree)?;
-    let dir = live_state_dir(volume, worktree);
-    match std::fs::remove_dir_all(&dir) {
+    remove_live_state_dir(&live_state_dir(volume, worktree))
+}
+
+/// Removes the directory of a live state whose worktree was removed. If it is gone, that is no error.
+pub fn remove_live_state_dir(dir: &Path) -> Result<()> {
+    match std::fs::remove_dir_all(dir) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(OpenError::io_error("remove", &dir)(error))
+            Err(OpenError::io_error("remove", dir)(error))
         }
         Ok(()) | Err(_) => Ok(()),
     }

@@ -10,10 +10,11 @@ use crate::commands::{
     bandwidth, bench, cache, cat, clone, completion, config, conflicts, device, diff, evict, export, find,
     flush, forget, fork, gc, history, hydrate, info, init, key, ls, manual, mdtest, merge, mount, mounts,
     note, objbench, offline, pin, pins, profile, publish, pull, push, remote, resolve, restore, show,
-    snapshot, stats, status, sync, tag, trash, umount, unpin, verify, worktree,
+    snapshot, stats, status, sync, tag, trash, try_command, umount, unpin, verify, worktree,
 };
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, EXIT_USAGE, Result};
+use crate::experiment::{init as try_init, namespace as try_namespace};
 use crate::settings::{apply_settings, load_local_settings};
 use crate::ui::preferences::{ColorChoice, OutputPreferences};
 use crate::ui::{OutputOptions, UserInterface, format};
@@ -91,6 +92,7 @@ enum Command {
     Conflicts(conflicts::Args),
     Resolve(resolve::Args),
     Fork(fork::Args),
+    Try(try_command::Args),
     // Boxed, because it has far more options than any other command, and an enum is as large as its largest
     // variant.
     Sync(Box<sync::Args>),
@@ -137,6 +139,8 @@ enum Command {
     Completion(completion::Args),
     Manual(manual::Args),
     Probe(probe::Args),
+    EnterTry(try_namespace::Args),
+    InitTry(try_init::Args),
 }
 
 /// Runs the command that the process was started with. Returns its exit code.
@@ -243,6 +247,7 @@ fn dispatch_command(command: Command, context: &CommandContext) -> Result<Comman
         Command::Conflicts(args) => conflicts::run(&args, context),
         Command::Resolve(args) => resolve::run(&args, context),
         Command::Fork(args) => fork::run(&args, context),
+        Command::Try(args) => try_command::run(&args, context),
         Command::Sync(args) => sync::run(&args, context),
         Command::Mount(args) => mount::run(&args, context),
         Command::Umount(args) => umount::run(&args, context),
@@ -280,6 +285,8 @@ fn dispatch_command(command: Command, context: &CommandContext) -> Result<Comman
         Command::Completion(args) => completion::run(&args, context),
         Command::Manual(args) => manual::run(&args, context),
         Command::Probe(args) => probe::run(&args, context),
+        Command::EnterTry(args) => try_namespace::run(&args),
+        Command::InitTry(args) => try_init::run(&args),
     }
 }
 

@@ -47,6 +47,7 @@ pub mod status;
 pub mod sync;
 pub mod tag;
 pub mod trash;
+pub mod try_command;
 pub mod umount;
 pub mod unpin;
 pub mod verify;

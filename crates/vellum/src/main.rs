@@ -8,6 +8,7 @@ mod compare;
 mod completers;
 mod context;
 mod error;
+mod experiment;
 mod foreign_words;
 mod heap;
 mod interrupt;

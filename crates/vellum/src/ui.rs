@@ -3,6 +3,7 @@
 //! Invariant: names that come from a volume or a directory are escaped before they get here (`tree::format_path`), so that
 //! none of them can drive the terminal.
 
+pub mod answer;
 pub mod changes;
 pub mod figures;
 pub mod format;

@@ -11,7 +11,8 @@ use vellum_volume::merge::{
     SnapshotMerge, SnapshotRelation, TrackedConflict,
 };
 
-use self::report::{MergeOutcomeKind, MergeReport, MergeReports};
+pub use self::report::MergeReports;
+use self::report::{MergeOutcomeKind, MergeReport};
 use crate::context::CommandContext;
 use crate::context::merge_place::{MergePlace, PlaceReport};
 use crate::error::{CliError, CommandOutcome, Result, ResumeHint};
@@ -73,23 +74,36 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     if args.all {
         return command.merge_siblings(progress);
     }
-    let name = match (&args.snapshot, progress) {
+    let report = match (&args.snapshot, progress) {
         (None, None) => return Err(VolumeError::NoMerge.into()),
-        (None, Some(progress)) if args.is_aborted => return command.print(command.abort(progress)?),
-        (None, Some(progress)) => return command.print(command.proceed(progress)?),
-        // Nothing of it is in the worktree yet, and the options may be others now: it begins anew.
-        (Some(name), Some(progress)) if progress.is_unapplied() => {
-            command.discard(&progress)?;
-            name
-        }
-        // The same command goes on with what was interrupted.
-        (Some(name), Some(progress)) if progress.stage == MergeStage::Applying && progress.name == *name => {
-            return command.print(command.apply(progress, None)?);
-        }
-        (Some(_), Some(progress)) => return Err(VolumeError::MergeUnderWay { name: progress.name }.into()),
-        (Some(name), None) => name,
+        (None, Some(progress)) if args.is_aborted => command.abort(progress)?,
+        (None, Some(progress)) => command.proceed(progress)?,
+        (Some(name), progress) => command.merge_or_go_on(name, progress)?,
     };
-    command.print(command.start(name)?)
+    command.print(report)
+}
+
+/// Merges a snapshot, as 'vellum merge' does, or goes on with that. Prints the result, unless it is to be JSON.
+pub fn merge_snapshot(name: &str, note: &str, context: &CommandContext) -> Result<MergeReports> {
+    let args = Args {
+        snapshot: Some(name.into()),
+        all: false,
+        base: None,
+        ours: false,
+        theirs: false,
+        both: false,
+        dry_run: false,
+        note: Some(note.into()),
+        is_continued: false,
+        is_aborted: false,
+    };
+    let place = MergePlace::open(context)?;
+    let _lock = place.lock(context)?;
+    let command = MergeCommand { args: &args, context, place: &place };
+    let report = command.merge_or_go_on(name, place.volume().read_merge_progress()?)?;
+    let mut reports = MergeReports::default();
+    reports.add(report, context, &place)?;
+    Ok(reports)
 }
 
 /// What a worktree is merged with.
@@ -110,6 +124,23 @@ struct MergeCommand<'a> {
 }
 
 impl MergeCommand<'_> {
+    /// Merges; if the same merge was interrupted, goes on with it.
+    fn merge_or_go_on(&self, name: &str, interrupted: Option<MergeProgress>) -> Result<MergeReport> {
+        match interrupted {
+            None => self.start(name),
+            // Nothing of it is in the worktree yet, and the options may be others now: it begins anew.
+            Some(progress) if progress.is_unapplied() => {
+                self.discard(&progress)?;
+                self.start(name)
+            }
+            // The same command goes on with what was interrupted.
+            Some(progress) if progress.stage == MergeStage::Applying && progress.name == name => {
+                self.apply(progress, None)
+            }
+            Some(progress) => Err(VolumeError::MergeUnderWay { name: progress.name }.into()),
+        }
+    }
+
     /// Merges what the other machines did, one after another, until a merge has conflicts.
     fn merge_siblings(&self, interrupted: Option<MergeProgress>) -> Result<CommandOutcome> {
         let volume = self.place.volume();

@@ -73,7 +73,7 @@ pub struct Args {
     foreground: bool,
     /// Allow access by other users, subject to permissions
     #[arg(long)]
-    allow_other: bool,
+    pub allow_other: bool,
     /// Use /dev/fuse even if the kernel offers FUSE over io_uring
     #[arg(long)]
     no_io_uring: bool,
@@ -180,6 +180,11 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     }
 }
 
+/// Mounts with a process in the background, and prints nothing.
+pub fn mount_quietly(args: &Args, context: &CommandContext) -> Result<()> {
+    background::start_mount_process(args, context).map(drop)
+}
+
 /// The state directory of the volume that is to be mounted.
 fn open_state_dir(args: &Args, context: &CommandContext) -> Result<StateDir> {
     let start =
@@ -231,12 +236,15 @@ fn serve_mount(args: &Args, context: &CommandContext) -> Result<CommandOutcome> 
     let mut needed = vec![volume.state.path().to_path_buf()];
     // A store in a directory is read and written by this process, too.
     needed.extend(volume.objects.local_dir().map(Path::to_path_buf));
-    let serving = ServedMount { mounted, live, mountpoint, needed, log, end, signals };
+    let live_dir = live.as_ref().map(|live| live.claim.dir().to_path_buf()).unwrap_or_default();
+    let serving = ServedMount { mounted, live, mountpoint, needed, log, end: end.clone(), signals };
     let is_whole = daemon::serve_until_unmount(serving)?;
     match (&args.snapshot, report.worktree) {
         (Some(_), _) => report.snapshot.and_then(|id| id.parse().ok()).iter().for_each(|id| {
             live::remove_snapshot_log_dir(&volume, id);
         }),
+        // Whoever discarded it takes it off the list.
+        (None, Some(_)) if end.is_discarded() => live::remove_live_state_dir(&live_dir)?,
         // What could not be put into the store is kept, also of a temporary one.
         (None, Some(name)) if keep == MountRetention::Nothing && is_whole => {
             live::remove_live_worktree(&volume, &name)?

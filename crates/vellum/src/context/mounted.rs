@@ -12,6 +12,7 @@ use vellum_volume::{StateDir, Volume};
 
 use super::CommandContext;
 use crate::error::{CliError, Result};
+use crate::experiment::{TRY_STATE_VARIABLE, TRY_VARIABLE};
 use crate::mounting::MountingError;
 use crate::mounting::control::{self, ControlReply, ControlRequest, PendingReply};
 use crate::mounting::table::{self, MountTableEntry};
@@ -57,13 +58,24 @@ impl CommandContext {
 
 /// The mount that a directory lies in, if it is one of ours.
 pub fn find_mount_above(cwd: &Path) -> Result<Option<MountTableEntry>> {
-    for dir in cwd.ancestors() {
-        // The innermost mount decides: another filesystem may be mounted below ours.
-        if let Some(mount) = table::find_mount_at(dir)? {
-            return Ok(table::is_vellum_mount(&mount).then_some(mount));
+    let mounts = table::read_mounts()?;
+    let innermost = cwd.ancestors().find_map(|dir| {
+        // Mounts are listed in the order in which they were made, and a later one covers an earlier one.
+        mounts.iter().rev().find(|mount| mount.mountpoint == dir)
+    });
+    let Some(innermost) = innermost else { return Ok(None) };
+    // The filesystem that the directory is really on: a mount of a directory above may have been made later, and hide
+    // what the table names. A mount whose process is gone does not tell.
+    let device = table::find_device(cwd).unwrap_or(innermost.device);
+    let seen = match innermost.device == device {
+        true => Some(innermost),
+        false => {
+            let shown =
+                |mount: &&MountTableEntry| mount.device == device && cwd.starts_with(&mount.mountpoint);
+            mounts.iter().filter(shown).max_by_key(|mount| mount.mountpoint.components().count())
         }
-    }
-    Ok(None)
+    };
+    Ok(seen.filter(|mount| table::is_vellum_mount(mount)).cloned())
 }
 
 /// Where the mount begins that a directory lies in, if it is one of ours.
@@ -72,18 +84,26 @@ pub fn find_mountpoint_above(cwd: &Path) -> Result<Option<PathBuf>> {
 }
 
 impl MountProcess {
-    fn find_for_mount(mount: &MountTableEntry) -> Result<Self> {
+    /// The process behind a mount.
+    pub fn find_for_mount(mount: &MountTableEntry) -> Result<Self> {
         let failed = || CliError::io_error("ask", mount.mountpoint.display().to_string());
-        // The file that describes the process is at the root, which a bind mount of a directory does not show.
-        let whole = if mount.is_whole_filesystem() { None } else { table::find_whole_mount(mount.device)? };
-        let file = table::read_mount_file(whole.as_ref().unwrap_or(mount)).map_err(failed())?;
+        let file = table::read_file_of_device(mount)?.map_err(failed())?;
         // The mount of a snapshot is read-only: it has no worktree, and its process takes no requests.
         let (Some(worktree), Some(control)) = (file.worktree, file.control) else {
             return Err(MountingError::OnlySnapshot(mount.mountpoint.clone()).into());
         };
         let mountpoint = mount.mountpoint.clone();
-        let state = file.state.into();
-        Ok(Self { mountpoint, worktree, state, control: control.into() })
+        let process = Self { mountpoint, worktree, state: file.state.into(), control: control.into() };
+        Ok(process.look_from_try())
+    }
+
+    /// In a try, the fork may cover the state directory, which is then shown elsewhere.
+    fn look_from_try(self) -> Self {
+        let is_here = std::env::var_os(TRY_VARIABLE).is_some_and(|name| name == *self.worktree);
+        let view = std::env::var_os(TRY_STATE_VARIABLE).filter(|_| is_here).map(PathBuf::from);
+        let Some(view) = view else { return self };
+        let control = self.control.strip_prefix(&self.state).map(|within| view.join(within));
+        Self { control: control.unwrap_or(self.control), state: view, ..self }
     }
 
     /// The state directory of the volume.
@@ -97,6 +117,19 @@ impl MountProcess {
     pub fn open_volume(self) -> Result<MountedWorktree> {
         let volume = Volume::open(&self.state_dir()?)?.with_worktree(&self.worktree);
         Ok(MountedWorktree { volume, process: self })
+    }
+
+    /// The process behind what is mounted on a directory; None: nothing of ours is.
+    pub fn find_at(mountpoint: &Path) -> Result<Option<Self>> {
+        let mount = table::find_mount_at(mountpoint)?.filter(table::is_vellum_mount);
+        mount.map(|mount| Self::find_for_mount(&mount)).transpose()
+    }
+
+    /// Asks for word of the end of the mount. From now on it does not end without an answer.
+    pub fn await_end(&self) -> Result<PendingReply> {
+        let mut question = PendingReply::send_request(&self.control, &ControlRequest::AwaitEnd)?;
+        question.poll_reply(None)?;
+        Ok(question)
     }
 
     /// Asks the process.

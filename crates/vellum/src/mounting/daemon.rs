@@ -81,13 +81,22 @@ pub fn serve_until_unmount(serving: ServedMount) -> Result<bool> {
     std::thread::Builder::new().name("vellum-served".into()).spawn(wait).map_err(failed())?;
     if end.wait_for_cause() == ShutdownCause::Asked {
         // The connection to the kernel ends with this process: programs that still use the mount get ENOTCONN.
-        log.write_line("the mount is still seen somewhere: it is dead there from now on");
+        log.write_line(match end.is_discarded() {
+            true => "discarded",
+            false => "the mount is still seen somewhere: it is dead there from now on",
+        });
     }
     // Nobody writes any more, and what still waits for room is not lost.
     live.iter().for_each(|live| live.fs.write_log().set_limit(u64::MAX));
     service_manager::notify_stopping("putting what was written into the store");
-    let ended = live
-        .map_or_else(|| Ok(UnmountReport::default()), |live| live.end_worktree(&log, end.skips_publishing()));
+    let ended = match live {
+        None => Ok(UnmountReport::default()),
+        Some(live) if end.is_discarded() => {
+            live.discard_worktree(&log);
+            Ok(UnmountReport::default())
+        }
+        Some(live) => live.end_worktree(&log, end.skips_publishing()),
+    };
     // A failure must not end the function here: whoever waits for the report is told the reason, and the log has it.
     let (report, ended) = match ended {
         Ok(report) => (report, Ok(())),

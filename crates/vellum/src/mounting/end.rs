@@ -48,6 +48,8 @@ pub struct ShutdownSignal {
     changed: Condvar,
     /// What is not in the store stays on this machine.
     skips_publishing: AtomicBool,
+    /// What was written is given up.
+    is_discarded: AtomicBool,
 }
 
 impl ShutdownSignal {
@@ -65,6 +67,17 @@ impl ShutdownSignal {
     /// Returns whether the mount ends without the store.
     pub fn skips_publishing(&self) -> bool {
         self.skips_publishing.load(Ordering::Acquire)
+    }
+
+    /// Asks the process to end, and to give up what was written.
+    pub fn request_discard(&self) {
+        self.is_discarded.store(true, Ordering::Release);
+        self.request_shutdown();
+    }
+
+    /// Returns whether what was written is given up.
+    pub fn is_discarded(&self) -> bool {
+        self.is_discarded.load(Ordering::Acquire)
     }
 
     /// The mount is gone.

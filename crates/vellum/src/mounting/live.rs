@@ -61,6 +61,16 @@ impl MountedLiveWorktree {
         Ok(Self { fs, publisher, tenure, keeper, claim: Arc::new(claim) })
     }
 
+    /// Gives up what was written, and the lease.
+    pub fn discard_worktree(self, log: &MountLog) {
+        let Self { fs, publisher, tenure, keeper, claim } = self;
+        let _ = claim.record_stage(HolderStage::Ending);
+        // Its thread may be at work for the store, and whoever discards does not wait: it ends with the process.
+        std::mem::forget(publisher);
+        drop(keeper);
+        release_while_answered(&fs, tenure, log);
+    }
+
     /// Makes everything durable, publishes it unless that is to be skipped, and gives the lease up. What is not published
     /// is safe here, and is told.
     pub fn end_worktree(

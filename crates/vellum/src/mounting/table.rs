@@ -24,6 +24,24 @@ pub fn read_mount_file(mount: &MountTableEntry) -> io::Result<MountFile> {
     serde_json::from_slice(&text).map_err(io::Error::other)
 }
 
+/// Reads what the filesystem of a mount reports about itself, by whichever mount of it shows that: a bind mount may show a
+/// directory of it only, and something may be mounted over the file.
+pub fn read_file_of_device(mount: &MountTableEntry) -> Result<io::Result<MountFile>> {
+    let own = read_mount_file(mount);
+    if own.is_ok() {
+        return Ok(own);
+    }
+    let others = read_mounts()?;
+    let whole = others.iter().filter(|other| other.device == mount.device && other.is_whole_filesystem());
+    Ok(whole.map(read_mount_file).find(io::Result::is_ok).unwrap_or(own))
+}
+
+/// The filesystem that a directory is on; None if that cannot be told.
+pub fn find_device(dir: &Path) -> Option<FilesystemDevice> {
+    let number = rustix::fs::stat(dir).ok()?.st_dev;
+    Some(FilesystemDevice { major: rustix::fs::major(number), minor: rustix::fs::minor(number) })
+}
+
 /// For how many seconds a mount has had something that is not in the store; `None` if this is unknown.
 pub fn read_unpublished_age(mount: &MountTableEntry) -> Option<u64> {
     let text = std::fs::read_to_string(mount.mountpoint.join(".vellum/stats")).ok()?;
@@ -34,11 +52,6 @@ pub fn read_unpublished_age(mount: &MountTableEntry) -> Option<u64> {
 /// All mounts, in the order in which they were made.
 pub fn read_mounts() -> Result<Vec<MountTableEntry>> {
     mount_table::read_mounts().map_err(CliError::io_error("read", "/proc/self/mountinfo"))
-}
-
-/// A mount that shows all of a filesystem.
-pub fn find_whole_mount(device: FilesystemDevice) -> Result<Option<MountTableEntry>> {
-    Ok(read_mounts()?.into_iter().find(|mount| mount.device == device && mount.is_whole_filesystem()))
 }
 
 /// What is seen at a path: the last that was mounted there.

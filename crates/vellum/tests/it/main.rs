@@ -115,6 +115,7 @@ mod tag;
 mod times;
 mod trash;
 mod trouble;
+mod try_command;
 mod umount;
 mod unpublished;
 mod verify;

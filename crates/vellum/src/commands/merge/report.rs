@@ -230,6 +230,11 @@ impl MergeReports {
         Ok(())
     }
 
+    /// All of them for programs, an object each.
+    pub fn as_json(&self) -> &impl Serialize {
+        &self.merges
+    }
+
     /// Whether one of them has conflicts that nobody decided on, or could not write its files.
     pub fn has_findings(&self) -> bool {
         self.has_findings

@@ -17,13 +17,8 @@ use crate::mounting::{MountingError, daemon};
 
 /// Mounts, with a process in the background that serves.
 pub(super) fn mount_in_background(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
-    // This program is started again instead of forked: threads that run here by now would not exist in a forked
-    // process.
-    match daemon::start_daemon(&daemon_arguments(args, context), args.deadline()) {
-        Ok(said) => {
-            let report = MountJson::deserialize(&said).map_err(|error| CliError::Output(error.into()))?;
-            report_mount(context, &report)?;
-        }
+    match start_mount_process(args, context) {
+        Ok(report) => report_mount(context, &report)?,
         Err(error) if args.is_optional() && is_store_away(&error, args, context) => {
             context.ui.print_warning(format!(
                 "nothing was mounted on {}, as 'nofail' allows: {}",
@@ -34,6 +29,14 @@ pub(super) fn mount_in_background(args: &Args, context: &CommandContext) -> Resu
         Err(error) => return Err(error),
     }
     Ok(CommandOutcome::Done)
+}
+
+/// Starts the process that serves the mount; returns what it reports when the mount is ready.
+pub(super) fn start_mount_process(args: &Args, context: &CommandContext) -> Result<MountJson> {
+    // This program is started again instead of forked: threads that run here by now would not exist in a forked
+    // process.
+    let said = daemon::start_daemon(&daemon_arguments(args, context), args.deadline())?;
+    MountJson::deserialize(&said).map_err(|error| CliError::Output(error.into()))
 }
 
 /// Whether a mount failed because the store, or the directory that leads to it, cannot be had at the moment. A name that

@@ -192,6 +192,11 @@ impl ControlService {
         let mut answer = ControlReply::default();
         match request {
             ControlRequest::Status | ControlRequest::AwaitEnd | ControlRequest::PrepareEnd { .. } => {}
+            // The process may have ended before a longer answer is put together.
+            ControlRequest::Discard => {
+                self.end.request_discard();
+                return Ok(answer);
+            }
             ControlRequest::Unpublished => answer.unpublished = self.unpublished_snapshots()?,
             ControlRequest::NoteDetached => self.claim.record_stage(HolderStage::Detached)?,
             ControlRequest::Snapshot { note, tags, paths } => {

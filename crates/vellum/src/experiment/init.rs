@@ -1,0 +1,130 @@
+//! The first process of a try's PID namespace: it starts the command, collects what ends, and ends with the command's exit
+//! status. When it ends, the kernel kills whatever is left.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus};
+
+use rustix::io::{Errno, FdFlags, fcntl_setfd};
+use rustix::mount::{MountFlags, mount};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_parent_process_death_signal, wait};
+use rustix::thread::clear_ambient_capability_set;
+
+use super::signals::{ReceivedSignals, WaitEvent};
+use super::{StartReport, TRY_VARIABLE, close_descriptors_at_exec, take_report_pipe};
+use crate::error::{CliError, CommandOutcome, Result};
+
+/// Exit status of a command that does not exist, as shells have it.
+pub const NOT_FOUND: u8 = 127;
+/// Exit status of a command that cannot be executed.
+pub const NOT_EXECUTABLE: u8 = 126;
+/// What shells add to the number of the signal that ended a command.
+const BY_SIGNAL: i32 = 128;
+
+/// Start the command of a try
+#[derive(Debug, clap::Args)]
+#[command(hide = true)]
+pub struct Args {
+    /// The pipe for the report
+    #[arg(long)]
+    report: i32,
+    /// The try
+    #[arg(long)]
+    name: String,
+    /// Wait for what the command leaves running
+    #[arg(long)]
+    wait: bool,
+    /// The command
+    #[arg(last = true, required = true)]
+    command: Vec<OsString>,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> Result<CommandOutcome> {
+    let report = File::from(take_report_pipe(args.report));
+    // The end of the pipe must not wait for what the command leaves running.
+    let _ = fcntl_setfd(&report, FdFlags::CLOEXEC);
+    close_descriptors_at_exec();
+    // Whoever kills `vellum try` ends the try with it.
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    let mut signals = ReceivedSignals::begin()?;
+    // A container may forbid it: then programs in the try see the processes of the container, and nothing else changes.
+    let _ = mount("proc", "/proc", "proc", MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC, None);
+    // The command gets no more than its user has.
+    let _ = clear_ambient_capability_set();
+    let mut words = args.command.iter();
+    let program = words.next().map(OsString::as_os_str).unwrap_or_default();
+    let started = Command::new(program).args(words).env(TRY_VARIABLE, &args.name).spawn();
+    let child = match started {
+        Ok(child) => {
+            send_report(&report, &StartReport::Running);
+            child
+        }
+        Err(error) => {
+            let status = match error.kind() {
+                std::io::ErrorKind::NotFound => NOT_FOUND,
+                _ => NOT_EXECUTABLE,
+            };
+            let message = format!("cannot run {}: {error}", program.display());
+            send_report(&report, &StartReport::NotExecuted(message));
+            return Ok(CommandOutcome::Program(status));
+        }
+    };
+    drop(report);
+    wait_for_command(&child, &mut signals, args.wait)
+}
+
+/// Tells the process outside. It may be gone: then this one is killed, too.
+pub fn send_report(mut pipe: &File, report: &StartReport) {
+    let line = serde_json::to_vec(report).unwrap_or_default();
+    let _ = pipe.write_all(&line);
+}
+
+fn wait_for_command(
+    command: &Child,
+    signals: &mut ReceivedSignals,
+    waits_for_all: bool,
+) -> Result<CommandOutcome> {
+    let command = i32::try_from(command.id()).ok().and_then(Pid::from_raw);
+    let mut status = None;
+    loop {
+        match signals.wait()? {
+            WaitEvent::ChildChanged => {}
+            WaitEvent::PassOn(signal) => match (command, status) {
+                (Some(command), None) => drop(kill_process(command, signal)),
+                // Only what it left is running: that ends with this process.
+                (_, Some(status)) => return Ok(CommandOutcome::Program(status)),
+                (None, None) => {}
+            },
+        }
+        let is_alone = collect_children(|ended, code| {
+            if Some(ended) == command {
+                status = Some(code);
+            }
+        })?;
+        if let Some(status) = status.filter(|_| is_alone || !waits_for_all) {
+            return Ok(CommandOutcome::Program(status));
+        }
+    }
+}
+
+/// Collects all children that have ended, and hands each over with its exit status. Returns whether none is left.
+fn collect_children(mut ended: impl FnMut(Pid, u8)) -> Result<bool> {
+    loop {
+        match wait(WaitOptions::NOHANG) {
+            Ok(Some((pid, status))) => ended(pid, exit_code(ExitStatus::from_raw(status.as_raw()))),
+            Ok(None) => return Ok(false),
+            Err(Errno::CHILD) => return Ok(true),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(CliError::io_error("wait for", "the command")(error.into())),
+        }
+    }
+}
+
+/// The exit code that a shell would give.
+pub fn exit_code(status: ExitStatus) -> u8 {
+    let code = status.code().or_else(|| status.signal().map(|signal| BY_SIGNAL + signal));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
+}

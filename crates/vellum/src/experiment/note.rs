@@ -1,0 +1,261 @@
+//! The notes of tries, `try/<name>/note.json` in the state directory: what each try is of, and how far it is.
+//!
+//! Invariant: a note is written before anything of its try exists, and removed after everything of it is gone, so that
+//! whatever a killed process leaves is found by its note.
+
+use std::ffi::OsString;
+use std::fs;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use vellum_host::escape::format_path;
+use vellum_host::process::read_process_start;
+use vellum_library::live;
+use vellum_types::{SnapshotId, UnixTime};
+use vellum_volume::StateDir;
+use vellum_volume::device::join_line_name;
+use vellum_volume::session::current_time;
+use vellum_volume::state::STATE_DIR;
+
+use crate::error::{CliError, Result};
+
+/// Folder of all tries in the state directory.
+const FOLDER: &str = "try";
+const NOTE_FILE: &str = "note.json";
+/// Name of the mountpoint in the folder of a try.
+const MOUNT_FOLDER: &str = "mnt";
+
+/// What is known of a try.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct TryNote {
+    /// The worktree of its fork.
+    pub name: String,
+    /// The worktree that it is a fork of.
+    pub of: String,
+    /// Where that is.
+    place: Vec<u8>,
+    /// The snapshot that the fork began with, in hexadecimal; None: the fork was not made yet.
+    pub base: Option<String>,
+    /// The command and its arguments.
+    command: Vec<Vec<u8>>,
+    /// The directory outside of the worktree that was made to show the state directory in the try.
+    #[serde(default)]
+    pub state_view: Option<PathBuf>,
+    /// When it began, Unix seconds and nanoseconds.
+    started: i64,
+    started_nanos: u32,
+    /// The process of `vellum try`.
+    pub process: u32,
+    /// When that process began, in the kernel's ticks: numbers of processes are used again.
+    process_start: u64,
+    /// The exit status of the command; None: it has none yet, or `vellum try` was killed.
+    pub status: Option<u8>,
+    /// The snapshot of what the command left, in hexadecimal; None: not taken yet.
+    pub result: Option<String>,
+}
+
+impl TryNote {
+    /// A try that begins now.
+    pub fn new(of: &str, place: &Path, command: &[OsString], device: Option<&str>) -> Self {
+        // The keys of a hasher are random.
+        let random = RandomState::new().build_hasher().finish() >> 32;
+        let name = format!("try-{random:08x}");
+        let process = std::process::id();
+        let started = current_time();
+        Self {
+            name: device.map_or_else(|| name.clone(), |device| join_line_name(device, &name)),
+            of: of.into(),
+            place: place.as_os_str().as_bytes().into(),
+            base: None,
+            command: command.iter().map(|word| word.as_bytes().into()).collect(),
+            state_view: None,
+            started: started.secs,
+            started_nanos: started.nanos,
+            process,
+            process_start: read_process_start(process),
+            status: None,
+            result: None,
+        }
+    }
+
+    /// Where the worktree is that it is a fork of.
+    pub fn place(&self) -> PathBuf {
+        OsString::from_vec(self.place.clone()).into()
+    }
+
+    /// When it began.
+    pub fn started(&self) -> UnixTime {
+        UnixTime { secs: self.started, nanos: self.started_nanos }
+    }
+
+    /// The command as people read it.
+    pub fn format_command(&self) -> String {
+        self.command.iter().map(format_path).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Whether its `vellum try` still runs.
+    pub fn is_running(&self) -> bool {
+        // Zero: the process has ended.
+        self.process_start != 0 && read_process_start(self.process) == self.process_start
+    }
+
+    /// Makes a directory outside of the worktree for the state directory: inside the try, the fork covers that. Returns its
+    /// path.
+    pub fn make_state_view(&mut self) -> Result<PathBuf> {
+        let covered = self.place();
+        let places = [std::env::temp_dir(), "/var/tmp".into(), "/dev/shm".into(), "/run".into()];
+        let mut last = None;
+        for place in places {
+            let Ok(place) = place.canonicalize() else { continue };
+            if place.starts_with(&covered) {
+                continue;
+            }
+            let view = place.join(format!("vellum-{}", self.name));
+            // The directory itself must not exist: nobody else prepares it.
+            let mut private = fs::DirBuilder::new();
+            private.mode(0o700);
+            match private.create(&view).and_then(|()| private.create(view.join(STATE_DIR))) {
+                Ok(()) => {
+                    self.state_view = Some(view.clone());
+                    return Ok(view.join(STATE_DIR));
+                }
+                Err(error) => last = Some((view, error)),
+            }
+        }
+        let unknown = || (PathBuf::from("a temporary directory"), std::io::ErrorKind::NotFound.into());
+        let (view, error) = last.unwrap_or_else(unknown);
+        Err(CliError::io_error("make", view.display().to_string())(error))
+    }
+
+    /// Removes that directory. Outside of the try it is empty.
+    pub fn remove_state_view(&mut self) {
+        if let Some(view) = self.state_view.take() {
+            // Never with what is in it. An empty directory that stays in a temporary place does no harm.
+            let _ = fs::remove_dir(view.join(STATE_DIR));
+            let _ = fs::remove_dir(view);
+        }
+    }
+
+    /// The snapshot that the fork began with.
+    pub fn base_id(&self) -> Option<SnapshotId> {
+        self.base.as_deref().and_then(|id| id.parse().ok())
+    }
+
+    /// The snapshot of what the command left.
+    pub fn result_id(&self) -> Option<SnapshotId> {
+        self.result.as_deref().and_then(|id| id.parse().ok())
+    }
+}
+
+/// The tries of a state directory.
+#[derive(Debug, Clone)]
+pub struct TryNotes {
+    state: StateDir,
+}
+
+impl TryNotes {
+    /// Those of a state directory.
+    pub fn new(state: &StateDir) -> Self {
+        Self { state: state.clone() }
+    }
+
+    /// The folder of a try.
+    fn folder(&self, name: &str) -> PathBuf {
+        self.state.join(FOLDER).join(name)
+    }
+
+    /// Where the fork of a try is mounted.
+    pub fn mountpoint(&self, name: &str) -> PathBuf {
+        self.folder(name).join(MOUNT_FOLDER)
+    }
+
+    /// Writes a note. The first time, the folder of the try is made.
+    pub fn write_note(&self, note: &TryNote) -> Result<()> {
+        live::create_state_dir(&self.mountpoint(&note.name))?;
+        Ok(self.state.write_json_file(&note_path(&note.name), note)?)
+    }
+
+    /// The note of a try; None: there is none of this name.
+    pub fn read_note(&self, name: &str) -> Result<Option<TryNote>> {
+        let Some(text) = self.state.read_file(&note_path(name))? else { return Ok(None) };
+        let note = serde_json::from_slice(&text).map_err(|error| {
+            CliError::io_error("read", self.state.join(&note_path(name)).display().to_string())(error.into())
+        })?;
+        Ok(Some(note))
+    }
+
+    /// All tries, the oldest first.
+    pub fn list_notes(&self) -> Result<Vec<TryNote>> {
+        let folder = self.state.join(FOLDER);
+        let entries = match fs::read_dir(&folder) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            read => read.map_err(CliError::io_error("list", folder.display().to_string()))?,
+        };
+        let mut notes = Vec::new();
+        for entry in entries.flatten() {
+            // Names of tries are plain text; what else is there is not ours.
+            let name = entry.file_name();
+            let Some(name) = name.to_str() else { continue };
+            notes.extend(self.read_note(name)?);
+        }
+        notes.sort_by_key(TryNote::started);
+        Ok(notes)
+    }
+
+    /// Removes the folder of a try of which nothing else is left. The mountpoint must be empty.
+    pub fn remove_note(&self, name: &str) -> Result<()> {
+        let folder = self.folder(name);
+        let failed = || CliError::io_error("remove", folder.display().to_string());
+        // Not with all that is in it: if something is still mounted there, that is the content of the fork.
+        for remove in [
+            fs::remove_dir(self.mountpoint(name)),
+            fs::remove_file(folder.join(NOTE_FILE)),
+            fs::remove_dir(&folder),
+        ] {
+            match remove {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed()(error)),
+                Ok(()) | Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn note_path(name: &str) -> String {
+    format!("{FOLDER}/{name}/{NOTE_FILE}")
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    #[test]
+    fn what_is_noted_is_read_and_removed() {
+        let temp = tempfile::tempdir().unwrap();
+        let state = StateDir::create(temp.path()).unwrap();
+        let notes = TryNotes::new(&state);
+        assert!(notes.list_notes().unwrap().is_empty());
+        let command = [OsString::from("make"), OsString::from_vec(vec![0xff])];
+        let mut note = TryNote::new("main", Path::new("/w"), &command, None);
+        notes.write_note(&note).unwrap();
+        note.status = Some(3);
+        notes.write_note(&note).unwrap();
+        let read = notes.list_notes().unwrap();
+        assert_eq!(read.len(), 1);
+        assert_eq!((read[0].status, read[0].place()), (Some(3), PathBuf::from("/w")));
+        assert_eq!(read[0].format_command(), "make \\xff");
+        assert!(read[0].is_running());
+        // What is mounted is never removed with the note.
+        fs::write(notes.mountpoint(&note.name).join("file"), "").unwrap();
+        notes.remove_note(&note.name).unwrap_err();
+        assert!(notes.read_note(&note.name).unwrap().is_some());
+        fs::remove_file(notes.mountpoint(&note.name).join("file")).unwrap();
+        notes.remove_note(&note.name).unwrap();
+        assert!(notes.list_notes().unwrap().is_empty() && notes.read_note("../../x").unwrap().is_none());
+    }
+}

@@ -1,0 +1,85 @@
+//! The command of a try, as the process outside sees it.
+
+use std::ffi::OsString;
+use std::io::Read;
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::io::{FdFlags, fcntl_setfd};
+
+use super::namespace::wait_for_child;
+use super::signals::ReceivedSignals;
+use super::{StartReport, close_descriptors_at_exec};
+use crate::error::{CliError, CommandOutcome, Result};
+
+/// A command, and where it runs.
+pub struct TryProgram<'a> {
+    /// The try.
+    pub name: &'a str,
+    /// Where its fork is mounted.
+    pub mount: PathBuf,
+    /// What that covers.
+    pub cover: &'a Path,
+    /// The state directory of the volume, and where it is shown, if the fork covers it.
+    pub state: Option<(&'a Path, PathBuf)>,
+    /// Where the command stands.
+    pub directory: &'a Path,
+    /// Whether a user namespace is used even by root.
+    pub strict: bool,
+    /// Whether what it leaves running is waited for.
+    pub wait: bool,
+    /// The command.
+    pub command: &'a [OsString],
+}
+
+/// How a command ended.
+pub struct ProgramEnd {
+    /// Its exit status; a shell's, if it was killed or cannot be executed.
+    pub status: u8,
+    /// Why it cannot be executed.
+    pub problem: Option<String>,
+}
+
+impl TryProgram<'_> {
+    /// Runs the command, and waits for it.
+    pub fn run(&self) -> Result<ProgramEnd> {
+        let failed = || CliError::io_error("start", "the try");
+        close_descriptors_at_exec();
+        let mut signals = ReceivedSignals::begin()?;
+        let (mut reader, writer) = std::io::pipe().map_err(failed())?;
+        // The child gets it by its number.
+        fcntl_setfd(&writer, FdFlags::empty()).map_err(|error| failed()(error.into()))?;
+        let mut command = Command::new("/proc/self/exe");
+        command.arg0("vellum").args(["enter-try", "--report", &writer.as_raw_fd().to_string()]);
+        command.args(["--parent", &std::process::id().to_string(), "--name", self.name]);
+        command.arg("--mount").arg(&self.mount).arg("--cover").arg(self.cover);
+        command.arg("--directory").arg(self.directory);
+        if let Some((state, view)) = &self.state {
+            command.arg("--state").arg(state).arg("--state-view").arg(view);
+        }
+        let flags = [(self.strict, "--strict"), (self.wait, "--wait")];
+        command.args(flags.into_iter().filter(|(set, _)| *set).map(|(_, name)| name));
+        let child = command.arg("--").args(self.command).spawn().map_err(failed())?;
+        drop(writer);
+        let outcome = wait_for_child(child, &mut signals)?;
+        // Both processes that had the other end are gone by now, or hold nothing more to say.
+        let mut text = Vec::new();
+        reader.read_to_end(&mut text).map_err(failed())?;
+        let report = serde_json::Deserializer::from_slice(&text).into_iter().next();
+        let status = match outcome {
+            CommandOutcome::Program(status) => status,
+            other => other.exit_code(),
+        };
+        match report {
+            Some(Ok(StartReport::Running)) => Ok(ProgramEnd { status, problem: None }),
+            Some(Ok(StartReport::NotExecuted(problem))) => Ok(ProgramEnd { status, problem: Some(problem) }),
+            Some(Ok(StartReport::Failed { message, hint })) => Err(CliError::NotTried { message, hint }),
+            Some(Err(_)) | None => Err(CliError::NotTried {
+                message: "the try was killed before the command started".into(),
+                hint: None,
+            }),
+        }
+    }
+}
