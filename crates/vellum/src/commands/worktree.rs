@@ -1,32 +1,60 @@
 //! `vellum worktree`: the worktrees of the volume.
 
+mod create;
+mod list;
 mod quota;
+mod remove;
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use serde::Serialize;
 use vellum_checkout::CheckoutWorktree;
 use vellum_host::escape::format_path;
-use vellum_host::process::host_name;
 use vellum_library::live;
 use vellum_store::StoreLocation;
-use vellum_volume::refs::WorktreeHead;
 use vellum_volume::{Volume, VolumeError};
 
 use crate::context::CommandContext;
-use crate::context::names::{SnapshotNames, warn_about_damaged_refs};
-use crate::error::{CliError, CommandOutcome, Result};
+use crate::context::names::SnapshotNames;
+use crate::error::{CommandOutcome, Result};
 use crate::store_args::CredentialsArgs;
-use crate::ui::table::TextTable;
-use crate::ui::{format, json};
 
-/// List, rename, limit, keep, adopt, relocate and remove worktrees
+/// List, create, rename, limit, keep, adopt, relocate and remove worktrees
 ///
-/// 'vellum fork' and 'vellum init --store' create new ones.
+/// 'vellum fork' creates one from a snapshot, 'create' an empty one; 'vellum init --store' opens the volume elsewhere.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
     /// List all worktrees of the volume; '*' marks the one you stand in
-    List,
+    ///
+    /// Shows of each the snapshot that it stands on and its age, how many snapshots it is ahead of and behind the one
+    /// that you stand in, the size of its content and its quota, and where it is.
+    List {
+        /// Scan the directories on this machine for changes that no snapshot holds
+        #[arg(long)]
+        changes: bool,
+    },
+    /// Show one worktree
+    Show {
+        /// Its name; by default the one that you stand in
+        name: Option<String>,
+        /// Scan its directory for changes that no snapshot holds
+        #[arg(long)]
+        changes: bool,
+    },
+    /// Print the directory in which a worktree's files are: its own, or its mountpoint
+    Path {
+        /// Its name; by default the one that you stand in
+        name: Option<String>,
+    },
+    /// Create an empty worktree, without a snapshot
+    ///
+    /// Its history begins anew. 'vellum fork' creates a worktree with the content of a snapshot.
+    Create {
+        /// Its name
+        name: String,
+        /// Make this directory the worktree; what is in it stays. Without it, the worktree is to be mounted
+        dir: Option<PathBuf>,
+    },
     /// Give a worktree another name
     Rename {
         /// Its name
@@ -73,29 +101,15 @@ pub enum Command {
     },
     /// Remove a worktree from the list
     ///
-    /// Its snapshots stay, and so do the files in its directory.
+    /// Its snapshots stay, and so do the files in its directory, unless --delete is given.
     Remove {
         /// Its name
         name: String,
+        /// Delete its directory with all that is in it, ignored files too; refused if it holds changes that no snapshot
+        /// does
+        #[arg(long)]
+        delete: bool,
     },
-}
-
-#[derive(Serialize)]
-struct WorktreeListJson {
-    worktrees: Vec<WorktreeJson>,
-}
-
-#[derive(Serialize)]
-struct WorktreeJson {
-    name: String,
-    here: bool,
-    snapshot: Option<String>,
-    host: String,
-    directory: String,
-    created: String,
-    missing: bool,
-    /// Whether it is one to be mounted, and no process has it.
-    unused: bool,
 }
 
 #[derive(Serialize)]
@@ -120,17 +134,17 @@ struct Relocated<'a> {
     source: Option<&'a str>,
 }
 
-#[derive(Serialize)]
-struct WorktreeRemovedJson<'a> {
-    name: &'a str,
-    snapshot: Option<String>,
-    directory: &'a str,
-}
-
 /// Lists worktrees, or changes one.
 pub fn run(command: &Command, context: &CommandContext) -> Result<CommandOutcome> {
     match command {
-        Command::List => list_worktrees(context, &context.open_volume()?),
+        Command::List { changes } => list::list_worktrees(context, &context.open_volume()?, *changes),
+        Command::Show { name, changes } => {
+            list::show_worktree(context, &context.open_volume()?, name.as_deref(), *changes)
+        }
+        Command::Path { name } => list::print_path(context, &context.open_volume()?, name.as_deref()),
+        Command::Create { name, dir } => {
+            create::create_worktree(context, &context.open_volume()?, name, dir.as_deref())
+        }
         Command::Rename { old, new } => rename_worktree(context, &context.open_volume()?, old, new),
         Command::Keep { old, new } => keep_unpublished(context, &context.open_volume()?, old, new),
         Command::Quota(args) => quota::run(args, context, &context.open_volume()?),
@@ -142,95 +156,10 @@ pub fn run(command: &Command, context: &CommandContext) -> Result<CommandOutcome
             let source = source.as_ref().map(locate).transpose().map_err(VolumeError::from)?;
             relocate_worktree(context, store.as_ref(), source.as_ref())
         }
-        Command::Remove { name } => remove_worktree(context, &context.open_volume()?, name),
-    }
-}
-
-/// Whether the directory should be on this machine and is not that worktree any more.
-fn is_dir_missing(volume: &Volume, name: &str, head: &WorktreeHead) -> bool {
-    // A directory of another machine cannot be looked at.
-    if head.host != host_name() {
-        return false;
-    }
-    // A live state has no directory of files beside it.
-    if live::is_live_worktree(head) {
-        return !Path::new(&head.place).is_dir();
-    }
-    !matches!(volume.find_worktree_state(name, head), Ok(Some(_)))
-}
-
-/// Whether it is a worktree to be mounted that no process has mounted or open.
-fn is_unused_live(name: &str, head: &WorktreeHead) -> bool {
-    live::is_live_worktree(head) && json::LeaseJson::from_worktree_head(name, head).is_none()
-}
-
-fn list_worktrees(context: &CommandContext, volume: &Volume) -> Result<CommandOutcome> {
-    let (worktrees, damaged) = volume.list_readable_worktrees()?;
-    warn_about_damaged_refs(&context.ui, &damaged)?;
-    let here = &volume.worktree.worktree;
-    let ui = &context.ui;
-    if ui.is_json() {
-        let item = |(name, head): &(String, WorktreeHead)| WorktreeJson {
-            name: name.clone(),
-            here: name == here,
-            snapshot: head.head.map(|id| id.to_string()),
-            host: head.host.clone(),
-            directory: head.place.clone(),
-            created: json::format_json_time(head.created),
-            missing: is_dir_missing(volume, name, head),
-            unused: is_unused_live(name, head),
-        };
-        ui.print_json(&WorktreeListJson { worktrees: worktrees.iter().map(item).collect() })?;
-        return Ok(CommandOutcome::Done);
-    }
-    let names = SnapshotNames::load_all(volume)?;
-    let mut table = TextTable::default();
-    for (name, head) in &worktrees {
-        table.add_row(worktree_row(context, volume, &names, name, head));
-    }
-    ui.print_lines(table.format_lines())?;
-    // Each mount of a new name creates a worktree: those that were meant for once would collect here unnoticed.
-    if worktrees.iter().any(|(name, head)| is_unused_live(name, head)) {
-        ui.print_note(
-            "'vellum worktree remove NAME' removes one that is not needed any more; its snapshots stay",
-        )?;
-    }
-    Ok(CommandOutcome::Done)
-}
-
-fn worktree_row(
-    context: &CommandContext,
-    volume: &Volume,
-    names: &SnapshotNames,
-    name: &str,
-    head: &WorktreeHead,
-) -> [String; 4] {
-    let style = context.ui.style;
-    let place = format_path(&head.place);
-    let place = match (head.host == host_name(), is_dir_missing(volume, name, head)) {
-        (true, false) => place,
-        (true, true) => format!("{place} {}", style.paint_dim("(not there any more)")),
-        // The ref came by a push: its directory is known only in the store that it was pushed from.
-        (false, _) if !head.has_directory() => style.paint_dim("(pushed)"),
-        (false, _) => format!("{}:{place}", format_path(&head.host)),
-    };
-    let place = match (is_unused_live(name, head), json::LeaseJson::from_worktree_head(name, head)) {
-        (true, _) => {
-            // A worktree that was never mounted has no lease, and counts from its creation.
-            let since = head.lease.as_ref().map_or(head.created, |lease| lease.session.renewed);
-            format!(
-                "{place} {}",
-                style.paint_dim(&format!("(unused, last mounted {})", format::format_age(since)))
-            )
+        Command::Remove { name, delete } => {
+            remove::remove_worktree(context, &context.open_volume()?, name, *delete)
         }
-        (false, Some(json::LeaseJson { mountpoint: Some(mountpoint), .. })) => {
-            format!("{place} {}", style.paint_dim(&format!("(mounted on {})", format_path(&mountpoint))))
-        }
-        (false, _) => place,
-    };
-    let mark = if name == volume.worktree.worktree { "*" } else { " " };
-    let id = head.head.map_or_else(|| "no snapshot".into(), |id| names.short_id(&id));
-    [mark.into(), style.paint_cyan(name), style.paint_yellow(&id), place]
+    }
 }
 
 fn rename_worktree(
@@ -310,31 +239,5 @@ fn relocate_worktree(
     };
     let relocated = Relocated { name, directory: &directory, store: &store, source: source.as_deref() };
     context.ui.print_outcome(&relocated, line)?;
-    Ok(CommandOutcome::Done)
-}
-
-fn remove_worktree(context: &CommandContext, volume: &Volume, name: &str) -> Result<CommandOutcome> {
-    // Afterwards, no command could be run in this directory any more.
-    if name == volume.worktree.worktree {
-        let message = format!("'{name}' is the worktree that you stand in");
-        let hint = "remove it from another worktree; to give up the whole volume, delete its directories";
-        return Err(CliError::usage_error(message, hint));
-    }
-    // Its files stay: they may be on another machine, and some of them in no snapshot.
-    let head = volume.remove_worktree(name)?;
-    let ui = &context.ui;
-    if ui.is_json() {
-        let snapshot = head.head.map(|id| id.to_string());
-        ui.print_json(&WorktreeRemovedJson { name, snapshot, directory: &head.place })?;
-    } else if !ui.voice.quiet {
-        ui.print_line(format!("Removed the worktree {name} from the list; its snapshots stay"))?;
-        // Whether a directory of another machine is there cannot be seen from here.
-        if head.host == host_name() && std::path::Path::new(&head.place).exists() {
-            ui.print_note(format!(
-                "its files are still in {}: delete them yourself",
-                format_path(&head.place)
-            ))?;
-        }
-    }
     Ok(CommandOutcome::Done)
 }

@@ -166,3 +166,76 @@ fn a_store_that_was_moved_is_found_again() {
     world.run(&["snapshot", "-q", "-m", "two"]).ok();
     assert_eq!(notes(&world.tree()), ["two", "one"]);
 }
+
+#[test]
+fn an_empty_worktree_is_created() {
+    let world = World::with_snapshot();
+    world.run(&["worktree", "create", "fresh", "../fresh"]).ok().says("is the worktree fresh");
+    let fresh = world.path("fresh");
+    std::fs::write(fresh.join("file"), "of the new one").unwrap();
+    run(&fresh, &["snapshot", "-q", "-m", "its first"], Stdio::null()).ok();
+    world.run(&["cat", "fresh", "file"]).ok().says("of the new one");
+    assert_eq!(run(&fresh, &["history"], Stdio::null()).ok().lines().len(), 1);
+    world.run(&["worktree", "create", "fresh"]).code(2).remarks("exists already");
+    world.run(&["worktree", "create", "other", "../fresh"]).code(3).remarks("is a worktree already");
+    world.run(&["worktree", "create", "live"]).ok().remarks("vellum mount --worktree live");
+    let mount = Mount::place(&world, "live");
+    mount.again(&["--worktree", "live"]).ok();
+    assert_eq!(mount.sh("ls"), "");
+    assert_eq!(world.run(&["worktree", "path", "live"]).ok().out.trim(), mount.path.to_str().unwrap());
+    mount.umount().ok();
+    world.run(&["worktree", "path", "live"]).code(3).remarks("vellum mount --worktree live");
+    assert_eq!(world.run(&["worktree", "path"]).ok().out.trim(), world.tree().to_str().unwrap());
+    assert_eq!(world.run(&["worktree", "path", "fresh"]).ok().out.trim(), fresh.to_str().unwrap());
+}
+
+#[test]
+fn the_list_shows_how_worktrees_stand() {
+    let world = World::with_snapshot();
+    world.run(&["fork", "side", "--to", "../side"]).ok();
+    let side = world.path("side");
+    std::fs::write(side.join("new"), "new").unwrap();
+    run(&side, &["snapshot", "-q"], Stdio::null()).ok();
+    world.write("b.txt", "here");
+    world.snapshot("here");
+    world.run(&["worktree", "list"]).ok().says("1 ahead, 1 behind");
+    std::fs::write(side.join("new"), "not in a snapshot").unwrap();
+    let before = world.json(&["worktree", "list"])["worktrees"].clone();
+    assert_eq!((&before[1]["changed"], &before[1]["ahead"]), (&serde_json::Value::Null, &1.into()));
+    let after = world.json(&["worktree", "list", "--changes"])["worktrees"].clone();
+    assert_eq!((&after[0]["changed"], &after[1]["changed"]), (&false.into(), &true.into()));
+    world
+        .run(&["worktree", "show", "side", "--changes"])
+        .ok()
+        .says("no snapshot holds")
+        .says("1 ahead, 1 behind");
+    world.run(&["worktree", "show"]).ok().says("main");
+    world.run(&["worktree", "show", "nobody"]).code(2);
+}
+
+#[test]
+fn files_are_deleted_only_if_a_snapshot_holds_them() {
+    let world = World::with_snapshot();
+    world.run(&["fork", "side", "--to", "../side"]).ok();
+    let side = world.path("side");
+    std::fs::write(side.join("new"), "not in a snapshot").unwrap();
+    world.run(&["worktree", "remove", "side", "--delete"]).code(3).remarks("no snapshot does");
+    assert!(side.join("new").exists());
+    run(&side, &["snapshot", "-q"], Stdio::null()).ok();
+    world.run(&["worktree", "remove", "side", "--delete"]).ok().says("deleted");
+    assert!(!side.exists());
+    let mount = Mount::new(&world, "work");
+    mount.sh("echo new > new");
+    world.run(&["worktree", "remove", "work", "--delete"]).code(3);
+    mount.umount().ok();
+    world.run(&["worktree", "remove", "work", "--delete"]).code(3).remarks("no snapshot does");
+    mount.again(&[]).ok();
+    run(&mount.path, &["snapshot", "-q"], Stdio::null()).ok();
+    mount.umount().ok();
+    world.run(&["worktree", "remove", "work", "--delete"]).ok();
+    assert!(!world.tree().join(".vellum/live/work").exists());
+    // The directory that holds the store of the volume.
+    let other = world.path("side");
+    world.run(&["fork", "side", "--to", "../side"]).ok();
+    run(&other, &["worktree", "remove", "main", "--delete"], Stdio::null()).code(3).remarks("store");
+}

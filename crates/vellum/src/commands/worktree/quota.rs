@@ -76,7 +76,10 @@ pub fn run(args: &Args, context: &CommandContext, volume: &Volume) -> Result<Com
 }
 
 /// Asks the process that has the worktree mounted on this machine, if one has, and lets it set another quota.
-fn query_mounted_quota(head: &WorktreeHead, quota: Option<WorktreeQuota>) -> Result<Option<ControlReply>> {
+pub(super) fn query_mounted_quota(
+    head: &WorktreeHead,
+    quota: Option<WorktreeQuota>,
+) -> Result<Option<ControlReply>> {
     let Some(lease) = head.lease.as_ref().filter(|lease| !lease.ended) else { return Ok(None) };
     // The lease of a process that has died ends by itself; until then no process answers.
     if head.host != host_name() || lease.session.is_process_dead() {
@@ -90,7 +93,7 @@ fn query_mounted_quota(head: &WorktreeHead, quota: Option<WorktreeQuota>) -> Res
 }
 
 /// What a worktree holds that is not mounted here: what was published of it.
-fn published_usage(volume: &Volume, head: &WorktreeHead) -> Result<(u64, u64)> {
+pub(super) fn published_usage(volume: &Volume, head: &WorktreeHead) -> Result<(u64, u64)> {
     let counted = match (&head.live, &head.head) {
         (Some(live), _) => live.counted,
         (None, Some(id)) => volume.catalog.get_record(id)?.statistics,

@@ -1,0 +1,136 @@
+//! `vellum worktree remove`: a worktree goes off the list, and its files with it if that is wanted.
+//!
+//! Invariant: files are deleted only if a snapshot holds them, except for ignored ones.
+
+use std::path::Path;
+
+use serde::Serialize;
+use vellum_checkout::CheckoutWorktree;
+use vellum_host::escape::format_path;
+use vellum_host::process::host_name;
+use vellum_library::live;
+use vellum_volume::Volume;
+use vellum_volume::VolumeError;
+use vellum_volume::own_place::resolve_existing_path;
+use vellum_volume::refs::WorktreeHead;
+
+use crate::context::CommandContext;
+use crate::error::{CliError, CommandOutcome, Result};
+use crate::mounting::table;
+use crate::ui::progress::ProgressTask;
+
+const SCANNING: ProgressTask = ProgressTask { first: "Scanning", verb: "Comparing", item: "file" };
+
+#[derive(Serialize)]
+struct WorktreeRemovedJson<'a> {
+    name: &'a str,
+    snapshot: Option<String>,
+    directory: &'a str,
+    deleted: bool,
+}
+
+/// Removes a worktree; `deletes`: with its files.
+pub(super) fn remove_worktree(
+    context: &CommandContext,
+    volume: &Volume,
+    name: &str,
+    deletes: bool,
+) -> Result<CommandOutcome> {
+    // Afterwards, no command could be run in this directory any more.
+    if name == volume.worktree.worktree {
+        let message = format!("'{name}' is the worktree that you stand in");
+        let hint = "remove it from another worktree; to give up the whole volume, delete its directories";
+        return Err(CliError::usage_error(message, hint));
+    }
+    if deletes {
+        let missing = || VolumeError::NoSuchRef { kind: "worktree", name: name.into() };
+        let head = volume.read_worktree_head(name)?.ok_or_else(missing)?;
+        check_deletable(context, volume, name, &head)?;
+    }
+    // Without --delete its files stay: they may be on another machine, and some of them in no snapshot.
+    let head = volume.remove_worktree(name)?;
+    if deletes {
+        // A worktree without files is harmless on no list; files of a worktree that is on no list are only in the way.
+        delete_files(&head)?;
+    }
+    let ui = &context.ui;
+    if ui.is_json() {
+        let snapshot = head.head.map(|id| id.to_string());
+        let json = WorktreeRemovedJson { name, snapshot, directory: &head.place, deleted: deletes };
+        ui.print_json(&json)?;
+    } else if !ui.voice.quiet {
+        let place = format_path(&head.place);
+        if deletes {
+            ui.print_line(format!("Removed the worktree {name} and deleted {place}; its snapshots stay"))?;
+            return Ok(CommandOutcome::Done);
+        }
+        ui.print_line(format!("Removed the worktree {name} from the list; its snapshots stay"))?;
+        // Whether a directory of another machine is there cannot be seen from here.
+        if head.host == host_name() && Path::new(&head.place).exists() {
+            ui.print_note(format!("its files are still in {place}: delete them yourself"))?;
+        }
+    }
+    Ok(CommandOutcome::Done)
+}
+
+/// Fails if its files are not here, or if something would be lost.
+fn check_deletable(context: &CommandContext, volume: &Volume, name: &str, head: &WorktreeHead) -> Result<()> {
+    if head.host != host_name() {
+        let message = format!("the files of {name} are not on this machine");
+        return Err(CliError::usage_error(message, "leave out --delete, or run the command there"));
+    }
+    let unsaved = || {
+        let message = format!("{name} holds changes that no snapshot does");
+        CliError::usage_error(
+            message,
+            "take a snapshot of it first; or leave out --delete: its files then stay",
+        )
+    };
+    if live::is_live_worktree(head) {
+        // A lease that was not given up: what was written last may be in no store.
+        let is_left = head.lease.as_ref().is_some_and(|lease| !lease.ended);
+        let stored = head.head.map(|id| volume.catalog.get_record(&id)).transpose()?;
+        let stored = stored.map_or_else(|| volume.empty_root(), |record| record.root);
+        let is_changed = head.live.as_ref().is_some_and(|live| live.root != stored);
+        return if is_left || is_changed || !head.left.is_empty() { Err(unsaved()) } else { Ok(()) };
+    }
+    let Some(state) = volume.find_worktree_state(name, head)? else {
+        let message = format!("{} is not that worktree any more", format_path(&head.place));
+        return Err(CliError::usage_error(message, "leave out --delete"));
+    };
+    let root = state.root().to_path_buf();
+    let store = volume.objects.local_dir().map(resolve_existing_path);
+    if store.is_some_and(|store| store.starts_with(&root)) {
+        let message = format!("the store of the volume lies in {}", format_path(&head.place));
+        return Err(CliError::usage_error(message, "leave out --delete"));
+    }
+    if table::read_mounts()?.iter().any(|mount| mount.mountpoint.starts_with(&root)) {
+        let message = format!("something is mounted in {}", format_path(&head.place));
+        return Err(CliError::usage_error(
+            message,
+            "'vellum mounts' shows mounts of volumes; unmount it first",
+        ));
+    }
+    // Other worktrees of the directory's volume have their state in it.
+    let live_states = state.join("live");
+    if std::fs::read_dir(live_states).is_ok_and(|mut entries| entries.next().is_some()) {
+        let message = format!("mounted worktrees keep their state in {}", format_path(&head.place));
+        return Err(CliError::usage_error(message, "remove them first: 'vellum worktree list'"));
+    }
+    let worktree = CheckoutWorktree::open(&root)?;
+    let _lock = worktree.lock_worktree(context.lock_wait_notice())?;
+    match context.run_with_progress(SCANNING, |meter| worktree.has_unsaved_changes(meter))? {
+        true => Err(unsaved()),
+        false => Ok(()),
+    }
+}
+
+fn delete_files(head: &WorktreeHead) -> Result<()> {
+    let place = Path::new(&head.place);
+    match std::fs::remove_dir_all(place) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(CliError::io_error("delete", head.place.clone())(error))
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
