@@ -1,4 +1,4 @@
-"""Snapshot, fork and restore of a mounted worktree, and the first listing of one, by the number of its files.
+"""Snapshot, fork, restore and try of a mounted worktree, and the first listing of one, by the number of its files.
 
 For each size a tree is made and recorded in a checked-out directory and mounted from there; then each command is timed
 as a whole process. What matters is that the figure does not grow with the tree.
@@ -50,6 +50,16 @@ def measure_commands(run: Run, mount: Path, column_name: str):
         run.add(row, column_name, host.timed(host.vellum(), "-C", mount, *words, ok=(0, 1)))
         host.vellum_in(mount, "flush")
     host.vellum_in(mount.parent, "umount", "-q", fork)
+    measure_try(run, mount, column_name)
+
+
+def measure_try(run: Run, mount: Path, column_name: str):
+    """A command in a fork at the mount's own path: until it runs, and from its end until the fork is given up."""
+    start = time.time_ns()
+    said = host.run(host.vellum(), "-C", mount, "try", "--discard", "--", "date", "+%s%N")
+    end = time.time_ns()
+    run.add("try, until the command runs", column_name, (int(said) - start) / 1e9)
+    run.add("try, discard", column_name, (end - int(said)) / 1e9)
 
 
 def measure(run: Run):
