@@ -1,4 +1,4 @@
-"""A volume with very many snapshots: gc, the first page of `history`, the history of one path, a search by tag.
+"""A volume with very many snapshots: usage, gc, the first page of `history`, the history of one path, a search by tag.
 
 A hundred, a thousand, ten thousand snapshots of a tree of a thousand files, each with one file changed; one in a hundred
 has a tag; one in a hundred is forgotten before the collection, so that there is something to collect. Times are of the
@@ -34,6 +34,7 @@ WORKTREES = {
     "worktree remove": (["worktree", "remove", "fork"], 1),
 }
 COLLECTION = {
+    "usage": (["usage"], 3),
     "gc plan": (["gc", "plan"], 3),
     "gc run": (["gc", "run"], 1),
     "verify after gc": (["verify", "--all"], 1),

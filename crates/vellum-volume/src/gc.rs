@@ -13,9 +13,9 @@ mod roots;
 mod run;
 
 pub use mark::{LiveBlobs, mark_live_blobs};
-pub(crate) use mark::{NodeReferences, read_node_references};
+pub(crate) use mark::{NodeReferences, low_half_bits, mark_reached_blobs, read_node_references};
 pub use node_packs::{NodePackCount, count_node_packs};
 pub use plan::{CollectionPlan, PackAction, PackPlan, plan_collection};
 pub use roots::LostRecord;
-pub(crate) use roots::find_live_roots;
+pub(crate) use roots::{LiveRoots, find_live_roots};
 pub use run::{CollectionReport, CollectionRequest, run_collection};

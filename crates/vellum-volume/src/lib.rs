@@ -37,6 +37,7 @@ mod store_identity;
 pub mod transfer;
 pub mod trash;
 pub mod tree;
+pub mod usage;
 pub mod verify;
 pub mod versions;
 pub mod volume;

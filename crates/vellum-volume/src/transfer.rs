@@ -207,7 +207,7 @@ pub(crate) fn copy_source_content(
     let mut session = volume.begin_write_session()?;
     volume.state.write_file(UNFINISHED_FILE, b"")?;
     let mut missing = MissingBlobs::default();
-    for root in find_live_roots(volume, &BTreeSet::new())?.roots {
+    for root in find_live_roots(volume, &BTreeSet::new())?.all_roots() {
         missing.add_tree(volume, root, Vec::new(), session.blobs()?, meter)?;
     }
     copy_missing_blobs(source, &missing, session.blobs()?, meter, &|| session.renew_if_due())?;

@@ -10,7 +10,7 @@ use crate::commands::{
     bandwidth, bench, cache, cat, clone, completion, config, conflicts, device, diff, evict, export, find,
     flush, forget, fork, gc, history, hydrate, info, init, key, ls, manual, mdtest, merge, mount, mounts,
     note, objbench, offline, pin, pins, profile, publish, pull, push, remote, resolve, restore, show,
-    snapshot, stats, status, sync, tag, trash, try_command, umount, unpin, verify, worktree,
+    snapshot, stats, status, sync, tag, trash, try_command, umount, unpin, usage, verify, worktree,
 };
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, EXIT_USAGE, Result};
@@ -119,6 +119,7 @@ enum Command {
     Info(info::Args),
     #[command(subcommand)]
     Config(config::Command),
+    Usage(usage::Args),
     Cache(cache::Args),
     Hydrate(hydrate::Args),
     Evict(evict::Args),
@@ -267,6 +268,7 @@ fn dispatch_command(command: Command, context: &CommandContext) -> Result<Comman
         Command::Forget(args) => forget::run(&args, context),
         Command::Info(args) => info::run(&args, context),
         Command::Config(command) => config::run(&command, context),
+        Command::Usage(args) => usage::run(&args, context),
         Command::Cache(args) => cache::run(&args, context),
         Command::Hydrate(args) => hydrate::run(&args, context),
         Command::Evict(args) => evict::run(&args, context),

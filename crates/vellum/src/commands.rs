@@ -50,5 +50,6 @@ pub mod trash;
 pub mod try_command;
 pub mod umount;
 pub mod unpin;
+pub mod usage;
 pub mod verify;
 pub mod worktree;

@@ -50,7 +50,8 @@ impl LiveBlobs {
     }
 }
 
-fn low_half_bits(id: &BlobId) -> u128 {
+/// Half an id, which is as good as unique.
+pub(crate) fn low_half_bits(id: &BlobId) -> u128 {
     let mut bytes = [0; 16];
     // Ids are hashes: either half is as good as the other.
     bytes.iter_mut().zip(id.as_bytes()).for_each(|(to, from)| *to = *from);
@@ -66,11 +67,22 @@ pub fn mark_live_blobs(
     live: &mut LiveBlobs,
     meter: &ProgressMeter,
 ) -> Result<()> {
+    mark_reached_blobs(volume, roots, |id| live.insert_id(id), meter)
+}
+
+/// Walks the trees at `roots`, and calls `reach` with all that they need. Below a node for which it returns false nothing is
+/// walked. Fails as [`mark_live_blobs`] does.
+pub(crate) fn mark_reached_blobs(
+    volume: &Volume,
+    roots: impl IntoIterator<Item = MapRoot>,
+    mut reach: impl FnMut(&BlobId) -> bool,
+    meter: &ProgressMeter,
+) -> Result<()> {
     let empty = volume.empty_root();
     let mut waiting: Vec<BlobId> = Vec::new();
     for MapRoot(id) in roots {
         // The node of the empty tree need not be in the store.
-        if id != empty.0 && live.insert_id(&id) {
+        if id != empty.0 && reach(&id) {
             waiting.push(id);
         }
     }
@@ -86,10 +98,10 @@ pub fn mark_live_blobs(
         }
         for references in read_node_references(volume, &batch)? {
             meter.add_progress(1, 0);
-            waiting.extend(references.nodes.into_iter().filter(|id| live.insert_id(id)));
+            waiting.extend(references.nodes.into_iter().filter(|id| reach(id)));
             for id in references.chunks {
                 // Chunks are not read, only looked up in the local index: marking costs requests for nodes alone.
-                if live.insert_id(&id) && volume.blobs.locate_blob(&id).is_none() {
+                if reach(&id) && volume.blobs.locate_blob(&id).is_none() {
                     // Not known where it is: its pack would pass for one that nobody needs.
                     require_in_source(volume, BlobKind::Chunk, id)?;
                 }

@@ -8,7 +8,7 @@ use vellum_types::{BlobKind, PackId, SnapshotId};
 
 use super::mark::{LiveBlobs, mark_live_blobs};
 use super::node_packs::find_packs_to_join;
-use super::roots::{LiveRoots, find_live_roots, resolve_lost_ids};
+use super::roots::{find_live_roots, resolve_lost_ids};
 use crate::error::{Result, VolumeError};
 use crate::volume::Volume;
 
@@ -96,13 +96,14 @@ pub(super) fn build_collection_plan(
     // writer is at work still, which a run looks for.
     let packs = volume.blobs.list_packs()?;
     let without = resolve_lost_ids(volume, without)?;
-    let LiveRoots { snapshots, roots } = find_live_roots(volume, &without)?;
+    let kept = find_live_roots(volume, &without)?;
+    let roots = kept.all_roots();
     let mut live = LiveBlobs::default();
     mark_live_blobs(volume, roots.iter().copied(), &mut live, meter)?;
     let present: HashSet<PackId> = packs.iter().map(|pack| pack.id).collect();
     let usage = measure_pack_usage(volume, &live, &present);
     let mut plan = CollectionPlan {
-        snapshots,
+        snapshots: kept.snapshots.len() as u64,
         live_blobs: live.len() as u64,
         live_bytes: 0,
         dead_bytes: 0,

@@ -29,11 +29,37 @@ pub struct LostRecord {
 }
 
 /// What stays.
+#[derive(Default)]
 pub(crate) struct LiveRoots {
-    /// Snapshots that are kept.
-    pub snapshots: u64,
-    /// Trees that must stay.
-    pub roots: Vec<MapRoot>,
+    /// The snapshots that are kept, each with its tree.
+    pub snapshots: Vec<SnapshotRoot>,
+    /// Trees that worktrees hold.
+    pub held: Vec<HeldRoot>,
+}
+
+/// The tree of a snapshot.
+pub(crate) struct SnapshotRoot {
+    pub id: SnapshotId,
+    pub root: MapRoot,
+}
+
+/// A tree that the ref of a worktree names.
+pub(crate) struct HeldRoot {
+    pub worktree: String,
+    /// The snapshot on which the worktree stands, if this is the tree of that one.
+    pub head: Option<SnapshotId>,
+    pub root: MapRoot,
+}
+
+impl LiveRoots {
+    /// Returns the trees that must stay, each once.
+    pub(crate) fn all_roots(&self) -> Vec<MapRoot> {
+        let of_snapshots = self.snapshots.iter().map(|snapshot| snapshot.root);
+        let mut roots: Vec<_> = of_snapshots.chain(self.held.iter().map(|held| held.root)).collect();
+        roots.sort_unstable();
+        roots.dedup();
+        roots
+    }
 }
 
 /// Returns the ids of the lost records that `without` names by their first digits. Fails with [`VolumeError::NotLost`] or
@@ -69,16 +95,13 @@ pub(crate) fn find_live_roots(volume: &Volume, without: &BTreeSet<SnapshotId>) -
     if !walk.lost.is_empty() {
         return Err(VolumeError::RecordsLost(walk.lost.into_values().collect()));
     }
-    walk.roots.sort_unstable();
-    walk.roots.dedup();
-    Ok(LiveRoots { snapshots: walk.snapshots, roots: walk.roots })
+    Ok(walk.live)
 }
 
 /// A walk over all records, from everything that names one.
 struct RecordWalk<'a> {
     volume: &'a Volume,
-    snapshots: u64,
-    roots: Vec<MapRoot>,
+    live: LiveRoots,
     met: HashSet<SnapshotId>,
     /// Records that are named and were not looked at yet, with what names them.
     waiting: Vec<(SnapshotId, String)>,
@@ -89,22 +112,24 @@ impl<'a> RecordWalk<'a> {
     fn walk_records(volume: &'a Volume) -> Result<Self> {
         let mut walk = Self {
             volume,
-            snapshots: 0,
-            roots: Vec::new(),
+            live: LiveRoots::default(),
             met: HashSet::new(),
             waiting: Vec::new(),
             lost: BTreeMap::new(),
         };
         // Refs first: a snapshot that is made afterwards is in the listing of records.
         let mut heads = Vec::new();
+        let mut standing = Vec::new();
         for (name, head) in volume.list_worktrees()? {
             heads.extend(head.head.map(|id| (id, format!("the worktree '{name}' stands on it"))));
+            standing.extend(head.head.map(|id| (name.clone(), id)));
             // No record names what a mount published since its last snapshot, what is in its trash, what its readers
             // still use, and what an owner that lost its lease stands on: only the ref does.
-            walk.roots.extend(head.live.into_iter().chain(head.trash.tree).map(|tree| tree.root));
-            walk.roots.extend(head.left.iter().map(|(_, root)| *root).chain(head.reading));
+            let live = head.live.into_iter().chain(head.trash.tree).map(|tree| tree.root);
+            let roots = live.chain(head.left.iter().map(|(_, root)| *root)).chain(head.reading);
+            walk.live.held.extend(roots.map(|root| HeldRoot { worktree: name.clone(), head: None, root }));
         }
-        walk.waiting.extend(heads.iter().cloned());
+        walk.waiting.extend(heads);
         let tags =
             volume.list_tags()?.into_iter().map(|(name, id)| (id, format!("the tag '{name}' names it")));
         walk.waiting.extend(tags);
@@ -112,10 +137,11 @@ impl<'a> RecordWalk<'a> {
         walk.waiting.extend(pins.map(|(id, _)| (id, "it is pinned".into())));
         walk.visit_listed_records()?;
         walk.visit_named_records()?;
-        for (id, _) in heads {
+        for (worktree, id) in standing {
             // Also that of one that was forgotten while the head was set to it.
             if !walk.lost.contains_key(&id) {
-                walk.roots.push(volume.catalog.get_record(&id)?.root);
+                let root = volume.catalog.get_record(&id)?.root;
+                walk.live.held.push(HeldRoot { worktree, head: Some(id), root });
             }
         }
         Ok(walk)
@@ -126,7 +152,7 @@ impl<'a> RecordWalk<'a> {
         let records = self.volume.catalog.read_all_records()?;
         for (id, record) in records.sound {
             self.met.insert(id);
-            self.keep_root(record.root);
+            self.keep_root(id, record.root);
             self.enqueue_parents(id, &record.parents);
         }
         for (id, error) in records.damaged {
@@ -158,7 +184,7 @@ impl<'a> RecordWalk<'a> {
                 Some(read) => read,
                 None => match catalog.try_fetch_record(&id) {
                     Ok(Some(record)) => {
-                        self.keep_root(record.root);
+                        self.keep_root(id, record.root);
                         Ok(Arc::new(record))
                     }
                     // Forgotten since the listing.
@@ -176,9 +202,8 @@ impl<'a> RecordWalk<'a> {
         Ok(())
     }
 
-    fn keep_root(&mut self, root: MapRoot) {
-        self.snapshots += 1;
-        self.roots.push(root);
+    fn keep_root(&mut self, id: SnapshotId, root: MapRoot) {
+        self.live.snapshots.push(SnapshotRoot { id, root });
     }
 
     fn enqueue_parents(&mut self, child: SnapshotId, parents: &[SnapshotId]) {

@@ -95,7 +95,7 @@ fn execute_collection(
     // Of a store with a source everything is marked anew: what was below a node that only the source had was not marked,
     // and a writer may have stored it here since.
     let before = if volume.blobs.has_source() { std::mem::take(&mut live) } else { LiveBlobs::default() };
-    mark_live_blobs(volume, find_live_roots(volume, &without)?.roots, &mut live, meter)?;
+    mark_live_blobs(volume, find_live_roots(volume, &without)?.all_roots(), &mut live, meter)?;
     live.add_all(before);
     let needed = find_needed_blobs(volume, &mut packs, &live, &present);
     let needed: Vec<_> = needed.into_iter().collect();

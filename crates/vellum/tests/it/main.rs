@@ -118,5 +118,6 @@ mod trouble;
 mod try_command;
 mod umount;
 mod unpublished;
+mod usage;
 mod verify;
 mod worktree;
