@@ -229,6 +229,8 @@ pub fn apply_settings(settings: &Settings) {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
     use super::*;
 
     fn changed(text: &str, name: &str, values: Option<&[&str]>) -> String {
