@@ -38,6 +38,7 @@ COLLECTION = {
     "gc plan": (["gc", "plan"], 3),
     "gc run": (["gc", "run"], 1),
     "verify after gc": (["verify", "--all"], 1),
+    "verify a sample of 5 %": (["verify", "--sample", "5%"], 3),
 }
 
 

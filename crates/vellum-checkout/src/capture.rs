@@ -31,7 +31,7 @@ pub use content::{ChunkSink, RecordedContent};
 pub(crate) use number::InodeNumbers;
 pub use sink::{ChangeSink, LayerSink, TreeSink};
 
-use content::ContentReader;
+pub(crate) use content::ContentReader;
 use inode::{InodeOutcome, InodeReader, UnreadablePolicy};
 use jobs::CaptureJob;
 use unseen::{DirEntryName, UnexaminedEntries, UnscannedLinkNames};

@@ -14,6 +14,7 @@ mod materialize;
 mod merge;
 mod plan;
 mod renew;
+pub mod repair;
 mod restore;
 pub mod scan;
 pub mod statcache;

@@ -23,6 +23,7 @@ pub mod own_place;
 pub mod record;
 pub mod refs;
 pub mod remote;
+pub mod repair;
 pub mod residence;
 pub mod resolve;
 pub mod retention;

@@ -219,6 +219,30 @@ impl Volume {
         self.open_remote_in(&self.remote_state(&remote.name))
     }
 
+    /// Calls `work` with this volume as it is in another store, of which nothing is remembered. Fails with
+    /// [`VolumeError::OtherVolume`] or [`VolumeError::OccupiedStore`] if the store holds something else.
+    pub fn with_other_store<T>(
+        &self,
+        location: &StoreLocation,
+        work: impl FnOnce(&Self) -> Result<T>,
+    ) -> Result<Option<T>> {
+        // Under a name that no remote has.
+        let state = self.remote_state(&format!("other{UNFINISHED_SUFFIX}"));
+        // What a killed command left was seen of a store that may be another one.
+        let _ = fs::remove_dir_all(state.path());
+        create_remote_dir(&self.state, &state)?;
+        state.write_worktree_file(&WorktreeFile {
+            store: location.url.clone(),
+            credentials: location.credentials.clone(),
+            identity: None,
+            ..self.worktree.clone()
+        })?;
+        let done = self.open_remote_in(&state).and_then(|other| other.as_ref().map(work).transpose());
+        // The next command that needs the folder removes what cannot be removed now.
+        let _ = fs::remove_dir_all(state.path());
+        done
+    }
+
     fn open_remote_in(&self, state: &StateDir) -> Result<Option<Self>> {
         let worktree = state.read_worktree_file()?;
         let location =

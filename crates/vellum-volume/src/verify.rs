@@ -9,6 +9,7 @@ mod places;
 mod rebuild;
 pub(crate) mod structure;
 mod trees;
+mod verified_packs;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -16,12 +17,13 @@ use std::fmt;
 use serde::Serialize;
 use vellum_host::ProgressMeter;
 use vellum_map::MapRoot;
-use vellum_types::{BlobId, BlobKind};
+use vellum_types::{BlobId, BlobKind, PackId};
 
 pub use self::foreign::ForeignObjects;
 use self::objects::CheckedObjects;
 pub use self::rebuild::{RebuiltIndex, UnreadablePack, rebuild_index};
 use self::trees::CheckedContent;
+pub use self::verified_packs::{PackPart, PartReport};
 use crate::error::Result;
 use crate::history::HistoryEntry;
 use crate::volume::Volume;
@@ -37,6 +39,8 @@ pub enum VerifyScope {
     /// Check every object of the store, every snapshot, and what mounted worktrees published: since their last snapshot,
     /// and of their trash.
     All,
+    /// Check a part of the packs, whether all packs are there, the objects of keys, and refs.
+    Part(PackPart),
 }
 
 /// Something damaged.
@@ -104,8 +108,11 @@ pub struct VerifyReport {
     pub needs_new_index: bool,
     /// What is damaged.
     pub findings: Vec<VerifyFinding>,
-    /// What is in the store and none of the volume's; not looked for if one snapshot was verified.
+    /// What is in the store and none of the volume's; not looked for if not everything was verified.
     pub foreign: ForeignObjects,
+    /// Which part of the packs was looked at, if not all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub part: Option<PartReport>,
 }
 
 /// Blobs that were looked at, and their bytes as they are stored.
@@ -175,49 +182,115 @@ pub fn verify_volume(
     metadata_only: bool,
     meter: &ProgressMeter,
 ) -> Result<VerifyReport> {
-    let mut damage = FoundDamage::default();
-    // A copy on this machine can be sound while the store has lost the object.
-    volume.blobs.ignore_local_copies();
-    // Packs that another machine replaced since would be reported as missing.
-    volume.blobs.refresh_index()?;
-    let foreign = match scope {
-        VerifyScope::Snapshot(_) => ForeignObjects::default(),
-        VerifyScope::All => foreign::count_foreign_objects(volume)?,
-    };
-    let CheckedTrees { trees, read } = match scope {
-        VerifyScope::Snapshot(entry) => {
-            let trees = Vec::from_iter(objects::check_record(volume, &entry.id, &mut damage)?);
-            let content = if metadata_only { CheckedContent::Nothing } else { CheckedContent::All };
-            let read = trees::walk_trees(volume, &trees, content, &mut damage, meter)?;
-            CheckedTrees { trees, read }
+    Verification::run(volume, scope, metadata_only, meter)?.into_report(volume)
+}
+
+/// What a verification found, before it is told which files are hit.
+pub struct Verification {
+    trees: Vec<VerifiedTree>,
+    damage: FoundDamage,
+    read: CheckedAmount,
+    foreign: ForeignObjects,
+    part: Option<PartReport>,
+}
+
+impl Verification {
+    /// Verifies a scope; see [`verify_volume`].
+    pub fn run(
+        volume: &Volume,
+        scope: &VerifyScope,
+        metadata_only: bool,
+        meter: &ProgressMeter,
+    ) -> Result<Self> {
+        let mut damage = FoundDamage::default();
+        // A copy on this machine can be sound while the store has lost the object.
+        volume.blobs.ignore_local_copies();
+        // Packs that another machine replaced since would be reported as missing.
+        volume.blobs.refresh_index()?;
+        let foreign = match scope {
+            VerifyScope::Snapshot(_) | VerifyScope::Part(_) => ForeignObjects::default(),
+            VerifyScope::All => foreign::count_foreign_objects(volume)?,
+        };
+        let CheckedTrees { trees, read, part } = match scope {
+            VerifyScope::Snapshot(entry) => {
+                let trees = Vec::from_iter(objects::check_record(volume, &entry.id, &mut damage)?);
+                let content = if metadata_only { CheckedContent::Nothing } else { CheckedContent::All };
+                let read = trees::walk_trees(volume, &trees, content, &mut damage, meter)?;
+                CheckedTrees { trees, read, part: None }
+            }
+            VerifyScope::Part(part) => {
+                let checked = objects::check_part(volume, *part, &mut damage, meter)?;
+                // Trees are only needed to name the files that are hit.
+                let is_sound = damage.blobs.is_empty();
+                let trees = if is_sound { Vec::new() } else { objects::list_readable_trees(volume)? };
+                CheckedTrees { trees, read: checked.read, part: checked.part }
+            }
+            VerifyScope::All => {
+                // The trees are made of blobs that were read with their packs.
+                let checked = objects::check_all_objects(volume, metadata_only, &mut damage, meter)?;
+                volume.blobs.announce_all_nodes();
+                let is_content_there = volume.blobs.has_source() && !metadata_only;
+                let content =
+                    if is_content_there { CheckedContent::InSource } else { CheckedContent::Nothing };
+                walk_all_trees(volume, checked, content, &mut damage, meter)?
+            }
+        };
+        // After all blobs were looked at: a tree that cannot be read was found above, and is passed over.
+        if part.is_none() {
+            structure::check_structure(volume, &trees, &mut damage, meter)?;
         }
-        VerifyScope::All => {
-            // The trees are made of blobs that were read with their packs.
-            let checked = objects::check_all_objects(volume, metadata_only, &mut damage, meter)?;
-            volume.blobs.announce_all_nodes();
-            let is_content_there = volume.blobs.has_source() && !metadata_only;
-            let content = if is_content_there { CheckedContent::InSource } else { CheckedContent::Nothing };
-            walk_all_trees(volume, checked, content, &mut damage, meter)?
+        // The next snapshot stores them again, as far as the directory still has them.
+        // Only a complete run can also take blobs off the list: others have not looked at all of them.
+        let all = matches!(scope, VerifyScope::All) && !metadata_only;
+        volume.record_lost_blobs(damage.blobs.keys().copied(), all);
+        Ok(Self { trees, damage, read, foreign, part })
+    }
+
+    /// The blobs that are missing or damaged.
+    #[must_use]
+    pub fn lost_blobs(&self) -> BTreeMap<BlobId, BlobKind> {
+        self.damage.blobs.iter().map(|(id, (kind, _))| (*id, *kind)).collect()
+    }
+
+    /// The trees that were verified, each once.
+    #[must_use]
+    pub fn verified_roots(&self) -> BTreeSet<MapRoot> {
+        self.trees.iter().map(|tree| tree.root).collect()
+    }
+
+    /// The packs that are missing or damaged.
+    #[must_use]
+    pub fn damaged_packs(&self) -> BTreeSet<PackId> {
+        let packs = self.damage.objects.keys().filter_map(|object| object.strip_prefix("packs/"));
+        packs.filter_map(|id| id.parse().ok()).collect()
+    }
+
+    /// Takes off the damage what was mended: blobs that can be read again, and packs that nothing is read from any more.
+    pub fn remove_mended(&mut self, blobs: &BTreeSet<BlobId>, packs: &BTreeSet<PackId>) {
+        self.damage.blobs.retain(|id, _| !blobs.contains(id));
+        for pack in packs {
+            self.damage.objects.remove(&format!("packs/{pack}"));
         }
-    };
-    // After all blobs were looked at: a tree that cannot be read was found above, and is passed over.
-    structure::check_structure(volume, &trees, &mut damage, meter)?;
-    // The next snapshot stores them again, as far as the directory still has them.
-    // Only a complete run can also take blobs off the list: others have not looked at all of them.
-    let all = matches!(scope, VerifyScope::All) && !metadata_only;
-    volume.record_lost_blobs(damage.blobs.keys().copied(), all);
-    let findings = places::name_findings(volume, &trees, &damage)?;
-    // Packs that the index does not know are those of a writer at work, as long as nothing is missed.
-    let needs_new_index = damage.index_gaps > 0 && !findings.is_empty();
-    let is_snapshot = |tree: &&VerifiedTree| matches!(tree.owner, TreeOwner::Snapshot(_));
-    let snapshots = trees.iter().filter(is_snapshot).count() as u64;
-    Ok(VerifyReport { snapshots, blobs: read.blobs, bytes: read.bytes, needs_new_index, findings, foreign })
+    }
+
+    /// The report, with the files that the damage hits.
+    pub fn into_report(self, volume: &Volume) -> Result<VerifyReport> {
+        let Self { trees, damage, read, foreign, part } = self;
+        let findings = places::name_findings(volume, &trees, &damage)?;
+        // Packs that the index does not know are those of a writer at work, as long as nothing is missed.
+        let needs_new_index = damage.index_gaps > 0 && !findings.is_empty();
+        let is_snapshot = |tree: &&VerifiedTree| matches!(tree.owner, TreeOwner::Snapshot(_));
+        let snapshots = trees.iter().filter(is_snapshot).count() as u64;
+        let CheckedAmount { blobs, bytes } = read;
+        Ok(VerifyReport { snapshots, blobs, bytes, needs_new_index, findings, foreign, part })
+    }
 }
 
 /// Trees that were walked, and how much was read.
 struct CheckedTrees {
     trees: Vec<VerifiedTree>,
     read: CheckedAmount,
+    part: Option<PartReport>,
 }
 
 /// Walks the trees of snapshots, and those that refs alone name. Returns all that were walked.
@@ -249,7 +322,7 @@ fn walk_all_trees(
                     read.blobs += walked.blobs;
                     read.bytes += walked.bytes;
                 }
-                return Ok(CheckedTrees { trees, read });
+                return Ok(CheckedTrees { trees, read, part: None });
             }
         }
         damage.clone_from(&before);

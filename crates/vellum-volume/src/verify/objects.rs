@@ -8,6 +8,7 @@ use vellum_store::pack::{PackFlaw, pack_key};
 use vellum_store::{BlobOptions, BlobStore, ObjectKey, PackFinding, PackInfo, StoreError, map_requests};
 use vellum_types::{BlobKind, ErrorKind, PackId, SnapshotId};
 
+use super::verified_packs::{PackPart, PartReport, VerifiedPacks};
 use super::{CheckedAmount, FoundDamage, TreeOwner, VerifiedTree};
 use crate::annotation::decode_annotation;
 use crate::config::{self, CONFIG_OBJECT, VolumeConfig};
@@ -64,9 +65,44 @@ pub fn check_all_objects(
             session::check_session_object(&*volume.objects, &volume.keys, &key),
         )?;
     }
-    let read = check_packs(volume, metadata_only, damage, meter)?;
+    let choice = PackChoice { metadata_only, part: None };
+    let read = check_packs(volume, &choice, damage, meter)?.read;
     let snapshots = check_records(volume, needed, damage, meter)?;
     Ok(CheckedObjects { snapshots, unsnapshotted, read })
+}
+
+/// Checks the objects of keys, the refs, whether all packs are there, and the content of a part of these.
+pub fn check_part(
+    volume: &Volume,
+    part: PackPart,
+    damage: &mut FoundDamage,
+    meter: &ProgressMeter,
+) -> Result<CheckedPacks> {
+    check_key_objects(volume, damage)?;
+    check_refs(volume, damage)?;
+    check_packs(volume, &PackChoice { metadata_only: false, part: Some(part) }, damage, meter)
+}
+
+/// The trees of all snapshots whose records can be read, and of what refs alone name.
+pub fn list_readable_trees(volume: &Volume) -> Result<Vec<VerifiedTree>> {
+    let sound = volume.catalog.read_all_records()?.sound;
+    let mut trees: Vec<_> = sound.iter().map(|(id, record)| VerifiedTree::of_snapshot(id, record)).collect();
+    trees.extend(list_unsnapshotted_trees(volume)?);
+    Ok(trees)
+}
+
+/// Which packs are read.
+struct PackChoice {
+    /// Those with nodes only.
+    metadata_only: bool,
+    /// Only these; none: all.
+    part: Option<PackPart>,
+}
+
+/// Packs that were looked at.
+pub struct CheckedPacks {
+    pub read: CheckedAmount,
+    pub part: Option<PartReport>,
 }
 
 /// Checks the records of all snapshots; those of `needed` must be there. Returns the trees of those that are sound.
@@ -271,10 +307,10 @@ fn record_if_damage<T>(damage: &mut FoundDamage, object: &str, outcome: Result<T
 
 fn check_packs(
     volume: &Volume,
-    metadata_only: bool,
+    choice: &PackChoice,
     damage: &mut FoundDamage,
     meter: &ProgressMeter,
-) -> Result<CheckedAmount> {
+) -> Result<CheckedPacks> {
     // Not the index at hand, which may still have what the store has lost.
     let fresh = open_fresh_index(volume)?;
     for problem in fresh.index_problems() {
@@ -286,43 +322,76 @@ fn check_packs(
     let known = list_indexed_packs(&fresh);
     damage.index_gaps += listed.iter().filter(|pack| !known.contains_key(&pack.id)).count();
     let wanted = |pack: &PackId| match known.get(pack) {
-        Some(kind) => !metadata_only || *kind == BlobKind::Node,
+        Some(kind) => !choice.metadata_only || *kind == BlobKind::Node,
         // A pack that the index does not know may hold anything.
         None => true,
     };
-    let checked: Vec<_> = listed.iter().filter(|pack| wanted(&pack.id)).collect();
+    let mut verified = VerifiedPacks::read_from_state(&volume.state);
+    verified.retain_listed(&listed);
+    let mut checked: Vec<_> = listed.iter().filter(|pack| wanted(&pack.id)).copied().collect();
+    if let Some(part) = choice.part {
+        let selected: HashSet<PackId> = verified.select_packs(part, &listed).into_iter().collect();
+        checked.retain(|pack| selected.contains(&pack.id));
+    }
+    let outcome = read_packs(&fresh, &checked, &mut verified, damage, meter);
+    // Also what was read before the run was stopped. Where it cannot be noted, it is read again.
+    let _ = verified.write_to_state(&volume.state);
+    let mut flawed = outcome?;
+    let present: HashSet<PackId> = listed.iter().map(|pack| pack.id).collect();
+    check_missing_packs(&fresh, |pack| !present.contains(pack) && wanted(pack), &mut flawed, damage)?;
+    check_flawed_blobs(&fresh, &flawed, damage)?;
+    let mut read = CheckedAmount::default();
+    let is_read: HashSet<PackId> = checked.iter().map(|pack| pack.id).collect();
+    fresh.for_each_entry(|_, place| {
+        // Of all packs also those count that are missing: their blobs were looked for.
+        if wanted(&place.pack) && (choice.part.is_none() || is_read.contains(&place.pack)) {
+            read.add_stored_bytes(place.len);
+        }
+    });
+    remove_fresh_index(volume)?;
+    let part = choice.part.map(|part| PartReport {
+        packs: checked.len() as u64,
+        of: listed.len() as u64,
+        left: verified.list_left(part, &listed).len() as u64,
+    });
+    Ok(CheckedPacks { read, part })
+}
+
+/// Reads packs, and notes those that are intact. Returns the others.
+fn read_packs(
+    fresh: &BlobStore,
+    checked: &[PackInfo],
+    verified: &mut VerifiedPacks,
+    damage: &mut FoundDamage,
+    meter: &ProgressMeter,
+) -> Result<HashSet<PackId>> {
     meter.set_expected_total(checked.len() as u64, checked.iter().map(|pack| pack.size).sum());
     let mut flawed = HashSet::new();
+    let objects = fresh.object_store();
     for batch in checked.chunks(PACKS_AT_ONCE) {
         meter.check_stopped()?;
-        let check = |pack: &&PackInfo| {
+        let check = |pack: &PackInfo| {
             let findings = fresh.check_pack(&pack.id);
             meter.add_progress(1, pack.size);
             findings
         };
         // Of a service, what takes the time is the answers, not the processors.
-        let results: Vec<_> = match volume.objects.parallel_get_count() {
+        let results: Vec<_> = match objects.parallel_get_count() {
             0 | 1 => batch.par_iter().map(check).collect(),
-            _ => map_requests(&*volume.objects, batch, check),
+            _ => map_requests(&**objects, batch, check),
         };
-        for findings in results {
-            for finding in findings? {
+        for (pack, findings) in batch.iter().zip(results) {
+            let findings = findings?;
+            if findings.is_empty() {
+                verified.note_intact(&pack.id);
+            }
+            for finding in findings {
                 flawed.insert(finding.pack);
                 record_pack_finding(damage, finding);
             }
         }
     }
-    let present: HashSet<PackId> = listed.iter().map(|pack| pack.id).collect();
-    check_missing_packs(&fresh, |pack| !present.contains(pack) && wanted(pack), &mut flawed, damage)?;
-    check_flawed_blobs(&fresh, &flawed, damage)?;
-    let mut read = CheckedAmount::default();
-    fresh.for_each_entry(|_, place| {
-        if wanted(&place.pack) {
-            read.add_stored_bytes(place.len);
-        }
-    });
-    remove_fresh_index(volume)?;
-    Ok(read)
+    Ok(flawed)
 }
 
 /// The packs that the index knows, and what is in them.

@@ -1,19 +1,24 @@
 //! `vellum verify`: proves that nothing rotted, or names what did.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+mod findings;
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use serde::Serialize;
+use vellum_checkout::repair::{RepairPlace, RepairRequest, repair_volume};
 use vellum_host::escape::format_path;
-use vellum_store::RequestPurpose;
+use vellum_store::{RequestPurpose, StoreLocation};
 use vellum_volume::Volume;
-use vellum_volume::history::{HistoryEntry, list_history};
+use vellum_volume::repair::RepairReport;
 use vellum_volume::verify::{
-    AffectedTree, RebuiltIndex, TreeOwner, VerifyFinding, VerifyReport, VerifyScope, rebuild_index,
-    verify_volume,
+    PackPart, RebuiltIndex, VerifyReport, VerifyScope, rebuild_index, verify_volume,
 };
 
+use self::findings::{describe_finding, summarize_findings};
 use crate::context::CommandContext;
-use crate::error::{CommandOutcome, Result, ResumeHint};
+use crate::error::{CliError, CommandOutcome, Result, ResumeHint};
 use crate::ui::format;
 use crate::ui::progress::ProgressTask;
 
@@ -36,12 +41,33 @@ pub struct Args {
     /// Check only names, attributes and structure, not the content of files
     #[arg(long)]
     metadata_only: bool,
+    /// Check P percent of the packs, those first that were not looked at for longest
+    ///
+    /// Runs with the same percentage see everything in turn: with 5%, twenty. What a run has seen is noted on this
+    /// machine, also if it is stopped. Whether all packs are there, keys and refs are checked by each run.
+    #[arg(long, value_name = "P%", conflicts_with_all = ["snapshot", "all", "metadata_only"], value_parser = parse_percent)]
+    sample: Option<f64>,
+    /// Check the packs that were not found intact on this machine before
+    #[arg(long, conflicts_with_all = ["snapshot", "all", "metadata_only", "sample"])]
+    since_last: bool,
     /// Make the index anew from the packs, if objects of it are damaged or missing; verify nothing
     ///
     /// Reads the table of contents of each pack. Nobody may write to the store meanwhile: the command fails if somebody
     /// does.
-    #[arg(long, conflicts_with_all = ["snapshot", "all", "metadata_only"])]
+    #[arg(long, conflicts_with_all = ["snapshot", "all", "metadata_only", "sample", "since_last"])]
     rebuild_index: bool,
+    /// Store again what is damaged or missing, from wherever else it is; name the files of what cannot be mended
+    ///
+    /// Looks in packs that the index does not know, in copies on this machine, in remotes and in the files of this
+    /// machine's worktrees. Only adds to the store: nothing is deleted or replaced. A copy counts only if it has the
+    /// id of what was lost.
+    #[arg(long, conflicts_with = "rebuild_index")]
+    repair: bool,
+    /// With --repair, look in PLACE too: another store of the volume, a worktree, or any directory with copies of files
+    ///
+    /// Can be repeated.
+    #[arg(long, value_name = "PLACE", requires = "repair")]
+    from: Vec<OsString>,
 }
 
 #[derive(Serialize)]
@@ -50,6 +76,8 @@ struct VerifyJson<'a> {
     metadata_only: bool,
     #[serde(flatten)]
     report: &'a VerifyReport,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    repair: Option<&'a RepairReport>,
 }
 
 /// Verifies.
@@ -61,43 +89,149 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     }
     let scope = if args.all {
         VerifyScope::All
+    } else if let Some(percent) = args.sample {
+        VerifyScope::Part(PackPart::Sample(percent))
+    } else if args.since_last {
+        VerifyScope::Part(PackPart::SinceLast)
     } else {
         VerifyScope::Snapshot(volume.resolve_snapshot(&args.snapshot)?)
     };
     let start = std::time::Instant::now();
-    let report = context
-        .run_with_progress(
-            ProgressTask { first: "Reading the index", verb: "Verifying", item: "object" },
-            |meter| verify_volume(&volume, &scope, args.metadata_only, meter),
-        )
-        .with_resume_hint("nothing was changed; a verification starts from the beginning")?;
+    let verified = verify_scope(args, &scope, &volume, context)?;
+    let report = &verified.report;
     // Damage is a finding of this command, and no failure of it.
     let outcome = CommandOutcome::from_findings(!report.findings.is_empty());
-    let ui = &context.ui;
-    if ui.is_json() {
+    if context.ui.is_json() {
         let sound = report.findings.is_empty();
         let metadata_only = args.metadata_only;
-        ui.print_json(&VerifyJson { sound, metadata_only, report: &report })?;
+        context.ui.print_json(&VerifyJson {
+            sound,
+            metadata_only,
+            report,
+            repair: verified.repaired.as_ref(),
+        })?;
         return Ok(outcome);
     }
+    if let Some(repaired) = &verified.repaired {
+        print_repair(repaired, context)?;
+    }
+    let looked_at = match report.part {
+        None => format::format_count(report.snapshots, "snapshot"),
+        Some(part) => {
+            format!("{} of {}", format::format_number(part.packs), format::format_count(part.of, "pack"))
+        }
+    };
     let read = format!(
-        "{}, {} ({} stored) in {}",
-        format::format_count(report.snapshots, "snapshot"),
+        "{looked_at}, {} ({} stored) in {}",
         format::format_count(report.blobs, "blob"),
         format::format_size(report.bytes),
         format::format_duration(start.elapsed())
     );
+    let limits = if args.metadata_only { " (without the content of files)" } else { "" };
+    print_report(&verified, &format!("read {read}{limits}"), &volume, context)?;
+    Ok(outcome)
+}
+
+fn parse_percent(typed: &str) -> std::result::Result<f64, String> {
+    let number = typed.strip_suffix('%').unwrap_or(typed).parse::<f64>().ok();
+    number
+        .filter(|percent| *percent > 0.0 && *percent <= 100.0)
+        .ok_or_else(|| "a percentage above 0 and up to 100 is needed, as in 5%".into())
+}
+
+/// What was verified, and mended if that was asked for.
+struct VerifiedScope {
+    report: VerifyReport,
+    repaired: Option<RepairReport>,
+}
+
+fn verify_scope(
+    args: &Args,
+    scope: &VerifyScope,
+    volume: &Volume,
+    context: &CommandContext,
+) -> Result<VerifiedScope> {
+    let task = ProgressTask { first: "Reading the index", verb: "Verifying", item: "object" };
+    let metadata_only = args.metadata_only;
+    if !args.repair {
+        let resume = match scope {
+            VerifyScope::Part(_) => "nothing was changed; the next run goes on with what is left",
+            VerifyScope::Snapshot(_) | VerifyScope::All => {
+                "nothing was changed; a verification starts from the beginning"
+            }
+        };
+        let report = context
+            .run_with_progress(task, |meter| verify_volume(volume, scope, metadata_only, meter))
+            .with_resume_hint(resume)?;
+        return Ok(VerifiedScope { report, repaired: None });
+    }
+    let find_place = |typed: &OsString| find_repair_place(typed, context);
+    let places = args.from.iter().map(find_place).collect::<Result<Vec<_>>>()?;
+    let request = RepairRequest { scope, metadata_only, places: &places };
+    let done = context
+        .run_with_progress(task, |meter| repair_volume(volume, &request, meter))
+        .with_resume_hint("what was mended stays; run the command again to continue")?;
+    Ok(VerifiedScope { report: done.verified, repaired: Some(done.repaired) })
+}
+
+/// A place that was typed: a directory, or the address of a store.
+fn find_repair_place(typed: &OsString, context: &CommandContext) -> Result<RepairPlace> {
+    let directory = context.resolve_local_path(Path::new(typed));
+    if let Some(url) = typed.to_str().filter(|text| text.contains("://")) {
+        return Ok(RepairPlace::Store(StoreLocation::new(url)));
+    }
+    if !directory.is_dir() {
+        let shown = format_path(typed.as_bytes());
+        return Err(CliError::usage_error(
+            format!("{shown} is no directory"),
+            "--from takes a directory or the address of a store",
+        ));
+    }
+    Ok(RepairPlace::Directory(directory))
+}
+
+fn print_repair(repaired: &RepairReport, context: &CommandContext) -> Result<()> {
+    let ui = &context.ui;
+    for mended in &repaired.mended {
+        let blobs = format::format_count(mended.blobs, "blob");
+        let source = format_path(mended.source.as_bytes());
+        ui.print_line(format!("Mended {blobs}, {}, from {source}", format::format_size(mended.bytes)))?;
+    }
+    for refused in &repaired.refused {
+        let source = format_path(refused.source.as_bytes());
+        ui.print_line(format!("Refused {source}: {}", format_path(refused.problem.as_bytes())))?;
+    }
+    if repaired.unused_packs > 0 {
+        let packs = format::format_count(repaired.unused_packs, "damaged pack");
+        ui.print_note(format!("{packs} not needed any more: 'vellum gc run' deletes what is left of them"))?;
+    }
+    Ok(())
+}
+
+fn print_report(
+    verified: &VerifiedScope,
+    read: &str,
+    volume: &Volume,
+    context: &CommandContext,
+) -> Result<()> {
+    let ui = &context.ui;
+    let VerifiedScope { report, repaired } = verified;
     let verdict = match report.findings.len() as u64 {
+        0 if report.part.is_some() => ui.style.paint_green("Intact"),
         0 => ui.style.paint_green("All is intact"),
         damaged => ui.style.paint_red(&format!("Damaged: {}", format::format_count(damaged, "object"))),
     };
-    let limits = if args.metadata_only { " (without the content of files)" } else { "" };
-    ui.print_line(format!("{verdict}: read {read}{limits}"))?;
+    ui.print_line(format!("{verdict}: {read}"))?;
+    if let Some(part) = report.part.filter(|part| part.left > 0) {
+        let left = format::format_count(part.left, "pack");
+        ui.print_note(format!("{left} still to be looked at by the next runs"))?;
+    }
     let mut lines: Vec<_> =
-        report.findings.iter().flat_map(|finding| describe_finding(&volume, finding)).collect();
+        report.findings.iter().flat_map(|finding| describe_finding(volume, finding)).collect();
     // One damaged pack hits thousands of blobs and files: they are counted by pack and by directory.
-    if lines.len() > LINES_MAX && !ui.voice.verbose {
-        lines = summarize_findings(&volume, &report.findings)?;
+    let is_long = lines.len() > LINES_MAX || repaired.is_some() && !lines.is_empty();
+    if is_long && !ui.voice.verbose {
+        lines = summarize_findings(volume, &report.findings)?;
         ui.print_note("--verbose lists every damaged blob and every file")?;
     }
     ui.print_lines(lines)?;
@@ -112,12 +246,18 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         ui.print_note("'vellum verify --rebuild-index' makes the index anew from the packs")?;
     }
     if report.findings.iter().any(|finding| !finding.affected.is_empty()) {
-        ui.print_note(
-            "the next 'vellum snapshot' stores again what the directory still has of it, and older snapshots get it \
-             back where they have the same content",
-        )?;
+        ui.print_note(match repaired {
+            None => {
+                "'vellum verify --repair' looks for it elsewhere; the next 'vellum snapshot' stores again what the \
+                 directory still has of it"
+            }
+            Some(_) => {
+                "'--from PLACE' looks in other places too; what the directory has now is stored by the next 'vellum \
+                 snapshot'"
+            }
+        })?;
     }
-    Ok(outcome)
+    Ok(())
 }
 
 fn run_rebuild(volume: &Volume, context: &CommandContext) -> Result<CommandOutcome> {
@@ -138,128 +278,4 @@ fn run_rebuild(volume: &Volume, context: &CommandContext) -> Result<CommandOutco
     }
     ui.print_note("'vellum verify --all' shows whether anything else is damaged")?;
     Ok(outcome)
-}
-
-/// Files of one directory that are hit.
-#[derive(Default)]
-struct DamagedDirectory {
-    files: BTreeSet<String>,
-    /// Files beyond those that the report names.
-    more: u64,
-    snapshots: BTreeSet<usize>,
-    /// Others than snapshots that have them.
-    others: BTreeSet<String>,
-}
-
-/// The findings by object, and what they hit by directory, with the range of snapshots.
-fn summarize_findings(volume: &Volume, findings: &[VerifyFinding]) -> Result<Vec<String>> {
-    let history = list_history(&volume.catalog)?;
-    // Oldest first, so that a range of snapshots reads in the order of time.
-    let age: HashMap<String, usize> =
-        history.iter().rev().enumerate().map(|(age, entry)| (entry.id.to_string(), age)).collect();
-    let mut lines = Vec::new();
-    let mut blobs: BTreeMap<&str, (u64, &str)> = BTreeMap::new();
-    let mut directories: BTreeMap<String, DamagedDirectory> = BTreeMap::new();
-    for finding in findings {
-        // A finding about a blob is called "BLOB in PACK", any other by its object alone.
-        match finding.object.split_once(" in ") {
-            // The blobs of a damaged pack mostly have one problem in common, so that the first is shown for all.
-            Some((_, place)) => blobs.entry(place).or_insert((0, &finding.problem)).0 += 1,
-            None => {
-                lines.push(format!("{}: {}", format_path(&finding.object), format_path(&finding.problem)))
-            }
-        }
-        for affected in &finding.affected {
-            let named = affected.paths.len() as u64;
-            let mut note = |directory: String, file: Option<&String>, more| {
-                let hits = directories.entry(directory).or_default();
-                hits.files.extend(file.cloned());
-                // Several snapshots may have the same damaged files, so the numbers are not added.
-                hits.more = hits.more.max(more);
-                match &affected.owner {
-                    TreeOwner::Snapshot(id) => hits.snapshots.extend(age.get(id)),
-                    TreeOwner::Worktree(_) | TreeOwner::Trash(_) => {
-                        hits.others.insert(describe_owner(volume, &affected.owner));
-                    }
-                }
-            };
-            for path in &affected.paths {
-                let directory = path.rsplit_once('/').map_or(".", |(directory, _)| directory);
-                note(directory.into(), Some(path), 0);
-            }
-            match affected.count {
-                None => note("files that cannot be named, because a directory is damaged".into(), None, 0),
-                Some(count) if count > named => note("other files".into(), None, count - named),
-                Some(_) => {}
-            }
-        }
-    }
-    for (place, (count, problem)) in blobs {
-        let count = format::format_count(count, "blob");
-        lines.push(format!("{}: {count} damaged: {}", format_path(place), format_path(problem)));
-    }
-    for (directory, hits) in directories {
-        let files = match (hits.files.len() as u64, hits.more) {
-            (0, 0) => String::new(),
-            (0, more) => format!(": {} or more", format::format_count(more, "file")),
-            (files, _) => format!(": {}", format::format_count(files, "file")),
-        };
-        let mut owners = Vec::from_iter(hits.others);
-        if !hits.snapshots.is_empty() || owners.is_empty() {
-            owners.insert(0, format_snapshot_range(volume, &history, &hits.snapshots)?);
-        }
-        lines.push(format!("    {directory}{files}, {}", owners.join(", ")));
-    }
-    Ok(lines)
-}
-
-/// Snapshots by their age, oldest 0, as a range.
-fn format_snapshot_range(
-    volume: &Volume,
-    history: &[HistoryEntry],
-    ages: &BTreeSet<usize>,
-) -> Result<String> {
-    let short = |age: Option<&usize>| {
-        // The history begins with the newest snapshot, and ages count from the oldest.
-        let entry = age.and_then(|age| history.iter().rev().nth(*age));
-        entry.map_or(Ok(String::new()), |entry| volume.short_id(&entry.id))
-    };
-    let first = short(ages.first())?;
-    let last = short(ages.last())?;
-    Ok(match ages.len() as u64 {
-        0 | 1 => format!("in snapshot {first}"),
-        count => format!("in {} from {first} to {last}", format::format_count(count, "snapshot")),
-    })
-}
-
-fn describe_finding(volume: &Volume, finding: &VerifyFinding) -> Vec<String> {
-    let mut lines = vec![format!("{}: {}", format_path(&finding.object), format_path(&finding.problem))];
-    for AffectedTree { owner, paths, count } in &finding.affected {
-        let place = describe_owner(volume, owner);
-        lines.extend(paths.iter().map(|path| format!("    {place}: {path}")));
-        match count {
-            Some(count) if *count > paths.len() as u64 => {
-                lines
-                    .push(format!("    {place}: {} more", format::format_number(count - paths.len() as u64)));
-            }
-            None => {
-                lines.push(format!("    {place}: files that cannot be named, because a directory is damaged"))
-            }
-            Some(_) => {}
-        }
-    }
-    lines
-}
-
-/// Where files are.
-fn describe_owner(volume: &Volume, owner: &TreeOwner) -> String {
-    match owner {
-        // The volume is damaged, so that the id may not be found in it: then it is shown whole.
-        TreeOwner::Snapshot(id) => {
-            let short = id.parse().ok().and_then(|id| volume.short_id(&id).ok());
-            format!("in {}", short.as_ref().unwrap_or(id))
-        }
-        TreeOwner::Worktree(name) => format!("in worktree '{}'", format_path(name.as_bytes())),
-        TreeOwner::Trash(name) => format!("in the trash of '{}'", format_path(name.as_bytes())),
-    }
 }
