@@ -158,9 +158,7 @@ fn print_usage(named: &[NamedGroup], report: &UsageReport, context: &CommandCont
     let held = report.together.iter().chain(&report.groups).find_map(|usage| usage.freed);
     if let Some(held) = held.map(|freed| freed.held).filter(|held| *held > 0) {
         let held = format::format_count(held, "snapshot");
-        ui.print_note(format!(
-            "{held} cannot be forgotten: worktrees stand on them; 'freed' is without them"
-        ))?;
+        ui.print_note(format!("'freed' leaves out {held} on which a worktree stands"))?;
     }
     Ok(())
 }
