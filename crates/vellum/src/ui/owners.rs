@@ -20,12 +20,12 @@ impl NamedOwners {
 
     /// The name of a user, or its number if it has none.
     pub fn format_user(&self, id: u32) -> String {
-        self.users.get(&id).map_or_else(|| id.to_string(), |name| format_path(name))
+        self.users.get(&id).map_or_else(|| id.to_string(), format_path)
     }
 
     /// The name of a group, or its number if it has none.
     pub fn format_group(&self, id: u32) -> String {
-        self.groups.get(&id).map_or_else(|| id.to_string(), |name| format_path(name))
+        self.groups.get(&id).map_or_else(|| id.to_string(), format_path)
     }
 
     /// The number of a user, and its name if it has one.
