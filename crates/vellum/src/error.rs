@@ -105,14 +105,6 @@ pub enum CliError {
         /// What was probably meant.
         nearest: String,
     },
-    /// The command of a try was not started.
-    #[error("{message}")]
-    NotTried {
-        /// Why.
-        message: String,
-        /// What to do.
-        hint: Option<String>,
-    },
     /// The operation was stopped by Ctrl-C, with a word on how to go on.
     #[error("stopped")]
     Stopped {
@@ -173,7 +165,6 @@ impl CliError {
             Self::Bench(error) => error.kind(),
             Self::Io { source, .. } | Self::Output(source) => ErrorKind::from_io_error(source),
             Self::Misspelt { error, .. } => error.kind(),
-            Self::NotTried { .. } => ErrorKind::Unsupported,
             Self::Stopped { .. } => ErrorKind::Interrupted,
         }
     }
@@ -190,15 +181,13 @@ impl CliError {
             ErrorKind::Io | ErrorKind::NotFound | ErrorKind::Denied | ErrorKind::NoSpace | ErrorKind::Corrupt
         );
         // These are about local files and the command line, whatever their kind: the store has no part in them.
-        is_failure
-            && !matches!(self, Self::Usage { .. } | Self::Io { .. } | Self::Output(_) | Self::NotTried { .. })
+        is_failure && !matches!(self, Self::Usage { .. } | Self::Io { .. } | Self::Output(_))
     }
 
     /// What to do next; none where the message says it all.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Usage { hint, .. } => (!hint.is_empty()).then(|| hint.clone()),
-            Self::NotTried { hint, .. } => hint.clone(),
             Self::Stopped { resume } => Some(resume.clone()),
             Self::Misspelt { error, nearest } => {
                 let more = error.hint().map_or(String::new(), |hint| format!(" {hint}"));

@@ -6,14 +6,14 @@ use std::time::Duration;
 use vellum_checkout::CheckoutWorktree;
 use vellum_fuse::MountError;
 use vellum_library::live;
-use vellum_types::SnapshotId;
+use vellum_types::{ErrorKind, SnapshotId};
 use vellum_volume::{StateDir, Volume, VolumeError};
 
 use super::note::{TryNote, TryNotes};
 use crate::commands::mount;
 use crate::context::CommandContext;
 use crate::context::mounted::{MountProcess, MountedWorktree};
-use crate::error::{CliError, Result};
+use crate::error::Result;
 use crate::mounting::MountingError;
 use crate::mounting::control::ControlRequest;
 use crate::mounting::table;
@@ -214,7 +214,7 @@ impl<'c> TryFork<'c> {
             Some(reason) => {
                 let message = format!("the try {} is not whole in the store: {reason}", self.note.name);
                 let hint = "nothing is lost: run the command again when the store can be reached";
-                Err(CliError::NotTried { message, hint: Some(hint.into()) })
+                Err(MountingError::Daemon { kind: ErrorKind::Io, message, hint: Some(hint.into()) }.into())
             }
         }
     }

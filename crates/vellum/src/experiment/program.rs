@@ -8,11 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rustix::io::{FdFlags, fcntl_setfd};
+use vellum_types::ErrorKind;
 
 use super::namespace::wait_for_child;
 use super::signals::ReceivedSignals;
 use super::{StartReport, close_descriptors_at_exec};
 use crate::error::{CliError, CommandOutcome, Result};
+use crate::mounting::MountingError;
 
 /// A command, and where it runs.
 pub struct TryProgram<'a> {
@@ -75,11 +77,13 @@ impl TryProgram<'_> {
         match report {
             Some(Ok(StartReport::Running)) => Ok(ProgramEnd { status, problem: None }),
             Some(Ok(StartReport::NotExecuted(problem))) => Ok(ProgramEnd { status, problem: Some(problem) }),
-            Some(Ok(StartReport::Failed { message, hint })) => Err(CliError::NotTried { message, hint }),
-            Some(Err(_)) | None => Err(CliError::NotTried {
-                message: "the try was killed before the command started".into(),
-                hint: None,
-            }),
+            Some(Ok(StartReport::Failed { message, hint })) => {
+                Err(MountingError::Daemon { kind: ErrorKind::Unsupported, message, hint }.into())
+            }
+            Some(Err(_)) | None => {
+                let message = "the try was killed before the command started".into();
+                Err(MountingError::Daemon { kind: ErrorKind::Io, message, hint: None }.into())
+            }
         }
     }
 }
