@@ -131,7 +131,14 @@ SEEDS = {
         + bytestr(b"host") + bytestr(b"a note") + bytes([0]) + varint(1) + bytestr(b"some/path")
         + b"".join(varint(n) for n in (1, 2, 3, 4, 5, 6)),
     ],
-    "ref": [HEAD, bytes([1]) + varint(3) + bytestr(b"main") + bytestr(HEAD), bytes([1, 1]) + bytestr(b"t") + bytestr(bytes(32)),
+    "operation": [
+        bytes([1]) + varint(2) + bytes([1]) + varint(1) + bytes(32) + moment() + bytestr(b"host") + bytestr(b"ann") + u32(1)
+        + bytestr(b"main") + varint(1) + bytestr(b"snapshot") + varint(4)
+        + bytes([1, 2]) + bytestr(b"v1") + varint(1) + bytestr(b"") + bytestr(bytes(32)) + bytes([2]) + bytes(32)
+        + bytes([3]) + varint(1) + bytes(32) + bytes([4, 1]) + bytestr(b"laptop"),
+    ],
+    "ref": [HEAD, bytes([2]) + HEAD + bytes(3) + bytes([1]) + varint(7) + bytes(32),
+            bytes([1]) + varint(3) + bytestr(b"main") + bytestr(HEAD), bytes([1, 1]) + bytestr(b"t") + bytestr(bytes(32)),
             bytes([1, 1]) + moment() + bytes([1]) + moment() + bytestr(b"ann") + bytestr(b"host") + bytestr(b"why"),
             bytes([1, 2]) + bytestr(b"retention.keep-last") + varint(1) + bytestr(b"3") + bytestr(b"safety.keep-last") + varint(0),
             bytes([1, 2]) + bytestr(b"") + moment() + bytes([1]) + bytestr(b"note") + bytestr(b"ann") + bytestr(b"host")

@@ -24,6 +24,7 @@ fuzz_target!(|bytes: &[u8]| {
         assert_eq!(pin.encode(), bytes);
     }
     if let Ok(head) = WorktreeHead::decode(bytes) {
-        assert_eq!(head.encode(), bytes);
+        // Those of the first version get another form.
+        assert_eq!(WorktreeHead::decode(&head.encode()), Ok(head));
     }
 });

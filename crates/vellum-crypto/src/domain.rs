@@ -25,6 +25,8 @@ pub enum RecordDomain {
     Condemned,
     /// State that stays on this machine: write log, caches.
     Local,
+    /// The record of an operation.
+    Operation,
 }
 
 /// The BLAKE3 context strings of one domain's keys.
@@ -57,13 +59,14 @@ macro_rules! all_contexts {
             contexts!($mode, "config"),
             contexts!($mode, "condemned"),
             contexts!($mode, "local"),
+            contexts!($mode, "operation"),
         ]
     };
 }
 
 impl RecordDomain {
     /// How many domains there are.
-    pub(crate) const COUNT: usize = 10;
+    pub(crate) const COUNT: usize = 11;
 
     /// DomainContexts for volumes with a master key, in the order of [`Self::table_index`].
     pub(crate) const SEALED_CONTEXTS: [DomainContexts; Self::COUNT] = all_contexts!("sealed");
@@ -83,6 +86,7 @@ impl RecordDomain {
             Self::Config => 8,
             Self::Condemned => 9,
             Self::Local => 10,
+            Self::Operation => 11,
         }
     }
 
@@ -122,6 +126,7 @@ mod tests {
             (RecordDomain::Config, "config"),
             (RecordDomain::Condemned, "condemned"),
             (RecordDomain::Local, "local"),
+            (RecordDomain::Operation, "operation"),
         ];
         assert_eq!(places.len(), RecordDomain::COUNT);
         for (domain, word) in places {

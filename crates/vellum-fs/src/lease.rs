@@ -7,9 +7,11 @@ use std::sync::Arc;
 
 use vellum_live::LiveStore;
 use vellum_map::{KeySpan, MapRoot};
+use vellum_types::SnapshotId;
 use vellum_volume::lease::HeldLease;
+use vellum_volume::operations::CommandScope;
 use vellum_volume::refs::WorktreeHead;
-use vellum_volume::{Volume, VolumeError};
+use vellum_volume::{SnapshotOrigin, SnapshotRecord, Volume, VolumeError};
 
 use crate::error::{FsError, Result};
 use crate::tree::head::{HEAD_KEY, LiveHead, PENDING, layer_prefix};
@@ -49,6 +51,20 @@ impl WorktreeLease {
         Ok(match &self.tenure {
             Some(tenure) => tenure.update_worktree_ref(change),
             None => self.volume.update_worktree_ref(&self.worktree, change),
+        }?)
+    }
+
+    /// Stores the record of a snapshot that has its id already, and lets the worktree stand on it.
+    pub fn commit_snapshot(&self, record: &SnapshotRecord) -> Result<SnapshotId> {
+        let command = match record.origin {
+            SnapshotOrigin::User => "snapshot",
+            SnapshotOrigin::Safety => "restore",
+        };
+        // The process that serves the mount was started with another command.
+        let _scope = CommandScope::enter([command]);
+        Ok(match &self.tenure {
+            Some(tenure) => tenure.commit_snapshot(record),
+            None => self.volume.commit_prepared_snapshot(&self.worktree, record),
         }?)
     }
 

@@ -28,6 +28,7 @@ use vellum_host::{DurationDistribution, DurationHistogram};
 use vellum_live::StoreTransaction;
 use vellum_map::{KeySpan, MapRoot};
 use vellum_types::{BlobId, ErrorKind, Ino, SnapshotId};
+use vellum_volume::operations::CommandScope;
 use vellum_volume::refs::UnsnapshottedTree;
 use vellum_volume::{SnapshotRecord, SnapshotStatistics, Volume};
 
@@ -236,6 +237,8 @@ impl LivePublisher {
             let live = Some(UnsnapshottedTree { root: head.state.base, counted: head.state.counted });
             // If the snapshot's tree is the worktree's base, the collector keeps it already.
             let live = live.filter(|live| live.root != root);
+            // The process that serves the mount was started with another command.
+            let _scope = CommandScope::enter(["restore"]);
             self.lease.update_ref(|old| (old.head, old.live) = (Some(stands), live))?;
             *announced = Some(stands);
         }
@@ -248,8 +251,7 @@ impl LivePublisher {
         // Of this worktree, not of the record's: a fork publishes what it took over unpublished, if it comes first.
         // Everything that the record names is durable by now. Until the ref names the snapshot, the session protects
         // it from the collector.
-        let id = self.volume.catalog.store_record(&record)?;
-        self.lease.update_ref(|old| (old.head, old.live) = (Some(id), None))?;
+        let id = self.lease.commit_snapshot(&record)?;
         // Remembered, so that the ref is not written again only to say the same.
         *self.announced.lock() = Some(id);
         for tag in &pending.tags {

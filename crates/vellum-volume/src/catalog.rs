@@ -15,11 +15,12 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use vellum_crypto::{RecordDomain, VolumeKeys};
-use vellum_store::{ObjectKey, ObjectStore, RequestPurpose, StoreError, map_requests};
+use vellum_store::{ObjectKey, ObjectStore, RequestPurpose, StoreError, join_requests, map_requests};
 use vellum_types::{ErrorKind, FieldReader, FieldWriter, SnapshotId};
 
 use crate::error::{Result, VolumeError};
 use crate::key_epochs::KeyEpochs;
+use crate::operations::{PutOperation, SealedOperation};
 use crate::record::{OBJECT_MAX, RECORD_MAX, RecordSummary, SnapshotRecord};
 use crate::state::StateDir;
 
@@ -79,6 +80,9 @@ impl KnownRecords {
     }
 }
 
+/// Stores the bytes of an object.
+type PutObject<'p> = dyn FnMut(&ObjectKey, &[u8]) -> std::result::Result<(), StoreError> + 'p;
+
 impl SnapshotCatalog {
     /// Opens a catalog. Its file is read when it is first needed.
     #[must_use]
@@ -99,11 +103,74 @@ impl SnapshotCatalog {
         self.store_record_in(FORGOTTEN, record)
     }
 
+    /// As [`Self::store_record`], and stores the record of an operation at the same time. Says what became of that.
+    fn store_record_with(
+        &self,
+        record: &SnapshotRecord,
+        operation: &SealedOperation,
+    ) -> Result<std::result::Result<(), StoreError>> {
+        let mut other = Ok(());
+        self.store_record_by(LIVE, record, &mut |key, sealed| {
+            let SealedOperation { key: beside, bytes, .. } = operation;
+            if self.objects.is_remote() {
+                let (own, done) = join_requests(
+                    &*self.objects,
+                    || self.objects.put_object(key, sealed),
+                    || self.objects.put_object(beside, bytes),
+                );
+                other = done;
+                return own;
+            }
+            // Both share the waits for a disk.
+            match self.objects.put_objects(&[(key.clone(), sealed), (beside.clone(), bytes)]) {
+                // Which of them was there already?
+                Err(StoreError::Exists { .. }) => {
+                    let own = self.objects.put_object(key, sealed);
+                    other = self.objects.put_object(beside, bytes);
+                    own
+                }
+                done => done,
+            }
+        })?;
+        Ok(other)
+    }
+
+    /// Calls `change` with what puts the first record of an operation together with that of a snapshot, and later ones by
+    /// themselves. If nothing was to be recorded, the snapshot's record is stored afterwards: then the ref named it before.
+    pub(crate) fn store_record_during(
+        &self,
+        record: &SnapshotRecord,
+        change: impl FnOnce(&mut PutOperation<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let mut is_stored = false;
+        change(&mut |sealed| {
+            if is_stored {
+                return Ok(self.objects.put_object(&sealed.key, &sealed.bytes)?);
+            }
+            let operation = self.store_record_with(record, sealed)?;
+            is_stored = true;
+            Ok(operation?)
+        })?;
+        if !is_stored {
+            self.store_record(record)?;
+        }
+        Ok(())
+    }
+
     fn store_record_in(&self, folder: &str, record: &SnapshotRecord) -> Result<SnapshotId> {
+        self.store_record_by(folder, record, &mut |key, sealed| self.objects.put_object(key, sealed))
+    }
+
+    fn store_record_by(
+        &self,
+        folder: &str,
+        record: &SnapshotRecord,
+        put: &mut PutObject<'_>,
+    ) -> Result<SnapshotId> {
         let id = record.compute_id(&self.keys);
         let key = record_key(folder, &id)?;
         let epoch = self.keys.newest_epoch();
-        match self.objects.put_object(&key, &self.seal_snapshot(&id, record)) {
+        match put(&key, &self.seal_snapshot(&id, record)) {
             // The same record was put before, by an attempt whose answer was lost: it counts if it can be read.
             Err(StoreError::Exists { .. }) => self.fetch_record_from(folder, &id).map(|_| ())?,
             other => other?,
@@ -444,6 +511,11 @@ pub(crate) fn is_record_key(key: &ObjectKey) -> bool {
 
 fn parse_record_key(folder: &str, key: &ObjectKey) -> Option<SnapshotId> {
     key.as_str().strip_prefix(folder)?.parse().ok()
+}
+
+/// The object of a snapshot that was not forgotten.
+pub(crate) fn record_object_key(id: &SnapshotId) -> Result<ObjectKey> {
+    record_key(LIVE, id)
 }
 
 fn record_key(folder: &str, id: &SnapshotId) -> Result<ObjectKey> {

@@ -14,7 +14,11 @@ use vellum_types::{DecodeError, ErrorKind, FieldReader, FieldWriter, VolumeId};
 use crate::device;
 use crate::error::{Result, VolumeError};
 use crate::key_epochs::{self, ensure_slot_key, parse_slot_id, put_slot_key};
+use crate::operations::{KeyChange, OperationEffect};
 use crate::volume::Volume;
+
+/// What the slot of a recovery code is called.
+const RECOVERY_LABEL: &str = "recovery code";
 
 /// Where slots are kept.
 pub(crate) const SLOT_PREFIX: &str = "keys/";
@@ -93,6 +97,14 @@ pub fn check_key_slot(objects: &dyn ObjectStore, key: &ObjectKey, keys: &VolumeK
 
 /// Adds a slot that `secret` opens, and keeps its secret here if no other is: it gives the keys to come.
 pub fn add_key_slot(volume: &Volume, secret: SlotSecret<'_>, label: &str) -> Result<KeySlot> {
+    let slot = add_first_slot(volume, secret, label)?;
+    let subject = format!("{} {label}", slot.id());
+    volume.refs.record_operation(vec![OperationEffect::key(KeyChange::SlotAdded, &subject)])?;
+    Ok(slot)
+}
+
+/// As [`add_key_slot`], as a part of the operation that makes the worktree.
+fn add_first_slot(volume: &Volume, secret: SlotSecret<'_>, label: &str) -> Result<KeySlot> {
     let CreatedSlot { slot, exchange } = create_slot(volume, secret, label)?;
     store_new_slot(volume, &slot, &exchange)?;
     if volume.state.read_held_slot()?.is_none() {
@@ -181,7 +193,14 @@ pub(crate) fn slot_object_key(slot: KeySlotId) -> Result<ObjectKey> {
 /// Adds a slot for a new recovery code, and gives the code.
 pub fn add_recovery_slot(volume: &Volume) -> Result<RecoveryCode> {
     let code = RecoveryCode::generate();
-    add_key_slot(volume, SlotSecret::Recovery(&code), "recovery code")?;
+    add_key_slot(volume, SlotSecret::Recovery(&code), RECOVERY_LABEL)?;
+    Ok(code)
+}
+
+/// As [`add_recovery_slot`], as a part of the operation that makes the worktree.
+pub(crate) fn add_first_recovery_slot(volume: &Volume) -> Result<RecoveryCode> {
+    let code = RecoveryCode::generate();
+    add_first_slot(volume, SlotSecret::Recovery(&code), RECOVERY_LABEL)?;
     Ok(code)
 }
 
@@ -195,6 +214,8 @@ pub fn remove_key_slot(volume: &Volume, prefix: &str) -> Result<String> {
         [] => Err(VolumeError::NoSuchRef { kind: "key slot", name: prefix.into() }),
         [key] => {
             remove_slot_object(volume, key)?;
+            let effect = OperationEffect::key(KeyChange::SlotRemoved, key.name());
+            volume.refs.record_operation(vec![effect])?;
             Ok(key.name().into())
         }
         _ => Err(VolumeError::Ambiguous {

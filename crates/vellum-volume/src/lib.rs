@@ -19,6 +19,7 @@ pub mod lease;
 pub mod lost;
 pub mod merge;
 pub mod name_search;
+pub mod operations;
 pub mod own_place;
 pub mod record;
 pub mod refs;

@@ -7,6 +7,7 @@
 mod head;
 mod kind;
 mod known;
+mod recorded;
 mod reseal;
 
 use std::collections::{BTreeMap, HashMap};
@@ -26,9 +27,12 @@ pub use self::head::{
 pub(crate) use self::kind::VOLUME_SETTINGS;
 pub use self::kind::{NamedRefKind, RefKind};
 pub(crate) use self::known::{KNOWN_REFS_FILE, fuzz_decoder as fuzz_known_decoder};
+use self::recorded::{RecordedChange, RefChange, is_removed_value};
+pub(crate) use self::recorded::{read_chain_link, recorded_value};
 pub(crate) use self::reseal::ResealedRefs;
 use crate::error::{Result, VolumeError, is_data_loss};
 use crate::key_epochs::KeyEpochs;
+use crate::operations::{OperationEffect, OperationLog, PutOperation, RefEffect, SealedOperation};
 use crate::state::StateDir;
 
 const VERSION: u8 = 1;
@@ -62,7 +66,7 @@ pub struct StoredRef {
 
 impl StoredRef {
     pub(crate) fn is_removed_ref(&self) -> bool {
-        self.value.is_empty()
+        is_removed_value(&self.value)
     }
 }
 
@@ -87,6 +91,8 @@ pub struct RefStore {
     /// The refs that were read or changed by name, as they were then: a compare-and-swap finds out whether they still are.
     last: Mutex<HashMap<ObjectKey, RememberedRef>>,
     known: known::KnownRefs,
+    /// Where changes are recorded.
+    log: Option<OperationLog>,
 }
 
 /// A ref as it was at some moment.
@@ -107,7 +113,20 @@ impl RefStore {
     pub fn open(objects: Arc<dyn ObjectStore>, epochs: Arc<KeyEpochs>, state: StateDir) -> Result<Self> {
         let seen = Mutex::new(state.read_seen_counters()?);
         let keys = epochs.volume_keys().clone();
-        Ok(Self { objects, keys, epochs, state, seen, last: Mutex::default(), known: Mutex::default() })
+        let last = Mutex::default();
+        Ok(Self { objects, keys, epochs, state, seen, last, known: Mutex::default(), log: None })
+    }
+
+    /// The same, and every change is recorded as an operation that was carried out from this worktree.
+    #[must_use]
+    pub fn with_operations(self, worktree: &str) -> Self {
+        let log = OperationLog::new(self.objects.clone(), self.epochs.clone(), worktree.into());
+        Self { log: Some(log), ..self }
+    }
+
+    /// The records of operations, if they are kept.
+    pub(crate) fn operation_log(&self) -> Option<&OperationLog> {
+        self.log.as_ref()
     }
 
     /// The ref of this name, if there is one.
@@ -132,7 +151,7 @@ impl RefStore {
     }
 
     /// The ref of this name, also one that was removed.
-    fn find_ref(&self, kind: RefKind, name: &str) -> Result<Option<StoredRef>> {
+    pub(crate) fn find_ref(&self, kind: RefKind, name: &str) -> Result<Option<StoredRef>> {
         let key = self.ref_object_key(kind, name)?;
         let found = self.read_ref(kind, &key)?;
         match found {
@@ -268,7 +287,19 @@ impl RefStore {
             let counter = found.map_or(0, |found| found.counter).max(self.last_seen_counter(&key)) + 1;
             let removed = self.encode_ref(kind, &key, name, counter, &[]);
             match self.objects.swap_ref(&key, stored.as_deref(), Some(&removed)) {
-                Ok(()) => return self.record_seen_counter(&key, counter),
+                Ok(()) => {
+                    self.last.lock().remove(&key);
+                    self.record_seen_counter(&key, counter)?;
+                    let nothing = Vec::new();
+                    // What it said is not known. An object that was named instead of the ref tells no name.
+                    return self.record_operation(vec![OperationEffect::Ref(RefEffect {
+                        kind,
+                        name: name.into(),
+                        counter,
+                        before: nothing.clone(),
+                        after: nothing,
+                    })]);
+                }
                 Err(StoreError::Changed { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -304,6 +335,18 @@ impl RefStore {
         &self,
         kind: RefKind,
         name: &str,
+        change: impl FnMut(Option<&StoredRef>) -> Result<Option<Vec<u8>>>,
+    ) -> Result<()> {
+        let mut put = |sealed: &SealedOperation| self.put_operation(sealed);
+        self.update_ref_recording(kind, name, &mut put, change)
+    }
+
+    /// As [`Self::update_ref`]; `put` stores the record of the operation, and with it what else the ref is to name.
+    pub(crate) fn update_ref_recording(
+        &self,
+        kind: RefKind,
+        name: &str,
+        put: &mut PutOperation<'_>,
         mut change: impl FnMut(Option<&StoredRef>) -> Result<Option<Vec<u8>>>,
     ) -> Result<()> {
         kind.check_name(name)?;
@@ -331,21 +374,19 @@ impl RefStore {
                 let what = format!("what the {} '{name}' is to say", kind.display_name());
                 return Err(VolumeError::TooLong { what, len: new.len(), max: VALUE_MAX });
             }
+            let changed = RefChange { kind, name, old: old.as_ref(), counter, new };
+            let RecordedChange { value, pending } = self.record_change(&changed, put)?;
             let epoch = self.keys.newest_epoch();
-            let stored = self.encode_ref(kind, &key, name, counter, &new);
+            let stored = self.encode_ref(kind, &key, name, counter, &value);
             // The stored bytes are compared, not the value. They contain the counter, so a value that was changed
             // and changed back is noticed.
             let expected = old.as_ref().map(|old| old.stored.as_slice());
             match self.objects.swap_ref(&key, expected, Some(&stored)) {
                 Ok(()) => {
                     let is_created = expected.is_none();
-                    let new = StoredRef { name: name.to_owned(), counter, value: new, stored, epoch };
-                    let now = if is_created { self.settle_created_ref(kind, &key, new)? } else { Some(new) };
-                    let counter = now.as_ref().map_or(counter, |now| now.counter);
-                    if let Some(now) = now {
-                        self.last.lock().insert(key.clone(), RememberedRef::new(Some(now)));
-                    }
-                    return self.record_seen_counter(&key, counter);
+                    let new = StoredRef { name: name.to_owned(), counter, value, stored, epoch };
+                    self.remember_swapped_ref(kind, &key, new, is_created)?;
+                    return pending.map_or(Ok(()), |pending| self.finish_operation(pending));
                 }
                 // Each round that fails here lets another writer's change through, so somebody always makes
                 // progress.
@@ -354,6 +395,11 @@ impl RefStore {
             }
         }
         Err(VolumeError::Raced(format!("the {} '{name}'", kind.display_name())))
+    }
+
+    /// Puts the record of an operation.
+    pub(crate) fn put_operation(&self, sealed: &SealedOperation) -> Result<()> {
+        Ok(self.objects.put_object(&sealed.key, &sealed.bytes)?)
     }
 
     /// The object that a ref of this name is in.

@@ -37,8 +37,9 @@ use crate::error::{Result, VolumeError};
 use crate::key_epochs::KeyEpochs;
 use crate::lease::{LeaseToken, is_lease_over, leased_error};
 use crate::lost::DamageRecorder;
+use crate::operations::{EFFECTS_MAX, OperationEffect};
 use crate::record::SnapshotRecord;
-use crate::refs::{DamagedRef, RefKind, RefStore, StoredRef, WorktreeHead, check_ref_name};
+use crate::refs::{DamagedRef, RefKind, RefStore, StoredRef, WorktreeHead, check_ref_name, recorded_value};
 use crate::session::WriteSession;
 use crate::state::{DirectoryIdentity, INDEX_FOLDER, RESERVE_FILE, STATE_DIR, StateDir, WorktreeFile};
 use crate::store_check::open_known_store;
@@ -199,7 +200,8 @@ impl Volume {
     /// The volume as seen from another of its worktrees.
     #[must_use]
     pub fn with_worktree(self, name: &str) -> Self {
-        Self { worktree: WorktreeFile { worktree: name.into(), ..self.worktree }, ..self }
+        let refs = self.refs.with_operations(name);
+        Self { worktree: WorktreeFile { worktree: name.into(), ..self.worktree }, refs, ..self }
     }
 
     pub(crate) fn assemble_volume(
@@ -222,7 +224,8 @@ impl Volume {
         let nodes = Arc::new(NodeCache::new(loader, NODE_CACHE_BYTES));
         let limits = PrefetchLimits::for_requests_at_once(objects.parallel_get_count());
         let content = Arc::new(ContentCache::new(blobs.clone(), limits));
-        let refs = RefStore::open(objects.clone(), epochs.clone(), state.clone())?;
+        let refs = RefStore::open(objects.clone(), epochs.clone(), state.clone())?
+            .with_operations(&worktree.worktree);
         let catalog = SnapshotCatalog::open(objects.clone(), epochs.clone(), state.clone());
         let damage = Arc::new(DamageRecorder::new(state.clone()));
         let recorder = damage.clone();
@@ -284,15 +287,23 @@ impl Volume {
 
     /// Changes what the ref of a worktree says, unless somebody has its lease.
     pub fn update_worktree_ref(&self, name: &str, change: impl Fn(&mut WorktreeHead)) -> Result<()> {
+        self.refs.update_ref(RefKind::Worktree, name, |old| self.change_free_head(name, old, &change))
+    }
+
+    /// The value of a worktree's ref after a change, unless somebody has its lease.
+    fn change_free_head(
+        &self,
+        name: &str,
+        old: Option<&StoredRef>,
+        change: impl Fn(&mut WorktreeHead),
+    ) -> Result<Option<Vec<u8>>> {
         let missing = || VolumeError::NoSuchRef { kind: "worktree", name: name.into() };
-        self.refs.update_ref(RefKind::Worktree, name, |old| {
-            let mut head = decode_worktree_head(old.ok_or_else(missing)?)?;
-            // Inside of the swap: what is checked is the very value that is replaced.
-            self.check_lease(name, &head)?;
-            self.check_worktree_mark(name, &head)?;
-            change(&mut head);
-            Ok(Some(head.encode()))
-        })
+        let mut head = decode_worktree_head(old.ok_or_else(missing)?)?;
+        // Inside of the swap: what is checked is the very value that is replaced.
+        self.check_lease(name, &head)?;
+        self.check_worktree_mark(name, &head)?;
+        change(&mut head);
+        Ok(Some(head.encode()))
     }
 
     /// An error if somebody has the lease of a worktree of which the ref says this.
@@ -394,11 +405,14 @@ impl Volume {
             head.place = place.into();
         }
         let value = head.encode();
+        let recorded = head.recorded_part().encode();
         // The new ref before the old one is removed: if this is killed in between, both lead to the worktree, and the
         // same command finishes the move.
         self.refs.update_ref(RefKind::Worktree, new, |there| match there {
             None => Ok(Some(value.clone())),
-            Some(same) if same.value == value => Ok(Some(value.clone())),
+            Some(same) if recorded_value(RefKind::Worktree, &same.value) == recorded => {
+                Ok(Some(value.clone()))
+            }
             Some(_) => Err(VolumeError::Exists { kind: "worktree", name: new.into() }),
         })?;
         if let Some(state) = state {
@@ -472,14 +486,25 @@ impl Volume {
 
     /// Records a snapshot and lets this worktree stand on it. What the record names must be durable already. It
     /// comes after its parents, whatever its time and counter say: clocks go back, and a history must not.
-    pub fn commit_snapshot(&self, record: SnapshotRecord) -> Result<SnapshotId> {
+    pub fn commit_snapshot(&self, mut record: SnapshotRecord) -> Result<SnapshotId> {
         let worktree = record.worktree.clone();
-        // The record before the ref: a head must never name a snapshot that is not there.
-        let id = self.store_snapshot(record)?;
-        // `live` counts from the last snapshot, which is this one now.
-        self.update_worktree_ref(&worktree, |old| (old.head, old.live) = (Some(id), None))?;
+        let id = self.prepare_snapshot(&mut record)?;
+        self.commit_prepared_snapshot(&worktree, &record)?;
         tracing::info!(worktree, snapshot = %id, "snapshot committed");
         self.ensure_reserves();
+        Ok(id)
+    }
+
+    /// Records a snapshot that has its id already, and lets a worktree stand on it, unless somebody has its lease.
+    pub fn commit_prepared_snapshot(&self, worktree: &str, record: &SnapshotRecord) -> Result<SnapshotId> {
+        let id = record.compute_id(&self.keys);
+        // The record before the ref: a head must never name a snapshot that is not there.
+        self.catalog.store_record_during(record, |put| {
+            self.refs.update_ref_recording(RefKind::Worktree, worktree, put, |old| {
+                // `live` counts from the last snapshot, which is this one now.
+                self.change_free_head(worktree, old, |head| (head.head, head.live) = (Some(id), None))
+            })
+        })?;
         Ok(id)
     }
 
@@ -547,7 +572,14 @@ impl Volume {
     pub fn forget_snapshots(&self, ids: &[SnapshotId]) -> Result<Vec<SnapshotId>> {
         self.check_forgettable(ids)?;
         self.release_reserves();
-        let forgotten = self.catalog.forget_snapshots(ids)?;
+        let mut forgotten = Vec::with_capacity(ids.len());
+        for part in ids.chunks(EFFECTS_MAX) {
+            // Before they are gone: what is recorded and was not done can be seen to be so.
+            let effects = part.iter().copied().map(OperationEffect::Forgotten).collect();
+            let pending = self.refs.begin_recorded(effects)?;
+            forgotten.extend(self.catalog.forget_snapshots(part)?);
+            pending.map_or(Ok(()), |pending| self.refs.finish_operation(pending))?;
+        }
         self.restore_pinned(forgotten)
     }
 

@@ -9,8 +9,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::commands::{
     bandwidth, bench, cache, cat, clone, completion, config, conflicts, device, diff, evict, export, find,
     flush, forget, fork, gc, history, hydrate, info, init, key, ls, manual, mdtest, merge, mount, mounts,
-    note, objbench, offline, pin, pins, profile, publish, pull, push, remote, resolve, restore, show,
-    snapshot, stats, status, sync, tag, trash, try_command, umount, unpin, usage, verify, worktree,
+    note, objbench, offline, operations, pin, pins, profile, publish, pull, push, remote, resolve, restore,
+    show, snapshot, stats, status, sync, tag, trash, try_command, umount, unpin, usage, verify, worktree,
 };
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, EXIT_USAGE, Result};
@@ -81,6 +81,7 @@ enum Command {
     Status(status::Args),
     Snapshot(snapshot::Args),
     History(history::Args),
+    Operations(operations::Args),
     Find(find::Args),
     Show(show::Args),
     Diff(diff::Args),
@@ -197,6 +198,9 @@ fn begin_command(cli: &CommandLine) -> std::result::Result<CommandContext, u8> {
     // Set for the whole process and before any store is opened: commands open stores in many places, and most of
     // them have no arguments to pass on.
     retry_for.iter().copied().for_each(vellum_store::set_retry_time);
+    vellum_volume::operations::set_command_words(
+        std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()),
+    );
     let voice = |color| OutputOptions { json: *json, quiet: *quiet, verbose: *verbose, color };
     // How output is to look is not known before the settings are read, which can fail.
     let fail = |error| finish_command(&UserInterface::new(voice(color.unwrap_or_default())), Err(error));
@@ -215,7 +219,10 @@ fn begin_command(cli: &CommandLine) -> std::result::Result<CommandContext, u8> {
 
 /// Whether a command lists so much that it is read in a pager.
 fn is_paged_command(command: &Command) -> bool {
-    matches!(command, Command::History(_) | Command::Diff(_) | Command::Show(_) | Command::Find(_))
+    matches!(
+        command,
+        Command::History(_) | Command::Operations(_) | Command::Diff(_) | Command::Show(_) | Command::Find(_)
+    )
 }
 
 /// The word that was typed in the place of a command and belongs to another tool, and how Vellum does it.
@@ -238,6 +245,7 @@ fn dispatch_command(command: Command, context: &CommandContext) -> Result<Comman
         Command::Status(args) => status::run(&args, context),
         Command::Snapshot(args) => snapshot::run(&args, context),
         Command::History(args) => history::run(&args, context),
+        Command::Operations(args) => operations::run(&args, context),
         Command::Show(args) => show::run(&args, context),
         Command::Diff(args) => diff::run(&args, context),
         Command::Ls(args) => ls::run(&args, context),

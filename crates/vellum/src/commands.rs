@@ -31,6 +31,7 @@ pub mod mounts;
 pub mod note;
 pub mod objbench;
 pub mod offline;
+pub mod operations;
 pub mod pin;
 pub mod pins;
 pub mod profile;

@@ -10,6 +10,7 @@ use super::mark::{LiveBlobs, mark_live_blobs};
 use super::plan::{CollectionPlan, PackAction, PackPlan, PlannedCollection, build_collection_plan};
 use super::roots::find_live_roots;
 use crate::error::Result;
+use crate::operations::OperationEffect;
 use crate::session::{SessionClaim, WaitingSession, end_sessions};
 use crate::volume::Volume;
 
@@ -114,9 +115,17 @@ fn execute_collection(
     // Asleep meanwhile? Then another collector may have taken the new packs for abandoned ones.
     claim.check_not_lost()?;
     collected.deleted = delete_packs(volume, &packs, &claim, meter)?;
+    volume.refs.record_operation(vec![describe_collection(&packs)])?;
     let gone = |pack: &&PackPlan| pack.pack.parse().is_ok_and(|id| packs.contains_key(&id));
     collected.freed = collected.plan.packs.iter().filter(gone).map(|pack| pack.dead).sum();
     Ok(collected)
+}
+
+/// What the operation says of packs that were deleted.
+fn describe_collection(packs: &PacksToDelete) -> OperationEffect {
+    let mut names: Vec<_> = packs.keys().map(ToString::to_string).collect();
+    names.sort_unstable();
+    OperationEffect::collected(&names)
 }
 
 /// Makes the index forget packs, and deletes them. Returns how many.

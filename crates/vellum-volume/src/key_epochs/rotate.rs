@@ -20,6 +20,7 @@ use super::record::{
 use super::slot_key::{ActiveSlot, list_active_slots};
 use super::source::{EpochSource, build_epoch_data};
 use crate::error::{Result, VolumeError};
+use crate::operations::{KeyChange, OperationEffect};
 use crate::refs::ResealedRefs;
 use crate::session::current_time;
 use crate::volume::Volume;
@@ -72,6 +73,13 @@ impl RotationReport {
 /// Changes the key of a store: what is sealed from then on, only the slots that remain open. An interrupted rotation is
 /// finished; if it gave the key to a slot that was removed since, another follows.
 pub fn rotate_key(volume: &Volume, meter: &ProgressMeter) -> Result<RotationReport> {
+    let report = change_key(volume, meter)?;
+    let subject = format!("epoch {}", report.epoch);
+    volume.refs.record_operation(vec![OperationEffect::key(KeyChange::Rotated, &subject)])?;
+    Ok(report)
+}
+
+fn change_key(volume: &Volume, meter: &ProgressMeter) -> Result<RotationReport> {
     volume.epochs.refresh_keys()?;
     let mut resealed = ResealedRefs::default();
     let mut is_resumed = false;

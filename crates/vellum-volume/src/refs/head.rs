@@ -9,6 +9,7 @@ use vellum_map::MapRoot;
 use vellum_types::{BlobId, DecodeError, FieldReader, FieldWriter, SnapshotId, UnixTime};
 
 use crate::lease::{Lease, LeaseToken};
+use crate::operations::OperationLink;
 use crate::record::SnapshotStatistics;
 use crate::session::current_time;
 
@@ -18,6 +19,9 @@ const LEFT_MAX: usize = 64;
 /// Most trees that are kept for what a holder of the lease reads besides the one that it stands on: the object must not
 /// grow without limit. Of what else it reads, a collection may take what no snapshot has.
 pub const READING_MAX: usize = 256;
+
+/// First byte of a head with all fields. A head of the first version begins with whether it names a snapshot: 0 or 1.
+const VERSION: u8 = 2;
 
 /// Bytes of a mark.
 const MARK_LEN: usize = 16;
@@ -49,6 +53,8 @@ pub struct WorktreeHead {
     pub mark: Option<WorktreeMark>,
     /// What is kept of what a mounted worktree has deleted.
     pub trash: WorktreeTrash,
+    /// The last operation of the worktree; none before the first. Whoever changes the ref sets it.
+    pub operation: Option<OperationLink>,
 }
 
 /// A random number that a worktree and its directory have in common. Written in 32 hexadecimal digits.
@@ -122,6 +128,21 @@ impl WorktreeHead {
             quota: WorktreeQuota::default(),
             mark: None,
             trash: WorktreeTrash::default(),
+            operation: None,
+        }
+    }
+
+    /// What operations record of a head: what stays the same while its holder works, renews its lease and publishes.
+    #[must_use]
+    pub(crate) fn recorded_part(&self) -> Self {
+        Self {
+            live: None,
+            lease: None,
+            left: Vec::new(),
+            reading: Vec::new(),
+            trash: WorktreeTrash { tree: None, ..self.trash },
+            operation: None,
+            ..self.clone()
         }
     }
 
@@ -135,6 +156,7 @@ impl WorktreeHead {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut writer = FieldWriter::new();
+        writer.write_u8(VERSION);
         match &self.head {
             None => writer.write_u8(0),
             Some(id) => writer.write_u8(1).write_raw(id.as_bytes()),
@@ -160,29 +182,23 @@ impl WorktreeHead {
                 Some(most) => writer.write_u8(1).write_varint(most),
             };
         }
-        self.encode_optional_fields(&mut writer);
-        writer.into_vec()
-    }
-
-    /// Heads without marks and trash end before these fields, and those without trash with the bytes of the mark.
-    fn encode_optional_fields(&self, writer: &mut FieldWriter) {
-        if self.trash == WorktreeTrash::default() {
-            if let Some(mark) = &self.mark {
-                writer.write_raw(&mark.0);
-            }
-            return;
-        }
         match &self.mark {
             None => writer.write_u8(0),
             Some(mark) => writer.write_u8(1).write_raw(&mark.0),
         };
         writer.write_varint(u64::from(self.trash.days));
-        encode_tree(self.trash.tree.as_ref(), writer);
+        encode_tree(self.trash.tree.as_ref(), &mut writer);
+        match &self.operation {
+            None => drop(writer.write_u8(0)),
+            Some(link) => link.encode(writer.write_u8(1)),
+        }
+        writer.into_vec()
     }
 
     /// Reads the value of the ref.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let mut rest = FieldReader::new(bytes);
+        let is_first_version = bytes.first() != Some(&VERSION);
+        let mut rest = FieldReader::new(bytes.strip_prefix(&[VERSION]).unwrap_or(bytes));
         let reader = &mut rest;
         let head = if decode_flag(reader, "head")? { Some(SnapshotId(reader.read_array()?)) } else { None };
         let created = UnixTime::decode(reader)?;
@@ -200,9 +216,16 @@ impl WorktreeHead {
         let mut limit =
             || if decode_flag(reader, "quota")? { reader.read_varint().map(Some) } else { Ok(None) };
         let quota = WorktreeQuota { bytes: limit()?, inodes: limit()? };
-        let (mark, trash) = decode_optional_fields(&mut rest)?;
+        let (mark, trash) = match is_first_version {
+            true => decode_first_fields(reader)?,
+            false => (decode_mark(reader)?, decode_trash(reader)?),
+        };
+        let operation = match is_first_version || !decode_flag(reader, "operation")? {
+            true => None,
+            false => Some(OperationLink::decode(reader)?),
+        };
         rest.expect_end()?;
-        Ok(Self { head, created, host, place, live, lease, left, reading, quota, mark, trash })
+        Ok(Self { head, created, host, place, live, lease, left, reading, quota, mark, trash, operation })
     }
 
     /// Keeps a tree for a holder who is about to lose the lease, and may have changes over it.
@@ -213,8 +236,17 @@ impl WorktreeHead {
     }
 }
 
-/// The mark and the trash, each of which may be left out.
-fn decode_optional_fields(
+fn decode_mark(reader: &mut FieldReader<'_>) -> Result<Option<WorktreeMark>, DecodeError> {
+    Ok(if decode_flag(reader, "mark")? { Some(WorktreeMark(reader.read_array()?)) } else { None })
+}
+
+fn decode_trash(reader: &mut FieldReader<'_>) -> Result<WorktreeTrash, DecodeError> {
+    let days = reader.read_varint_u32()?;
+    Ok(WorktreeTrash { days, tree: decode_tree(reader, "trash")? })
+}
+
+/// The mark and the trash of a head of the first version, in which each of them may be left out.
+fn decode_first_fields(
     reader: &mut FieldReader<'_>,
 ) -> Result<(Option<WorktreeMark>, WorktreeTrash), DecodeError> {
     match reader.remaining() {
@@ -222,10 +254,8 @@ fn decode_optional_fields(
         // With trash these fields never have this length.
         MARK_LEN => Ok((Some(WorktreeMark(reader.read_array()?)), WorktreeTrash::default())),
         _ => {
-            let mark =
-                if decode_flag(reader, "mark")? { Some(WorktreeMark(reader.read_array()?)) } else { None };
-            let days = reader.read_varint_u32()?;
-            let trash = WorktreeTrash { days, tree: decode_tree(reader, "trash")? };
+            let mark = decode_mark(reader)?;
+            let trash = decode_trash(reader)?;
             if trash == WorktreeTrash::default() {
                 // Two forms of one head could not be told from a change.
                 return Err(DecodeError::Invalid("trash"));

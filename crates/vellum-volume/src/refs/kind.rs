@@ -1,6 +1,6 @@
 //! What refs are for.
 
-use vellum_types::SnapshotId;
+use vellum_types::{DecodeError, SnapshotId};
 
 use super::check_ref_name;
 use crate::error::{Result, VolumeError};
@@ -18,6 +18,8 @@ pub enum RefKind {
     Settings,
     /// What was said about a snapshot after it was made; its name is the snapshot's id.
     Annotation,
+    /// The last operation of a chain that is no worktree's.
+    Chain,
 }
 
 /// The name of the ref that has the settings of the volume.
@@ -25,16 +27,35 @@ pub(crate) const VOLUME_SETTINGS: &str = "volume";
 
 impl RefKind {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Worktree, Self::Tag, Self::Pin, Self::Settings, Self::Annotation];
+    pub const ALL: [Self; 6] =
+        [Self::Worktree, Self::Tag, Self::Pin, Self::Settings, Self::Annotation, Self::Chain];
 
-    pub(super) fn folder_name(self) -> &'static str {
+    pub(crate) fn folder_name(self) -> &'static str {
         match self {
             Self::Worktree => "worktree",
             Self::Tag => "tag",
             Self::Pin => "pin",
             Self::Settings => "settings",
             Self::Annotation => "annotation",
+            Self::Chain => "chain",
         }
+    }
+
+    /// The byte that stands for it in records of operations.
+    pub(crate) fn stored_byte(self) -> u8 {
+        match self {
+            Self::Worktree => 1,
+            Self::Tag => 2,
+            Self::Chain => 3,
+            Self::Pin => 4,
+            Self::Settings => 5,
+            Self::Annotation => 6,
+        }
+    }
+
+    pub(crate) fn from_stored_byte(byte: u8) -> std::result::Result<Self, DecodeError> {
+        let kind = Self::ALL.into_iter().find(|kind| kind.stored_byte() == byte);
+        kind.ok_or(DecodeError::Invalid("kind of a ref"))
     }
 
     /// What messages call it.
@@ -46,13 +67,14 @@ impl RefKind {
             Self::Pin => "pin",
             Self::Settings => "settings",
             Self::Annotation => "note",
+            Self::Chain => "chain of operations",
         }
     }
 
     /// Refuses names that no ref of this kind has.
     pub(super) fn check_name(self, name: &str) -> Result<()> {
         match self {
-            Self::Worktree | Self::Tag | Self::Settings => check_ref_name(name),
+            Self::Worktree | Self::Tag | Self::Settings | Self::Chain => check_ref_name(name),
             Self::Pin | Self::Annotation if name.parse::<SnapshotId>().is_ok() => Ok(()),
             Self::Pin | Self::Annotation => Err(VolumeError::BadName {
                 name: name.escape_debug().to_string(),

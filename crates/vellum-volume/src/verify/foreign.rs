@@ -10,6 +10,7 @@ use vellum_store::pack::parse_pack_key;
 
 use crate::catalog::is_record_key;
 use crate::error::Result;
+use crate::operations::is_operation_key;
 use crate::refs::is_ref_key;
 use crate::volume::Volume;
 
@@ -41,6 +42,7 @@ fn is_own_key(key: &ObjectKey) -> bool {
         "index" => is_index_key(key),
         "snapshots" | "forgotten" => is_record_key(key),
         "refs" => is_ref_key(key),
+        "operations" => is_operation_key(key),
         // What is in them is looked at by itself, whatever its name is.
         "sessions" | "keys" | "removed-keys" | "key-epochs" | "slot-keys" | "devices" => true,
         // What a probe that was killed has left is removed by a later one.
@@ -74,6 +76,10 @@ mod tests {
         }
         for key in ["Snapshots", "refs", "refs/other", "packs", "packs/00", "photos"] {
             assert!(!is_own(&format!("{key}/{id}")), "{key}");
+        }
+        assert!(is_own(&format!("operations/{id}/{:016x}", 10)));
+        for name in [format!("{id}/a"), format!("{id}/{:016X}", 10), format!("README/{:016x}", 10)] {
+            assert!(!is_own(&format!("operations/{name}")), "{name}");
         }
         assert!(is_own(&format!("packs/5f/{id}")) && is_own("config") && !is_own("CONFIG"));
     }

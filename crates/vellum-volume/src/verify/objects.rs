@@ -65,10 +65,25 @@ pub fn check_all_objects(
             session::check_session_object(&*volume.objects, &volume.keys, &key),
         )?;
     }
+    check_operations(volume, damage)?;
     let choice = PackChoice { metadata_only, part: None };
     let read = check_packs(volume, &choice, damage, meter)?.read;
     let snapshots = check_records(volume, needed, damage, meter)?;
     Ok(CheckedObjects { snapshots, unsnapshotted, read })
+}
+
+/// Checks the records of operations, each by itself and then in their chains: a chain ends where one is damaged.
+fn check_operations(volume: &Volume, damage: &mut FoundDamage) -> Result<()> {
+    let keys = volume.list_operation_objects()?;
+    let checked = map_requests(&*volume.objects, &keys, |key| volume.check_operation_object(key));
+    for (key, outcome) in keys.iter().zip(checked) {
+        record_outcome(damage, key.as_str(), outcome)?;
+    }
+    for problem in volume.verify_all_operations()?.problems {
+        let reason = format!("{}: {}", problem.subject(), problem.reason);
+        damage.add_object(problem.object, reason);
+    }
+    Ok(())
 }
 
 /// Checks the objects of keys, the refs, whether all packs are there, and the content of a part of these.

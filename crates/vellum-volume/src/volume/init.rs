@@ -239,14 +239,20 @@ impl Volume {
         for (other, head) in there {
             if !attached
                 && other != name
-                && head == (WorktreeHead { created: head.created, mark: head.mark, ..place.clone() })
+                && head
+                    == (WorktreeHead {
+                        created: head.created,
+                        mark: head.mark,
+                        operation: head.operation,
+                        ..place.clone()
+                    })
             {
                 volume.refs.update_ref(RefKind::Worktree, &other, |_| Ok(None))?;
             }
         }
         // The code of an interrupted `init` may never have been shown: then this gives another one.
         let recovery = match state.read_master_key()? {
-            Some(_) if !attached => Some(keyring::add_recovery_slot(&volume)?),
+            Some(_) if !attached => Some(keyring::add_first_recovery_slot(&volume)?),
             _ => None,
         };
         match listed {

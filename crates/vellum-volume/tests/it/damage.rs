@@ -212,8 +212,8 @@ fn objects_cut_extended_exchanged_or_deleted_are_named() {
         let other = Subject::new(encrypted);
         let kinds: BTreeSet<_> = subject.image.keys().map(folder).collect();
         let expected = match encrypted {
-            true => "config forgotten index keys packs refs sessions slot-keys snapshots",
-            false => "config forgotten index packs refs sessions snapshots",
+            true => "config forgotten index keys operations packs refs sessions slot-keys snapshots",
+            false => "config forgotten index operations packs refs sessions snapshots",
         };
         assert_eq!(kinds.into_iter().collect::<Vec<_>>().join(" "), expected);
         let mut harms = resized(&subject);

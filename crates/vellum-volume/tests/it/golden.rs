@@ -24,6 +24,7 @@ use vellum_volume::key_epochs::{
     decode_slot_public, encode_slot_public,
 };
 use vellum_volume::lease::{Lease, LeaseToken};
+use vellum_volume::operations::OperationLink;
 use vellum_volume::refs::{
     RefKind, RefStore, UnsnapshottedTree, WorktreeHead, WorktreeMark, WorktreeQuota, WorktreeTrash, parse_ref,
 };
@@ -111,6 +112,7 @@ fn head() -> WorktreeHead {
         quota: WorktreeQuota { bytes: Some(1 << 40), inodes: None },
         mark: None,
         trash: WorktreeTrash::default(),
+        operation: None,
     }
 }
 
@@ -164,9 +166,10 @@ fn open_refs(store: &Arc<Ram>, world: &World) -> RefStore {
 #[test]
 fn refs() {
     let world = World::new(PLAIN);
-    for (file, kind, value) in
-        [("ref.worktree", RefKind::Worktree, head().encode()), ("ref.tag", RefKind::Tag, vec![0x55; 32])]
-    {
+    for (file, kind, value) in [
+        ("ref.worktree-2", RefKind::Worktree, with_operation().encode()),
+        ("ref.tag", RefKind::Tag, vec![0x55; 32]),
+    ] {
         let ram = Arc::new(Ram::default());
         let refs = open_refs(&ram, &world);
         refs.update_ref(kind, "golden", |_| Ok(Some(value.clone()))).unwrap();
@@ -185,30 +188,38 @@ fn refs() {
     assert_eq!(WorktreeHead::decode(&head().encode()), Ok(head()));
     let none = WorktreeHead { head: None, ..head() };
     assert_eq!(WorktreeHead::decode(&none.encode()), Ok(none));
-    let marked = WorktreeHead { mark: Some(WorktreeMark([0xbb; 16])), ..head() };
+    let marked = WorktreeHead { mark: Some(WorktreeMark([0xbb; 16])), ..with_operation() };
     let bytes = marked.encode();
-    assert_eq!(bytes, [head().encode(), vec![0xbb; 16]].concat());
     assert_eq!(WorktreeHead::decode(&bytes), Ok(marked));
-    assert!(WorktreeHead::decode(&bytes[..bytes.len() - 1]).is_err(), "half a mark");
-    heads_with_trash();
+    for len in 0..bytes.len() {
+        assert!(WorktreeHead::decode(&bytes[..len]).is_err(), "{len} of {} bytes", bytes.len());
+    }
+    heads_of_the_first_version(&world);
 }
 
-fn heads_with_trash() {
+fn with_operation() -> WorktreeHead {
+    WorktreeHead { operation: Some(OperationLink { sequence: 300, hash: [0xdd; 32] }), ..head() }
+}
+
+/// They have no version, no operation, and leave the mark and the trash out.
+fn heads_of_the_first_version(world: &World) {
+    // Those of old versions are not made anew.
+    let read = |file: &str| fs::read(golden(file)).unwrap();
+    let object = read("ref.worktree");
+    let at = object.iter().position(|byte| *byte == b'\n').unwrap();
+    let old = Arc::new(Ram::default());
+    let key = ObjectKey::new(String::from_utf8(object[..at].to_vec()).unwrap()).unwrap();
+    old.put_object(&key, &object[at + 1..]).unwrap();
+    let value = open_refs(&old, world).get_ref(RefKind::Worktree, "golden").unwrap().unwrap().value;
+    assert_eq!(WorktreeHead::decode(&value), Ok(head()));
+    let marked = [value.clone(), vec![0xbb; 16]].concat();
+    let mark = Some(WorktreeMark([0xbb; 16]));
+    assert_eq!(WorktreeHead::decode(&marked), Ok(WorktreeHead { mark, ..head() }));
+    assert!(WorktreeHead::decode(&marked[..marked.len() - 1]).is_err(), "half a mark");
     let tree = UnsnapshottedTree { root: MapRoot(BlobId([0xcc; 32])), counted: record().statistics };
-    for mark in [None, Some(WorktreeMark([0xbb; 16]))] {
-        for (days, tree) in [(7, None), (400, Some(tree)), (0, Some(tree)), (u32::MAX, None)] {
-            let kept = WorktreeHead { trash: WorktreeTrash { days, tree }, mark, ..head() };
-            let bytes = kept.encode();
-            assert_eq!(WorktreeHead::decode(&bytes), Ok(kept));
-            assert!(WorktreeHead::decode(&bytes[..bytes.len() - 1]).is_err(), "half a trash");
-        }
-    }
     let trash = WorktreeTrash { days: 30, tree: Some(tree) };
-    let value = WorktreeHead { trash, ..head() }.encode();
-    let bytes = kept("worktree.trash", || value.clone());
-    assert_eq!(value, bytes);
-    assert_eq!(WorktreeHead::decode(&bytes).unwrap().trash, trash);
-    let off = [head().encode(), vec![0, 0, 0]].concat();
+    assert_eq!(WorktreeHead::decode(&read("worktree.trash")), Ok(WorktreeHead { trash, ..head() }));
+    let off = [value, vec![0, 0, 0]].concat();
     assert!(WorktreeHead::decode(&off).is_err(), "a second form of a head without trash");
 }
 

@@ -13,7 +13,7 @@ use crate::ram::{Image, Ram};
 use crate::world::{PLAIN, SEALED, World, assert_clean, bury_sessions, record_on, snapshot};
 
 /// Runs `command` on copies of the store with a kill at each of its operations, and `then` on what is left.
-fn kill_everywhere(
+pub fn kill_everywhere(
     world: &World,
     image: &Image,
     command: impl Fn(&Volume) -> Result<()>,
@@ -45,7 +45,7 @@ fn kill_everywhere(
     }
 }
 
-fn try_snapshot(volume: &Volume, tree: &Tree) -> Result<SnapshotId> {
+pub fn try_snapshot(volume: &Volume, tree: &Tree) -> Result<SnapshotId> {
     let mut session = volume.begin_write_session()?;
     let root = tree.store(volume, &session)?;
     session.flush_blobs()?;

@@ -17,6 +17,7 @@ mod model;
 mod naming;
 mod node_packs;
 mod opening;
+mod operations;
 mod oversized;
 mod pins;
 mod ram;

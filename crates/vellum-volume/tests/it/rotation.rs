@@ -86,6 +86,7 @@ fn assert_unreadable(reader: &Volume, ram: &Ram, objects: &[ObjectKey], keys: &V
                 let id: SnapshotId = object.name().parse().unwrap();
                 assert!(!opens(RecordDomain::Snapshot, id.as_bytes(), &bytes), "{text}");
             }
+            "operations" => assert!(!opens(RecordDomain::Operation, text.as_bytes(), &bytes), "{text}"),
             "sessions" => assert!(!opens(RecordDomain::Session, text.as_bytes(), &bytes), "{text}"),
             "index" => assert!(!opens(RecordDomain::Index, &bytes[..16], &bytes[16..]), "{text}"),
             "packs" => {

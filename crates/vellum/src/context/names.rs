@@ -181,7 +181,7 @@ pub fn warn_about_damaged_refs(ui: &UserInterface, damaged: &[DamagedRef]) -> Re
         let remedy = match (kind, error) {
             (RefKind::Tag, _) => format!("'vellum tag remove {key}' removes it"),
             (RefKind::Pin, _) => format!("'vellum unpin --snapshot {key}' removes it"),
-            (RefKind::Worktree | RefKind::Settings | RefKind::Annotation, _) => {
+            (RefKind::Worktree | RefKind::Settings | RefKind::Annotation | RefKind::Chain, _) => {
                 "put the object back from a copy of the store".into()
             }
         };

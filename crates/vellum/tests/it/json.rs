@@ -54,6 +54,8 @@ fn every_field_is_documented() {
         &["worktree", "remove", "other"],
         &["tag", "list"],
         &["verify", "--all"],
+        &["operations"],
+        &["operations", "--verify"],
         &["usage"],
         &["gc", "plan"],
         &["gc", "run"],

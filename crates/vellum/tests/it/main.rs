@@ -4,6 +4,7 @@
 
 mod disk;
 mod mounting;
+mod operations;
 mod other_host;
 mod partial;
 mod pin;

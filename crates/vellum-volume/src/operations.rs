@@ -1,0 +1,21 @@
+//! Operations: what every command that changed a ref did, who ran it, where and when.
+//!
+//! Each worktree has a chain of records: `operations/<id of its name>/<sequence>`. A record names the one before it by its
+//! hash, and the worktree's ref names the last one, in the same compare-and-swap as the change itself. What belongs to no
+//! worktree (tags, forgotten snapshots, collections, keys) stands in the chain of the worktree that the command was run from,
+//! or in that of the volume if the store does not have this worktree.
+//!
+//! Invariants: a record never changes; what a chain's head names was carried out. A record that nothing names was not, unless
+//! its other ref has changed: then the next operation takes it into the chain. [`crate::refs::RefStore`] is the only one that
+//! adds to chains, so that no command can forget it.
+
+mod chain;
+mod command;
+mod log;
+mod record;
+
+pub use self::chain::{ChainCheck, ChainListing, ListedOperation, OperationProblem};
+pub use self::command::{CommandScope, set_command_words};
+pub(crate) use self::log::{ChainName, OperationLog, PutOperation, SealedOperation, is_operation_key};
+pub(crate) use self::record::EFFECTS_MAX;
+pub use self::record::{KeyChange, OperationEffect, OperationLink, OperationRecord, RefEffect};

@@ -1,0 +1,297 @@
+//! The record of one operation. Encoded, then sealed into `operations/<chain>/<sequence>`.
+//!
+//! Invariant: equal records have equal encodings. A record says no secret.
+
+use vellum_crypto::{RecordDomain, VolumeKeys};
+use vellum_types::limits::REF_NAME_MAX;
+use vellum_types::{DecodeError, FieldReader, FieldWriter, SnapshotId, UnixTime};
+
+use crate::refs::RefKind;
+
+const VERSION: u8 = 1;
+const HASH_LEN: usize = 32;
+/// Longest user or host name, bytes.
+const WHO_MAX: usize = 1024;
+/// Most words of a command, and the longest, bytes: what tells a reader enough.
+pub(super) const WORDS_MAX: usize = 64;
+pub(super) const WORD_MAX: usize = 512;
+/// Longest value of a ref, bytes: as long as a ref may have.
+const VALUE_MAX: usize = 48 << 10;
+/// Most effects of one operation. Who forgets more snapshots at once has several operations.
+pub(crate) const EFFECTS_MAX: usize = 8192;
+/// Longest plaintext, bytes.
+pub(super) const RECORD_MAX: usize = 1 << 20;
+
+/// The last record of a chain, as the next one and the worktree's ref name it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct OperationLink {
+    /// Its place in the chain. Numbers of records that were not carried out are left out.
+    pub sequence: u64,
+    /// The keyed hash of its plaintext.
+    pub hash: [u8; HASH_LEN],
+}
+
+impl OperationLink {
+    /// Adds the stored form.
+    pub fn encode(&self, writer: &mut FieldWriter) {
+        writer.write_varint(self.sequence).write_raw(&self.hash);
+    }
+
+    /// Reads the stored form.
+    pub fn decode(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self { sequence: reader.read_varint()?, hash: reader.read_array()? })
+    }
+}
+
+/// One operation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OperationRecord {
+    /// Its place in the chain.
+    pub sequence: u64,
+    /// The operation before it in the chain; none if it is the first.
+    pub previous: Option<OperationLink>,
+    /// When it was begun.
+    pub time: UnixTime,
+    /// On which host.
+    pub host: String,
+    /// By which user.
+    pub user: String,
+    /// In which process.
+    pub pid: u32,
+    /// The worktree that the command was run from.
+    pub worktree: String,
+    /// The words of the command, without secrets; none if a program of its own did it.
+    pub command: Vec<String>,
+    /// What it changed.
+    pub effects: Vec<OperationEffect>,
+}
+
+/// One change that an operation made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OperationEffect {
+    /// A ref.
+    Ref(RefEffect),
+    /// A snapshot was forgotten.
+    Forgotten(SnapshotId),
+    /// A collection deleted packs: how many, and the hash of the sorted list of their names.
+    Collected {
+        /// A count.
+        packs: u64,
+        /// Of the list.
+        hash: [u8; HASH_LEN],
+    },
+    /// A key.
+    Key(KeyChange, String),
+}
+
+/// What happened to a key. The text beside it says to which.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyChange {
+    /// A slot was added.
+    SlotAdded,
+    /// A slot was removed.
+    SlotRemoved,
+    /// A new key epoch was begun.
+    Rotated,
+}
+
+/// A ref before and after an operation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RefEffect {
+    /// Its kind.
+    pub kind: RefKind,
+    /// Its name.
+    pub name: String,
+    /// Its counter after the operation; before, it was one less.
+    pub counter: u64,
+    /// What it said before; empty if it was not there. Of a worktree's head, the part that operations record.
+    pub before: Vec<u8>,
+    /// What it said then; empty if it was removed.
+    pub after: Vec<u8>,
+}
+
+impl OperationRecord {
+    /// What names this record.
+    #[must_use]
+    pub fn link(&self, keys: &VolumeKeys) -> OperationLink {
+        let hash = keys.compute_record_id(RecordDomain::Operation, &self.encode());
+        OperationLink { sequence: self.sequence, hash }
+    }
+
+    /// Encodes the plaintext of the stored record (docs/format.md).
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut writer = FieldWriter::new();
+        writer.write_u8(VERSION).write_varint(self.sequence);
+        match &self.previous {
+            None => drop(writer.write_u8(0)),
+            Some(link) => link.encode(writer.write_u8(1)),
+        }
+        self.time.encode(&mut writer);
+        for text in [&self.host, &self.user] {
+            writer.write_bytes(text.as_bytes());
+        }
+        writer.write_u32(self.pid).write_bytes(self.worktree.as_bytes());
+        writer.write_varint(self.command.len() as u64);
+        for word in &self.command {
+            writer.write_bytes(word.as_bytes());
+        }
+        writer.write_varint(self.effects.len() as u64);
+        for effect in &self.effects {
+            effect.encode(&mut writer);
+        }
+        writer.into_vec()
+    }
+
+    /// Decodes what [`Self::encode`] wrote.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut rest = FieldReader::new(bytes);
+        let reader = &mut rest;
+        let version = reader.read_u8()?;
+        if version != VERSION {
+            return Err(DecodeError::Version(u32::from(version)));
+        }
+        let sequence = reader.read_varint()?;
+        let previous = match reader.read_u8()? {
+            0 => None,
+            1 => Some(OperationLink::decode(reader)?),
+            _ => return Err(DecodeError::Invalid("previous operation")),
+        };
+        // A chain leads backwards, and therefore ends.
+        if previous.is_some_and(|previous| previous.sequence >= sequence) {
+            return Err(DecodeError::Invalid("previous operation"));
+        }
+        let time = UnixTime::decode(reader)?;
+        let host = reader.read_string(WHO_MAX)?.to_owned();
+        let user = reader.read_string(WHO_MAX)?.to_owned();
+        let pid = reader.read_u32()?;
+        let worktree = reader.read_string(REF_NAME_MAX)?.to_owned();
+        let command = (0..reader.read_count(WORDS_MAX)?)
+            .map(|_| reader.read_string(WORD_MAX).map(str::to_owned))
+            .collect::<Result<_, _>>()?;
+        let effects = (0..reader.read_count(EFFECTS_MAX)?)
+            .map(|_| OperationEffect::decode(reader))
+            .collect::<Result<_, _>>()?;
+        rest.expect_end()?;
+        Ok(Self { sequence, previous, time, host, user, pid, worktree, command, effects })
+    }
+
+    /// Shortens the names that are longer than the format allows.
+    pub(super) fn clamp_fields(&mut self) {
+        for text in [&mut self.host, &mut self.user] {
+            text.truncate(text.floor_char_boundary(WHO_MAX));
+        }
+    }
+}
+
+impl OperationEffect {
+    /// A change of a key; `subject` says of which.
+    pub(crate) fn key(change: KeyChange, subject: &str) -> Self {
+        let end = subject.floor_char_boundary(WHO_MAX);
+        Self::Key(change, subject.get(..end).unwrap_or_default().to_owned())
+    }
+
+    /// What a collection did that deleted these packs, in ascending order.
+    pub(crate) fn collected(names: &[String]) -> Self {
+        Self::Collected {
+            packs: names.len() as u64,
+            // The record is authenticated; this only has to tell one list from another.
+            hash: blake3::hash(names.join("\n").as_bytes()).into(),
+        }
+    }
+
+    fn encode(&self, writer: &mut FieldWriter) {
+        match self {
+            Self::Ref(RefEffect { kind, name, counter, before, after }) => {
+                writer.write_u8(1).write_u8(kind.stored_byte()).write_bytes(name.as_bytes());
+                writer.write_varint(*counter).write_bytes(before).write_bytes(after);
+            }
+            Self::Forgotten(id) => drop(writer.write_u8(2).write_raw(id.as_bytes())),
+            Self::Collected { packs, hash } => {
+                writer.write_u8(3).write_varint(*packs).write_raw(hash);
+            }
+            Self::Key(change, subject) => {
+                let change = match change {
+                    KeyChange::SlotAdded => 0,
+                    KeyChange::SlotRemoved => 1,
+                    KeyChange::Rotated => 2,
+                };
+                writer.write_u8(4).write_u8(change).write_bytes(subject.as_bytes());
+            }
+        }
+    }
+
+    fn decode(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
+        Ok(match reader.read_u8()? {
+            1 => Self::Ref(RefEffect {
+                kind: RefKind::from_stored_byte(reader.read_u8()?)?,
+                name: reader.read_string(REF_NAME_MAX)?.to_owned(),
+                counter: reader.read_varint()?,
+                before: reader.read_bytes(VALUE_MAX)?.to_vec(),
+                after: reader.read_bytes(VALUE_MAX)?.to_vec(),
+            }),
+            2 => Self::Forgotten(SnapshotId(reader.read_array()?)),
+            3 => Self::Collected { packs: reader.read_varint()?, hash: reader.read_array()? },
+            4 => {
+                let change = match reader.read_u8()? {
+                    0 => KeyChange::SlotAdded,
+                    1 => KeyChange::SlotRemoved,
+                    2 => KeyChange::Rotated,
+                    _ => return Err(DecodeError::Invalid("key change")),
+                };
+                Self::Key(change, reader.read_string(WHO_MAX)?.to_owned())
+            }
+            _ => return Err(DecodeError::Invalid("effect")),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn record() -> OperationRecord {
+        OperationRecord {
+            sequence: 7,
+            previous: Some(OperationLink { sequence: 5, hash: [3; 32] }),
+            time: UnixTime { secs: 5, nanos: 6 },
+            host: "box".into(),
+            user: "ann".into(),
+            pid: 9,
+            worktree: "main".into(),
+            command: vec!["snapshot".into()],
+            effects: vec![
+                OperationEffect::Ref(RefEffect {
+                    kind: RefKind::Tag,
+                    name: "v1".into(),
+                    counter: 2,
+                    before: Vec::new(),
+                    after: vec![1; 32],
+                }),
+                OperationEffect::Forgotten(SnapshotId([4; 32])),
+                OperationEffect::Collected { packs: 3, hash: [5; 32] },
+                OperationEffect::Key(KeyChange::SlotRemoved, "laptop".into()),
+            ],
+        }
+    }
+
+    #[test]
+    fn records_round_trip_and_lead_backwards() {
+        assert_eq!(OperationRecord::decode(&record().encode()), Ok(record()));
+        let circle = OperationRecord { sequence: 5, ..record() };
+        assert!(OperationRecord::decode(&circle.encode()).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn damaged_records_never_panic(at: prop::sample::Index, flip in 1..=255u8) {
+            let mut bytes = record().encode();
+            let at = at.index(bytes.len());
+            bytes[at] ^= flip;
+            if let Ok(decoded) = OperationRecord::decode(&bytes) {
+                prop_assert_eq!(decoded.encode(), bytes);
+            }
+        }
+    }
+}
