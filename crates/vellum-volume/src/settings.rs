@@ -103,7 +103,9 @@ impl Settings {
         self.get_text(name).and_then(|text| text.parse().ok()).unwrap_or(0)
     }
 
-    fn get_duration(&self, name: &str) -> Option<std::time::Duration> {
+    /// The time that a setting is, if it is set.
+    #[must_use]
+    pub fn get_duration(&self, name: &str) -> Option<std::time::Duration> {
         table::parse_setting_duration(&self.get_text(name)?).ok()
     }
 

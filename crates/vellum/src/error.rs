@@ -16,6 +16,7 @@ use vellum_sync::plan::PlanRefusal;
 use vellum_types::ErrorKind;
 use vellum_volume::VolumeError;
 
+use crate::hooks::HookError;
 use crate::mounting::MountingError;
 
 /// Result of a command's parts.
@@ -105,6 +106,9 @@ pub enum CliError {
         /// What was probably meant.
         nearest: String,
     },
+    /// A hook of the user stopped the command.
+    #[error(transparent)]
+    Hook(#[from] HookError),
     /// The operation was stopped by Ctrl-C, with a word on how to go on.
     #[error("stopped")]
     Stopped {
@@ -165,6 +169,7 @@ impl CliError {
             Self::Bench(error) => error.kind(),
             Self::Io { source, .. } | Self::Output(source) => ErrorKind::from_io_error(source),
             Self::Misspelt { error, .. } => error.kind(),
+            Self::Hook(_) => ErrorKind::Denied,
             Self::Stopped { .. } => ErrorKind::Interrupted,
         }
     }
@@ -193,6 +198,7 @@ impl CliError {
                 let more = error.hint().map_or(String::new(), |hint| format!(" {hint}"));
                 Some(format!("did you mean '{nearest}'?{more}"))
             }
+            Self::Hook(error) => Some(error.hint()),
             Self::Volume(error) => volume_hint(error),
             // The worktree only passes on an error of its volume, and the volume's own hint is more precise.
             Self::Checkout(CheckoutError::Volume(error)) => volume_hint(error),

@@ -11,6 +11,7 @@ mod error;
 mod experiment;
 mod foreign_words;
 mod heap;
+mod hooks;
 mod interrupt;
 mod mount_helper;
 mod mounting;

@@ -173,6 +173,11 @@ impl UserInterface {
         problems.iter().try_for_each(|problem| self.print_warning(problem))
     }
 
+    /// A line that a program of the user has printed, beside the result.
+    pub fn print_program_line(&self, line: &str) -> Result<()> {
+        self.write_to_stderr(&format!("{line}\n"))
+    }
+
     /// A question, or the end of its line.
     pub fn print_prompt(&self, text: &str) -> Result<()> {
         self.write_to_stderr(text)

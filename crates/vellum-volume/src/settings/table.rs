@@ -64,6 +64,10 @@ const fn duration(name: &'static str, help: &'static str) -> SettingDefinition {
     SettingDefinition { name, kind: SettingKind::Duration, scopes: EVERYWHERE, default: &[], help }
 }
 
+const fn hook(name: &'static str, help: &'static str) -> SettingDefinition {
+    SettingDefinition { name, kind: SettingKind::CommandLine, scopes: NOT_IN_VOLUMES, default: &[], help }
+}
+
 /// All settings, by name.
 pub const SETTINGS: &[SettingDefinition] = &[
     SettingDefinition {
@@ -79,6 +83,18 @@ pub const SETTINGS: &[SettingDefinition] = &[
         scopes: NOT_IN_VOLUMES,
         default: &[],
         help: "the level of zstd for what is stored from here, if not that of the volume",
+    },
+    hook("hooks.after-mount", "a command that runs when a mount is ready"),
+    hook("hooks.after-snapshot", "a command that runs when a snapshot was made"),
+    hook("hooks.before-restore", "a command that runs before a restore, and stops it by failing"),
+    hook("hooks.before-snapshot", "a command that runs before a snapshot, and stops it by failing"),
+    hook("hooks.on-damage", "a command that runs when 'verify' has found damage"),
+    SettingDefinition {
+        name: "hooks.timeout",
+        kind: SettingKind::Duration,
+        scopes: NOT_IN_VOLUMES,
+        default: &["60s"],
+        help: "how long a hook may run before it is killed",
     },
     count("retention.keep-daily", "'forget --policy' keeps the newest snapshot of each of the last N days"),
     count("retention.keep-hourly", "'forget --policy' keeps the newest snapshot of each of the last N hours"),

@@ -1,6 +1,7 @@
 //! `vellum mount`: a worktree or a snapshot as a filesystem.
 
 mod background;
+mod hook;
 mod naming;
 pub mod options;
 mod report;
@@ -33,6 +34,7 @@ use crate::mounting::metrics::{MetricsPages, MountProblems};
 use crate::mounting::policies::PolicyKeeper;
 use crate::mounting::{MountingError, daemon, metrics, mountpoint, service_manager};
 use crate::ui::format;
+use hook::{find_mount_hook, serve_beside_hook};
 use naming::choose_worktree;
 use options::MountOption;
 use report::{FencedHolder, MountJson, report_mount};
@@ -236,9 +238,14 @@ fn serve_mount(args: &Args, context: &CommandContext) -> Result<CommandOutcome> 
     let mut needed = vec![volume.state.path().to_path_buf()];
     // A store in a directory is read and written by this process, too.
     needed.extend(volume.objects.local_dir().map(Path::to_path_buf));
+    // The command that started a mount in the background runs its hook.
+    let hook = if args.detach { None } else { find_mount_hook(&volume.state, &report)? };
     let live_dir = live.as_ref().map(|live| live.claim.dir().to_path_buf()).unwrap_or_default();
     let serving = ServedMount { mounted, live, mountpoint, needed, log, end: end.clone(), signals };
-    let is_whole = daemon::serve_until_unmount(serving)?;
+    let is_whole = match hook {
+        None => daemon::serve_until_unmount(serving)?,
+        Some(hook) => serve_beside_hook(serving, hook)?,
+    };
     match (&args.snapshot, report.worktree) {
         (Some(_), _) => report.snapshot.and_then(|id| id.parse().ok()).iter().for_each(|id| {
             live::remove_snapshot_log_dir(&volume, id);

@@ -1,11 +1,13 @@
 //! `vellum restore`: the directory, or paths in it, as they were in a snapshot.
 
 use std::ffi::OsString;
+use std::path::Path;
 
 use serde::Serialize;
 use vellum_checkout::{CheckoutWorktree, RestorePlan, RestoreReport, RestoreRequest, RestoreStep};
 use vellum_fs::FsError;
 use vellum_host::escape::format_path;
+use vellum_types::SnapshotId;
 use vellum_volume::diff::FileChange;
 use vellum_volume::history::HistoryEntry;
 use vellum_volume::{Volume, VolumeError};
@@ -16,6 +18,7 @@ use crate::context::mounted::MountedWorktree;
 use crate::context::names::describe_snapshot;
 use crate::error::{CliError, CommandOutcome, Result, ResumeHint};
 use crate::heap;
+use crate::hooks::{HookCall, HookFact, HookKind};
 use crate::mounting::MountingError;
 use crate::mounting::control::ControlRequest;
 use crate::ui::changes;
@@ -103,6 +106,9 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     heap::limit_command_heaps();
     let worktree = context.open_worktree()?;
     let target = resolve_target(args, context, &worktree.volume)?;
+    if !args.dry_run {
+        run_restore_hook(context, &worktree.volume, worktree.root_path(), target.id)?;
+    }
     let typed = context.paths_at_root(worktree.root_path());
     let paths = typed.parse_paths(&args.paths)?;
     let only = typed.parse_paths(&args.only)?;
@@ -122,6 +128,18 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     // Printed without the lock: whoever reads the report may take any time, and other commands would wait.
     drop(lock);
     report_restore(context, &worktree, &target, &done)
+}
+
+/// Before the worktree is locked, because the commands that the hook runs may need it.
+fn run_restore_hook(
+    context: &CommandContext,
+    volume: &Volume,
+    directory: &Path,
+    target: SnapshotId,
+) -> Result<()> {
+    let id = target.to_string();
+    let facts = &[HookFact::worktree(&volume.worktree.worktree), HookFact::snapshot(&id)];
+    HookCall { kind: HookKind::BeforeRestore, state: &volume.state, directory, facts }.run(context).map(drop)
 }
 
 fn plan_restore(
@@ -213,6 +231,7 @@ fn restore_in_mount(
         None => resolve_published_target(args, context, mounted)?.id,
     };
     let short = mounted.volume.short_id(&target)?;
+    run_restore_hook(context, &mounted.volume, &mounted.mountpoint, target)?;
     // What the kernel has not handed over yet belongs to the state that is saved before the restore.
     mounted.sync_filesystem()?;
     let id = target.to_string();

@@ -12,7 +12,7 @@ use vellum_volume::diff::FileChange;
 use vellum_volume::history::HistoryEntry;
 use vellum_volume::merge::check_no_merge_in;
 use vellum_volume::refs::{RefKind, check_ref_name};
-use vellum_volume::{SnapshotOrigin, Volume};
+use vellum_volume::{SnapshotOrigin, StateDir, Volume};
 
 use crate::commands::note::PropertyArgs;
 use crate::compare::ComparedSnapshots;
@@ -20,6 +20,7 @@ use crate::context::CommandContext;
 use crate::context::mounted::MountProcess;
 use crate::context::names::SnapshotNames;
 use crate::error::{CliError, CommandOutcome, Result, ResumeHint};
+use crate::hooks::{HookCall, HookFact, HookKind};
 use crate::mounting::control::ControlRequest;
 use crate::ui::changes::list::{ChangeDetail, CollapsedDirs};
 use crate::ui::changes::{self, ChangeCounts};
@@ -106,7 +107,13 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let note = read_note(args)?;
     // A name that is taken fails at once, and not after the scan.
     check_new_tags(args, &worktree.volume)?;
-    let _lock = worktree.lock_worktree(context.lock_wait_notice())?;
+    let volume = &worktree.volume;
+    let directory = worktree.root_path();
+    let hooks =
+        SnapshotHooks { state: &volume.state, worktree: &volume.worktree.worktree, directory, context };
+    // Without the lock, which commands that it runs may need.
+    hooks.run_before()?;
+    let lock = worktree.lock_worktree(context.lock_wait_notice())?;
     // A snapshot in the middle of a merge would take open conflicts for finished work.
     worktree.volume.check_no_merge()?;
     warn_about_interrupted(context, &worktree)?;
@@ -131,7 +138,33 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     if !properties.is_empty() {
         worktree.volume.annotate_snapshot(made.id, &properties)?;
     }
-    report_snapshot(context, &worktree, made)
+    let new = made.is_new.then(|| made.id.to_string());
+    let outcome = report_snapshot(context, &worktree, made)?;
+    drop(lock);
+    let hook = new.map_or(Ok(CommandOutcome::Done), |id| hooks.run_after(&id))?;
+    Ok(outcome.max(hook))
+}
+
+/// The hooks of snapshots of a worktree.
+struct SnapshotHooks<'a> {
+    state: &'a StateDir,
+    worktree: &'a str,
+    directory: &'a Path,
+    context: &'a CommandContext,
+}
+
+impl SnapshotHooks<'_> {
+    fn run_before(&self) -> Result<()> {
+        self.run_hook(HookKind::BeforeSnapshot, &[HookFact::worktree(self.worktree)]).map(drop)
+    }
+
+    fn run_after(&self, id: &str) -> Result<CommandOutcome> {
+        self.run_hook(HookKind::AfterSnapshot, &[HookFact::worktree(self.worktree), HookFact::snapshot(id)])
+    }
+
+    fn run_hook(&self, kind: HookKind, facts: &[HookFact<'_>]) -> Result<CommandOutcome> {
+        HookCall { kind, state: self.state, directory: self.directory, facts }.run(self.context)
+    }
 }
 
 /// Lists what a snapshot would record.
@@ -190,10 +223,15 @@ fn snapshot_mount(
 ) -> Result<CommandOutcome> {
     let paths = context.paths_at_root(&process.mountpoint).parse_paths(&args.paths)?;
     let note = read_note(args)?;
-    check_no_merge_in(&process.state_dir()?, &process.worktree)?;
+    let state = process.state_dir()?;
+    check_no_merge_in(&state, &process.worktree)?;
+    let process = check_mount_tags(args, process)?;
+    let mounted = process.clone();
+    let hooks =
+        SnapshotHooks { state: &state, worktree: &mounted.worktree, directory: &mounted.mountpoint, context };
+    hooks.run_before()?;
     // Pages that the kernel has not handed over yet belong into the snapshot.
     process.sync_filesystem()?;
-    let process = check_mount_tags(args, process)?;
     if args.if_changed
         && let Some(head) = find_unchanged_head(process.clone(), &paths)?
     {
@@ -201,6 +239,7 @@ fn snapshot_mount(
     }
     let answer = process.send_request(&ControlRequest::Snapshot { note, tags: args.tags.clone(), paths })?;
     let id = answer.snapshot.unwrap_or_default();
+    let made = id.clone();
     annotate_mount_snapshot(context, &process, &id, properties)?;
     let waits = answer.waiting > 0;
     // What was made is reported even if it cannot be stored now.
@@ -219,7 +258,8 @@ fn snapshot_mount(
             if waits { "kept here; it goes into the store in the background" } else { "in the store" };
         ui.print_line(format!("Snapshot {short}: {place}"))?;
     }
-    settled.transpose().map(|_| CommandOutcome::Done)
+    let outcome = hooks.run_after(&made)?;
+    settled.transpose().map(|_| outcome)
 }
 
 /// The last snapshot of a mount, if what would be recorded is what it holds.

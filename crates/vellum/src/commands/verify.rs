@@ -5,6 +5,7 @@ mod findings;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::time::Duration;
 
 use serde::Serialize;
 use vellum_checkout::repair::{RepairPlace, RepairRequest, repair_volume};
@@ -19,6 +20,7 @@ use vellum_volume::verify::{
 use self::findings::{describe_finding, summarize_findings};
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result, ResumeHint};
+use crate::hooks::{HookCall, HookFact, HookKind};
 use crate::ui::format;
 use crate::ui::progress::ProgressTask;
 
@@ -98,19 +100,42 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     };
     let start = std::time::Instant::now();
     let verified = verify_scope(args, &scope, &volume, context)?;
-    let report = &verified.report;
+    report_scope(args, &verified, start.elapsed(), &volume, context)?;
+    if verified.report.findings.is_empty() {
+        return Ok(CommandOutcome::Done);
+    }
+    run_damage_hook(&verified.report, &volume, context)?;
     // Damage is a finding of this command, and no failure of it.
-    let outcome = CommandOutcome::from_findings(!report.findings.is_empty());
+    Ok(CommandOutcome::Findings)
+}
+
+fn run_damage_hook(report: &VerifyReport, volume: &Volume, context: &CommandContext) -> Result<()> {
+    let damaged = report.findings.len().to_string();
+    let facts = &[
+        HookFact::worktree(&volume.worktree.worktree),
+        HookFact { name: "VELLUM_DAMAGED", value: damaged.as_ref() },
+    ];
+    let directory = &context.cwd;
+    HookCall { kind: HookKind::OnDamage, state: &volume.state, directory, facts }.run(context).map(drop)
+}
+
+fn report_scope(
+    args: &Args,
+    verified: &VerifiedScope,
+    time: Duration,
+    volume: &Volume,
+    context: &CommandContext,
+) -> Result<()> {
+    let report = &verified.report;
     if context.ui.is_json() {
         let sound = report.findings.is_empty();
         let metadata_only = args.metadata_only;
-        context.ui.print_json(&VerifyJson {
+        return context.ui.print_json(&VerifyJson {
             sound,
             metadata_only,
             report,
             repair: verified.repaired.as_ref(),
-        })?;
-        return Ok(outcome);
+        });
     }
     if let Some(repaired) = &verified.repaired {
         print_repair(repaired, context)?;
@@ -125,11 +150,10 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         "{looked_at}, {} ({} stored) in {}",
         format::format_count(report.blobs, "blob"),
         format::format_size(report.bytes),
-        format::format_duration(start.elapsed())
+        format::format_duration(time)
     );
     let limits = if args.metadata_only { " (without the content of files)" } else { "" };
-    print_report(&verified, &format!("read {read}{limits}"), &volume, context)?;
-    Ok(outcome)
+    print_report(verified, &format!("read {read}{limits}"), volume, context)
 }
 
 fn parse_percent(typed: &str) -> std::result::Result<f64, String> {

@@ -36,6 +36,7 @@ mod gc;
 mod global;
 mod help;
 mod history;
+mod hooks;
 mod hydrate;
 mod hydrate_policies;
 mod info;

@@ -9,6 +9,7 @@ use vellum_store::RequestLimits;
 use vellum_types::ErrorKind;
 use vellum_volume::Volume;
 
+use super::hook::run_mount_hook;
 use super::report::{MountJson, report_mount};
 use super::{Args, open_state_dir};
 use crate::context::CommandContext;
@@ -18,17 +19,20 @@ use crate::mounting::{MountingError, daemon};
 /// Mounts, with a process in the background that serves.
 pub(super) fn mount_in_background(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     match start_mount_process(args, context) {
-        Ok(report) => report_mount(context, &report)?,
+        Ok(report) => {
+            report_mount(context, &report)?;
+            run_mount_hook(args, context, &report)
+        }
         Err(error) if args.is_optional() && is_store_away(&error, args, context) => {
             context.ui.print_warning(format!(
                 "nothing was mounted on {}, as 'nofail' allows: {}",
                 args.mountpoint.display(),
                 error.format_chain()
             ))?;
+            Ok(CommandOutcome::Done)
         }
-        Err(error) => return Err(error),
+        Err(error) => Err(error),
     }
-    Ok(CommandOutcome::Done)
 }
 
 /// Starts the process that serves the mount; returns what it reports when the mount is ready.
