@@ -1,5 +1,6 @@
 //! What the mounting commands share: what is mounted, and the process that serves a mount.
 
+pub mod automatic;
 pub mod control;
 pub mod daemon;
 pub mod end;

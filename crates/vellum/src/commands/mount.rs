@@ -36,9 +36,9 @@ use crate::mounting::{MountingError, daemon, metrics, mountpoint, service_manage
 use crate::ui::format;
 use hook::{find_mount_hook, serve_beside_hook};
 use naming::choose_worktree;
-use options::MountOption;
+use options::{MountOption, parse_interval};
 use report::{FencedHolder, MountJson, report_mount};
-use threads::{start_fetching_names, start_following, start_keeping_policies};
+use threads::{start_automatic_snapshots, start_fetching_names, start_following, start_keeping_policies};
 
 /// Mount a worktree as a filesystem
 ///
@@ -114,6 +114,9 @@ pub struct Args {
     /// Seconds between two looks at what is always to be here
     #[arg(long, hide = true)]
     policy_interval: Option<u64>,
+    /// Make a snapshot at this interval, such as 10m, if something was changed since the last one; its note is 'automatic'
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["snapshot", "read_only"], value_parser = parse_interval)]
+    snapshot_every: Option<Duration>,
     /// Fetch all names and attributes in the background
     #[arg(long, hide = true)]
     pub fetch_names: bool,
@@ -158,6 +161,7 @@ impl Args {
             follow: false,
             follow_interval: None,
             policy_interval: None,
+            snapshot_every: None,
             fetch_names: false,
             lease_term: None,
             detach: false,
@@ -443,7 +447,10 @@ fn mount_live_worktree(
     let _ = service.forgetter.set(made.mounted.cache_invalidator());
     start_keeping_policies(&service, args.policy_interval)?;
     if args.follow {
-        start_following(service, mountpoint, args.follow_interval)?;
+        start_following(service.clone(), mountpoint, args.follow_interval)?;
+    }
+    if let Some(interval) = args.snapshot_every {
+        start_automatic_snapshots(service, mountpoint, interval)?;
     }
     Ok(made)
 }

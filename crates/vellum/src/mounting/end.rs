@@ -103,6 +103,14 @@ impl ShutdownSignal {
         progress.is_unmounted
     }
 
+    /// Waits until the process has to end, for some time; whether it has.
+    pub fn wait_until_ending(&self, time: Duration) -> bool {
+        let begun = |progress: &mut UnmountProgress| !progress.is_asked && !progress.is_unmounted;
+        let mut progress = self.lock();
+        self.changed.wait_while_for(&mut progress, begun, time);
+        progress.is_asked || progress.is_unmounted
+    }
+
     /// Waits for the report, and hands it to `answer`. From when `begun` is called, the process does not end before that.
     pub fn wait_for_report(&self, begun: impl FnOnce(), answer: impl FnOnce(&UnmountReport)) {
         // Counted before `begun` answers: from that answer on, the caller relies on a second one.

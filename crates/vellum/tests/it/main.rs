@@ -12,6 +12,7 @@ mod posix;
 mod terminal;
 mod world;
 
+mod automatic_snapshots;
 mod bench;
 mod cache_disk;
 mod cache_parts;

@@ -76,6 +76,7 @@ fn daemon_arguments(args: &Args, context: &CommandContext) -> Vec<OsString> {
     option("lease-term", args.lease_term.map(|secs| secs.to_string().into()));
     option("follow-interval", args.follow_interval.map(|secs| secs.to_string().into()));
     option("policy-interval", args.policy_interval.map(|secs| secs.to_string().into()));
+    option("snapshot-every", args.snapshot_every.map(|time| format!("{}s", time.as_secs()).into()));
     option("retry-for", vellum_store::chosen_retry_time().map(|time| format!("{}s", time.as_secs()).into()));
     option("table-name", args.table_name.clone().map(OsString::from));
     for name in &args.deny_hydrate {

@@ -81,6 +81,12 @@ impl MountOption {
     }
 }
 
+/// A time that passes.
+pub(super) fn parse_interval(typed: &str) -> std::result::Result<Duration, String> {
+    let interval = format::parse_duration(typed)?;
+    if interval.is_zero() { Err("it is at least 1s".into()) } else { Ok(interval) }
+}
+
 impl Args {
     /// The arguments with what `-o` asks for among them.
     pub(super) fn apply_options(&self) -> Result<Self> {
@@ -112,6 +118,11 @@ impl Args {
             (is_snapshot && self.temporary, "a snapshot and --temporary", "leave out --temporary"),
             (is_snapshot && self.take_over, "a snapshot and --take-over", "leave out --take-over"),
             (self.follow && (is_snapshot || self.read_only), "--follow and 'ro'", "leave out --follow"),
+            (
+                self.snapshot_every.is_some() && (is_snapshot || self.read_only),
+                "--snapshot-every and 'ro'",
+                "leave out --snapshot-every",
+            ),
             (
                 self.foreground && (self.is_optional() || self.deadline().is_some()),
                 "--foreground and 'nofail' or 'timeout'",

@@ -10,6 +10,7 @@ use vellum_store::RequestPurpose;
 use vellum_volume::residence::ContentScope;
 
 use crate::error::{CliError, Result};
+use crate::mounting::automatic::AutomaticSnapshots;
 use crate::mounting::control::ControlService;
 use crate::mounting::follow::{FollowIntervals, WorktreeFollower};
 use crate::mounting::log::MountLog;
@@ -40,6 +41,19 @@ pub(super) fn start_following(
         .map_or_else(FollowIntervals::default, |secs| FollowIntervals::every(Duration::from_secs(secs)));
     let follower = WorktreeFollower { service, device, intervals };
     follower.start_thread().map_err(CliError::io_error("start", "a thread"))
+}
+
+/// Makes snapshots at an interval.
+pub(super) fn start_automatic_snapshots(
+    service: Arc<ControlService>,
+    mountpoint: &Path,
+    interval: Duration,
+) -> Result<()> {
+    let mount = table::find_mount_at(mountpoint)?;
+    // Somebody has unmounted it already.
+    let Some(device) = mount.map(|mount| mount.device) else { return Ok(()) };
+    let snapshots = AutomaticSnapshots { service, mountpoint: mountpoint.into(), device, interval };
+    snapshots.start_thread().map_err(CliError::io_error("start", "a thread"))
 }
 
 /// Brings all names to this machine while the mount is used. It ends with the process.

@@ -1,0 +1,93 @@
+//! Snapshots that a mount makes by itself, at an interval.
+//!
+//! Invariants: none is made of what the last snapshot holds already, nor while a merge waits for the user; none begins
+//! after the mount has begun to end.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use vellum_fs::FsError;
+use vellum_fs::history::snapshot::LiveSnapshotRequest;
+use vellum_host::error_chain::format_error_chain;
+use vellum_store::RequestPurpose;
+use vellum_types::SnapshotId;
+use vellum_volume::SnapshotOrigin;
+use vellum_volume::merge::check_no_merge_in;
+
+use super::control::ControlService;
+use super::table::{self, FilesystemDevice};
+
+/// The note of such a snapshot.
+const NOTE: &str = "automatic";
+
+/// Makes snapshots of a mounted worktree.
+pub struct AutomaticSnapshots {
+    /// What serves the worktree.
+    pub service: Arc<ControlService>,
+    /// Where it is mounted.
+    pub mountpoint: PathBuf,
+    /// The mount.
+    pub device: FilesystemDevice,
+    /// Between two of them.
+    pub interval: Duration,
+}
+
+impl AutomaticSnapshots {
+    /// Starts the thread. It ends with the mount.
+    pub fn start_thread(self) -> std::io::Result<()> {
+        let make = move || {
+            RequestPurpose::Upkeep.set_for_thread();
+            let mut problem = None;
+            while !self.service.end.wait_until_ending(self.interval) {
+                let failure = match self.create_snapshot_if_changed() {
+                    Ok(Some(id)) => {
+                        self.service.log.write_line(&format!("automatic snapshot {id}"));
+                        None
+                    }
+                    Ok(None) => None,
+                    Err(error) => Some(format_error_chain(&error)),
+                };
+                // One that fails each time is told once.
+                if let Some(failure) = failure.as_ref().filter(|failure| problem.as_ref() != Some(*failure)) {
+                    self.service.log.write_line(&format!("no automatic snapshot: {failure}"));
+                }
+                problem = failure;
+            }
+        };
+        std::thread::Builder::new().name("vellum-snapshots".into()).spawn(make).map(drop)
+    }
+
+    fn create_snapshot_if_changed(&self) -> Result<Option<SnapshotId>, FsError> {
+        let fs = &self.service.fs;
+        // It would take open conflicts for finished work.
+        if check_no_merge_in(&fs.volume().state, fs.worktree_name()).is_err() {
+            return Ok(None);
+        }
+        self.sync_filesystem();
+        if !fs.is_changed()? {
+            return Ok(None);
+        }
+        let made = fs.create_snapshot(&LiveSnapshotRequest {
+            note: NOTE.into(),
+            tags: Vec::new(),
+            origin: SnapshotOrigin::User,
+        })?;
+        self.service.publisher.request_publish();
+        Ok(Some(made))
+    }
+
+    /// Pages that the kernel has not handed over yet belong into the snapshot. If that fails, the next one has them.
+    fn sync_filesystem(&self) {
+        let Ok(dir) = std::fs::File::open(&self.mountpoint) else { return };
+        // Something else may be mounted over it.
+        if table::find_device(&self.mountpoint) != Some(self.device) {
+            return;
+        }
+        // It is stale once for somebody who wrote to a file that was open at a restore: they were told.
+        if rustix::fs::syncfs(&dir) == Err(Errno::STALE) {
+            let _ = rustix::fs::syncfs(&dir);
+        }
+    }
+}
