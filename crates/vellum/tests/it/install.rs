@@ -83,6 +83,8 @@ fn check_units(world: &World, dir: &Path) {
     let units = list(dir);
     let names: Vec<_> = units.iter().map(|unit| unit.file_name().unwrap().to_str().unwrap()).collect();
     let expected = [
+        "vellum-forget@.service",
+        "vellum-forget@.timer",
         "vellum-mount@.service",
         "vellum-snapshot@.service",
         "vellum-snapshot@.timer",
@@ -100,6 +102,34 @@ fn check_units(world: &World, dir: &Path) {
     let mut verify = Command::new("systemd-analyze");
     verify.args(["verify", "--man=no", "--recursive-errors=one"]).args(list(&instances));
     assert_silent("systemd-analyze verify", &verify.output().unwrap());
+}
+
+/// The unit that forgets runs where rules are set, and is skipped elsewhere: systemd takes 255 for a failure, and other codes
+/// for a condition that does not hold.
+#[test]
+fn snapshots_are_forgotten_by_a_unit_where_rules_are_set() {
+    let world = World::with_snapshot();
+    let prefix = world.path("prefix");
+    install(&[format!("PREFIX={}", prefix.display())]);
+    let unit = fs::read_to_string(prefix.join("lib/systemd/system/vellum-forget@.service")).unwrap();
+    let line = unit.lines().find_map(|line| line.strip_prefix("ExecCondition=/bin/sh -c '")).unwrap();
+    let script = line.strip_suffix("' sh %f").unwrap().replace("$$", "$");
+    let check = |dir: &Path| {
+        let mut shell = Command::new("/bin/sh");
+        shell.args(["-c", &script, "sh"]).arg(dir).envs(profile());
+        shell.env("XDG_CONFIG_HOME", world.path("config")).output().unwrap().status.code()
+    };
+    assert_eq!(check(&world.tree()), Some(1));
+    assert_eq!(check(&world.path("nowhere")), Some(255));
+    world.run_at_home(&["config", "set", "--volume", "retention.zone", "Europe/Berlin"]).ok();
+    assert_eq!(check(&world.tree()), Some(1));
+    world.run_at_home(&["config", "set", "--volume", "retention.keep-last", "1"]).ok();
+    assert_eq!(check(&world.tree()), Some(0));
+    let start = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
+    let start = start.replace("%f", world.tree().to_str().unwrap());
+    let mut words = start.split(' ');
+    let ran = Command::new(words.next().unwrap()).args(words).envs(profile()).output().unwrap();
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
 }
 
 #[test]
