@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use toml_edit::{Array, DocumentMut, Item, Table, value};
 use vellum_host::escape::format_path;
+use vellum_types::ErrorKind;
 use vellum_volume::StateDir;
 use vellum_volume::settings::{
     SETTINGS, SettingDefinition, SettingKind, SettingScope, SettingValues, Settings, find_setting,
@@ -41,6 +42,8 @@ pub struct ReadSettings {
     pub values: SettingValues,
     /// Names that are no settings.
     pub unknown: Vec<String>,
+    /// Whether it is there and may not be read.
+    pub is_denied: bool,
 }
 
 impl SettingsFile {
@@ -54,10 +57,16 @@ impl SettingsFile {
         Self { scope: SettingScope::Worktree, path: state.path().join(WORKTREE_FILE) }
     }
 
-    /// Reads it; one that does not exist says nothing.
+    /// Reads it; one that does not exist says nothing, nor does one of a user that may not be read: whoever works as
+    /// another user may still have that one's home, as with `setpriv` and `sudo -E`.
     pub fn read(&self) -> Result<ReadSettings> {
         let mut read = ReadSettings::default();
-        let document = self.parse()?;
+        let document = match self.parse() {
+            Err(error) if error.kind() == ErrorKind::Denied && self.scope == SettingScope::User => {
+                return Ok(ReadSettings { is_denied: true, ..read });
+            }
+            document => document?,
+        };
         for (name, item) in document.as_table() {
             if name != VERSION_KEY && name != PROFILE_SECTION {
                 self.read_item(name, item, &mut read)?;
@@ -207,6 +216,9 @@ pub fn load_local_settings(directory: &Path) -> Result<(Settings, Vec<String>)> 
     let worktree = StateDir::find_enclosing(directory).ok().map(|state| SettingsFile::of_worktree(&state));
     for file in SettingsFile::of_user().into_iter().chain(worktree) {
         let read = file.read()?;
+        if read.is_denied {
+            warnings.push(format!("{} may not be read: the settings in it have no effect", file.shown()));
+        }
         if !read.unknown.is_empty() {
             let names = read.unknown.join(", ");
             warnings

@@ -210,17 +210,19 @@ impl TryNotes {
         let folder = self.folder(name);
         let failed = || CliError::io_error("remove", folder.display().to_string());
         // Not with all that is in it: if something is still mounted there, that is the content of the fork.
-        for remove in [
-            fs::remove_dir(self.mountpoint(name)),
-            fs::remove_file(folder.join(NOTE_FILE)),
-            fs::remove_dir(&folder),
-        ] {
-            match remove {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed()(error)),
-                Ok(()) | Err(_) => {}
-            }
-        }
-        Ok(())
+        let remove = || {
+            ignore_missing(fs::remove_dir(self.mountpoint(name)))?;
+            ignore_missing(fs::remove_file(folder.join(NOTE_FILE)))?;
+            ignore_missing(fs::remove_dir(&folder))
+        };
+        remove().map_err(failed())
+    }
+}
+
+fn ignore_missing(removed: std::io::Result<()>) -> std::io::Result<()> {
+    match removed {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
     }
 }
 
