@@ -139,8 +139,8 @@ fn report_operations(context: &CommandContext, volume: &Volume, listing: &ChainL
         table.add_row([
             link.sequence.to_string(),
             format::format_local_time(record.time),
-            format_path(&format!("{}@{}", record.user, record.host)),
-            format_path(&record.command.join(" ")),
+            format_path(format!("{}@{}", record.user, record.host)),
+            format_path(record.command.join(" ")),
             effects.join("; "),
         ]);
     }
@@ -312,10 +312,10 @@ fn report_check(context: &CommandContext, check: &ChainCheck) -> Result<CommandO
         return Ok(outcome);
     }
     for problem in problems {
-        ui.print_line(format!("{}: {}", format_path(&problem.subject()), format_path(&problem.reason)))?;
+        ui.print_line(format!("{}: {}", format_path(problem.subject()), format_path(&problem.reason)))?;
     }
     for note in unfinished {
-        ui.print_note(format!("{}: {}", format_path(&note.subject()), note.reason))?;
+        ui.print_note(format!("{}: {}", format_path(note.subject()), note.reason))?;
     }
     let checked = format::format_count(*operations, "operation");
     match problems.is_empty() {
