@@ -7,6 +7,7 @@
 mod head;
 mod kind;
 mod known;
+mod listing;
 mod recorded;
 mod reseal;
 
@@ -27,6 +28,7 @@ pub use self::head::{
 pub(crate) use self::kind::VOLUME_SETTINGS;
 pub use self::kind::{NamedRefKind, RefKind};
 pub(crate) use self::known::{KNOWN_REFS_FILE, fuzz_decoder as fuzz_known_decoder};
+pub use self::listing::SharedRefListing;
 use self::recorded::{RecordedChange, RefChange, is_removed_value};
 pub(crate) use self::recorded::{read_chain_link, recorded_value};
 pub(crate) use self::reseal::ResealedRefs;
@@ -91,6 +93,8 @@ pub struct RefStore {
     /// The refs that were read or changed by name, as they were then: a compare-and-swap finds out whether they still are.
     last: Mutex<HashMap<ObjectKey, RememberedRef>>,
     known: known::KnownRefs,
+    /// One listing of refs of all kinds, while [`SharedRefListing`] lives.
+    shared_listing: Mutex<Option<Vec<ObjectInfo>>>,
     /// Where changes are recorded.
     log: Option<OperationLog>,
 }
@@ -114,7 +118,17 @@ impl RefStore {
         let seen = Mutex::new(state.read_seen_counters()?);
         let keys = epochs.volume_keys().clone();
         let last = Mutex::default();
-        Ok(Self { objects, keys, epochs, state, seen, last, known: Mutex::default(), log: None })
+        Ok(Self {
+            objects,
+            keys,
+            epochs,
+            state,
+            seen,
+            last,
+            known: Mutex::default(),
+            shared_listing: Mutex::default(),
+            log: None,
+        })
     }
 
     /// The same, and every change is recorded as an operation that was carried out from this worktree.
@@ -305,28 +319,6 @@ impl RefStore {
             }
         }
         Err(VolumeError::Raced(format!("the {} '{name_or_object}'", kind.display_name())))
-    }
-
-    /// The objects that hold refs of a kind: those that are listed, and those that were seen before.
-    pub fn list_ref_objects(&self, kind: RefKind) -> Result<Vec<ObjectKey>> {
-        Ok(self.list_ref_infos(kind)?.into_iter().map(|info| info.key).collect())
-    }
-
-    fn list_ref_infos(&self, kind: RefKind) -> Result<Vec<ObjectInfo>> {
-        let folder = format!("refs/{}/", kind.folder_name());
-        // Other names are none of a ref: none leads to them.
-        let mut listed = self.objects.select_objects(&folder, is_ref_key)?.objects;
-        let seen = self.seen.lock();
-        // A ref that the store hides from its listing is found missing by whoever reads it, instead of being
-        // forgotten.
-        let known = seen.keys().filter(|key| key.starts_with(&folder)).cloned();
-        for key in known {
-            listed.push(ObjectInfo { key: ObjectKey::new(key)?, size: 0, modified: None, version: None });
-        }
-        // Stable: of one that is listed and was seen, what the listing says comes first, and stays.
-        listed.sort_by(|a, b| a.key.cmp(&b.key));
-        listed.dedup_by(|a, b| a.key == b.key);
-        Ok(listed)
     }
 
     /// Changes a ref to what `change` makes of its present value; `None` removes it. Tried again when somebody

@@ -59,6 +59,7 @@ pub fn pull_snapshots(
     let Some(source) = volume.open_remote(remote)? else {
         return Err(VolumeError::EmptyRemote(remote.name.clone()));
     };
+    let _listing = source.refs.share_listing()?;
     let found = RemoteRefs::read_from(&source)?;
     let mut heads: Vec<_> = found.worktrees.values().chain(found.tags.values()).copied().collect();
     if request.is_everything {

@@ -41,6 +41,7 @@ impl SnapshotNames {
     }
 
     fn load_among_ids(volume: &Volume, ids: Arc<[SnapshotId]>) -> Result<Self> {
+        let _listing = volume.refs.share_listing()?;
         let mut tags: HashMap<_, Vec<_>> = HashMap::new();
         // A damaged ref must not hide the others: it is left out, and the caller warns about it.
         let (all_tags, mut damaged) = volume.list_readable_tags()?;

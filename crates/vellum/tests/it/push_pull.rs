@@ -225,8 +225,7 @@ fn a_push_takes_few_requests() {
     let pull = count(&["pull"]);
     let clone = count(&["clone", &url, "../clone", "--plain", "--credentials", "test"]);
     let counts = format!("{idle}, {small}, {pull} and {clone} requests");
-    // Of those of a pull, two list the pins and the notes of snapshots.
-    assert!(idle <= 7 && small <= 20 && pull <= 6 && clone <= 29, "{counts}");
+    assert!(idle <= 7 && small <= 20 && pull <= 5 && clone <= 29, "{counts}");
 }
 
 #[test]
