@@ -5,6 +5,8 @@
 use std::io;
 use std::sync::OnceLock;
 
+use crate::owner_names::{OwnerTable, read_owner_names};
+
 /// Returns the names of the program that a thread executes, as far as the kernel keeps them (15 bytes): that of the thread,
 /// and that of its process. Empty if there is no such thread, or none that this process may see.
 #[must_use]
@@ -121,7 +123,7 @@ pub fn set_user_name(name: String) {
     USER_NAME.get_or_init(|| name);
 }
 
-/// Returns the user's name, if it was set or the environment contains it.
+/// Returns the user's name: as it was set, or as the environment or the machine's table of users has it.
 #[must_use]
 pub fn user_name() -> String {
     if let Some(name) = USER_NAME.get() {
@@ -131,7 +133,11 @@ pub fn user_name() -> String {
     ["USER", "LOGNAME"]
         .iter()
         .find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
-        .unwrap_or_else(|| format!("uid {}", rustix::process::getuid().as_raw()))
+        .unwrap_or_else(|| {
+            let uid = rustix::process::getuid().as_raw();
+            let mut names = read_owner_names(OwnerTable::Users);
+            names.remove(&uid).unwrap_or_else(|| format!("uid {uid}"))
+        })
 }
 
 #[cfg(test)]

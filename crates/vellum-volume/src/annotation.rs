@@ -6,11 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use vellum_host::escape::is_invisible_char;
-use vellum_host::process::{host_name, user_name};
 use vellum_types::{DecodeError, FieldReader, FieldWriter, SnapshotId, UnixTime};
 
 use crate::error::{Result, VolumeError};
-use crate::record::WHO_MAX;
+use crate::record::{WHO_MAX, recorded_host_name, recorded_user_name};
 use crate::refs::{RefKind, StoredRef};
 use crate::session::current_time;
 use crate::volume::{RefListing, Volume};
@@ -122,11 +121,9 @@ impl SnapshotAnnotation {
     }
 
     fn apply(&mut self, change: &AnnotationChange) -> Result<()> {
-        let clamp = |mut text: String| {
-            text.truncate(text.floor_char_boundary(WHO_MAX));
-            text
-        };
-        let (author, host, now) = (clamp(user_name()), clamp(host_name()), current_time());
+        let author = recorded_user_name();
+        let host = recorded_host_name();
+        let now = current_time();
         let mut set = |name: &str, value: Option<&String>| {
             let old = self.fields.get(name);
             if old.and_then(|old| old.value.as_ref()) == value {

@@ -4,6 +4,7 @@
 //! live worktree names a snapshot at once and publishes its tree later. Equal records have equal encodings.
 
 use vellum_crypto::{RecordDomain, VolumeKeys};
+use vellum_host::process::{host_name, user_name};
 use vellum_map::MapRoot;
 use vellum_types::limits::{NOTE_MAX, REF_NAME_MAX};
 use vellum_types::{BlobId, DecodeError, FieldReader, FieldWriter, SnapshotId, UnixTime};
@@ -16,6 +17,21 @@ const PARENTS_MAX: usize = 16;
 
 /// Longest author or host name, bytes: `HOST_NAME_MAX` is 64, user names are shorter; generous.
 pub(crate) const WHO_MAX: usize = 1024;
+
+/// The user of this process, as records have the name.
+pub(crate) fn recorded_user_name() -> String {
+    clamp_who(user_name())
+}
+
+/// This machine, as records have the name.
+pub(crate) fn recorded_host_name() -> String {
+    clamp_who(host_name())
+}
+
+fn clamp_who(mut name: String) -> String {
+    name.truncate(name.floor_char_boundary(WHO_MAX));
+    name
+}
 
 /// Length of a record's nonce, bytes.
 pub const NONCE_LEN: usize = 16;

@@ -10,12 +10,11 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
 
 use vellum_host::escape::{format_path, is_invisible_char};
-use vellum_host::process::{host_name, user_name};
 use vellum_types::{DecodeError, FieldReader, FieldWriter, SnapshotId, UnixTime};
 
 use crate::error::{Result, VolumeError};
 use crate::lease::read_store_time;
-use crate::record::WHO_MAX;
+use crate::record::{WHO_MAX, recorded_host_name, recorded_user_name};
 use crate::refs::{RefKind, StoredRef};
 use crate::session::current_time;
 use crate::volume::{RefListing, Volume};
@@ -53,13 +52,9 @@ pub struct NewSnapshotPin {
 
 impl SnapshotPin {
     fn by_current_user(is_pinned: bool, pin: NewSnapshotPin) -> Self {
-        let clamp = |mut text: String| {
-            text.truncate(text.floor_char_boundary(WHO_MAX));
-            text
-        };
         let NewSnapshotPin { reason, until } = pin;
-        let (author, host) = (clamp(user_name()), clamp(host_name()));
-        Self { set: current_time(), is_pinned, until, author, host, reason }
+        let author = recorded_user_name();
+        Self { set: current_time(), is_pinned, until, author, host: recorded_host_name(), reason }
     }
 
     /// Whether it pins at this moment.

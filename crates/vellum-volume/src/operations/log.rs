@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use vellum_crypto::{RecordDomain, VolumeKeys};
-use vellum_host::process::{host_name, user_name};
 use vellum_store::{ObjectKey, ObjectStore, StoreError};
 use vellum_types::BlobId;
 
@@ -11,6 +10,7 @@ use super::command::current_command_words;
 use super::record::{OperationEffect, OperationLink, OperationRecord, RECORD_MAX};
 use crate::error::{Result, VolumeError};
 use crate::key_epochs::KeyEpochs;
+use crate::record::{recorded_host_name, recorded_user_name};
 use crate::refs::RefKind;
 use crate::session::current_time;
 
@@ -87,18 +87,17 @@ impl OperationLog {
         previous: Option<OperationLink>,
         effects: &[OperationEffect],
     ) -> Result<SealedOperation> {
-        let mut record = OperationRecord {
+        let record = OperationRecord {
             sequence,
             previous,
             time: current_time(),
-            host: host_name(),
-            user: user_name(),
+            host: recorded_host_name(),
+            user: recorded_user_name(),
             pid: std::process::id(),
             worktree: self.worktree.clone(),
             command: current_command_words(),
             effects: effects.to_vec(),
         };
-        record.clamp_fields();
         let key = self.record_key(chain, sequence)?;
         let mut bytes = Vec::new();
         // Bound to its key: a copy under another key does not open.

@@ -6,12 +6,11 @@ use vellum_crypto::{RecordDomain, VolumeKeys};
 use vellum_types::limits::REF_NAME_MAX;
 use vellum_types::{DecodeError, FieldReader, FieldWriter, SnapshotId, UnixTime};
 
+use crate::record::WHO_MAX;
 use crate::refs::RefKind;
 
 const VERSION: u8 = 1;
 const HASH_LEN: usize = 32;
-/// Longest user or host name, bytes.
-const WHO_MAX: usize = 1024;
 /// Most words of a command, and the longest, bytes: what tells a reader enough.
 pub(super) const WORDS_MAX: usize = 64;
 pub(super) const WORD_MAX: usize = 512;
@@ -174,13 +173,6 @@ impl OperationRecord {
             .collect::<Result<_, _>>()?;
         rest.expect_end()?;
         Ok(Self { sequence, previous, time, host, user, pid, worktree, command, effects })
-    }
-
-    /// Shortens the names that are longer than the format allows.
-    pub(super) fn clamp_fields(&mut self) {
-        for text in [&mut self.host, &mut self.user] {
-            text.truncate(text.floor_char_boundary(WHO_MAX));
-        }
     }
 }
 
