@@ -4,6 +4,7 @@
 //! each, for a connection.
 
 mod service;
+mod socket;
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -300,7 +301,7 @@ impl PendingReply {
     /// Sends a request to the daemon behind a socket.
     pub fn send_request(socket: &Path, request: &ControlRequest) -> Result<Self> {
         let gone = |source| MountingError::Unreachable { socket: socket.into(), source };
-        let stream = UnixStream::connect(socket).map_err(gone)?;
+        let stream = socket::connect_to(socket).map_err(gone)?;
         send_json_line(&stream, request).map_err(gone)?;
         Ok(Self { socket: socket.into(), stream: BufReader::new(stream), line: Vec::new() })
     }

@@ -4,11 +4,12 @@ use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
+use std::process::Stdio;
 
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, RenameFlags, Timespec, Timestamps};
 
 use crate::mounting::{Mount, sh, wait_until};
-use crate::world::{World, noise};
+use crate::world::{World, noise, run};
 
 #[test]
 fn files_are_made_read_and_changed() {
@@ -31,6 +32,24 @@ fn files_are_made_read_and_changed() {
     let old = File::options().write(true).open(mount.at("a.txt")).unwrap();
     old.write_all_at(b"TWO", 4).unwrap();
     assert_eq!(fs::read_to_string(mount.at("a.txt")).unwrap(), "one\nTWO\nthree\n");
+}
+
+#[test]
+fn a_worktree_far_below_the_root_can_be_mounted() {
+    let world = World::empty();
+    let folder = ["d"; 3].map(|letter| letter.repeat(100)).join("/");
+    let tree = world.tree().join(&folder);
+    fs::create_dir_all(&tree).unwrap();
+    world.run_in(&folder, &["init", "--plain"]).ok();
+    fs::write(tree.join("file"), "one").unwrap();
+    world.run_in(&folder, &["snapshot"]).ok();
+    let mount = Mount::place(&world, "work");
+    let path = mount.path.to_str().unwrap();
+    world.run_in(&folder, &["fork", "other", "--mount", path]).ok();
+    fs::write(mount.at("file"), "two").unwrap();
+    run(&mount.path, &["snapshot"], Stdio::null()).ok();
+    assert!(world.run_in(&folder, &["mounts"]).ok().out.contains(path));
+    mount.umount().ok();
 }
 
 #[test]

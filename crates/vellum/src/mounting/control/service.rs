@@ -1,7 +1,7 @@
 //! The process that serves a mount answers on the control channel.
 
 use std::io::{BufRead, BufReader, Read};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, OnceLock};
@@ -26,7 +26,7 @@ use vellum_volume::residence::{ContentScope, NewPin};
 
 use super::{
     ContentReply, ControlLine, ControlReply, ControlRequest, LINE_MAX, MemoryCache, MemoryCaches,
-    PROGRESS_EVERY, SOCKET, UnpublishedSnapshot, join_shown, send_json_line,
+    PROGRESS_EVERY, SOCKET, UnpublishedSnapshot, join_shown, send_json_line, socket,
 };
 use crate::error::{CliError, Result, kind_name};
 use crate::mounting::MountingError;
@@ -75,7 +75,7 @@ pub fn listen_for_control(dir: &Path, service: Arc<ControlService>) -> Result<Pa
         // A daemon that was killed leaves its socket; the claim says that there is none now.
         Ok(()) | Err(_) => {}
     }
-    let listener = UnixListener::bind(&path).map_err(failed())?;
+    let listener = socket::listen_at(&path).map_err(failed())?;
     let serve = move || {
         for stream in listener.incoming() {
             let Ok(stream) = stream else {
