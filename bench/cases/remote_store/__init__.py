@@ -96,7 +96,7 @@ CASE = Case(
         Option("releases", "networkx", "the tree of releases, one in each directory"),
         Option("sizes", ",".join(files.SIZES), "of single files"),
         Option("big", 256, "MiB of the large file"),
-        Option("idle", 90, "seconds of an idle mount"),
+        Option("idle", 600, "seconds of an idle mount"),
     ),
     whole=("--rounds 2 --parts tree,mount,big,files", "--rounds 1 --parts copies,releases,idle"),
     short=("--rounds 1 --tree small100 --sizes '1 KiB,1 MiB' --big 16 --idle 5",),

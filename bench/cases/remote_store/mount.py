@@ -88,22 +88,28 @@ def local(bench: RemoteBench):
 
 
 def idle(bench: RemoteBench):
-    """Requests of a mounted worktree that nobody uses."""
-    work, store = bench.new_path("idle-tree"), bench.store(bench.new_folder())
-    place = bench.new_path("idle")
-    place.mkdir()
-    bench.call(bench.vellum, "init", work, "--store", store, *bench.unlocked())
-    bench.call(bench.vellum, "-C", work, "fork", "-q", "idle", "--mount", place)
-    try:
-        (place / "file").write_text("something\n")
-        bench.call(bench.vellum, "-C", place, "flush")
-        with bench.measured("idle mount, an hour") as sample:
-            time.sleep(bench.options.idle)
-        an_hour = 3600 / sample.seconds
-        kinds = {f"{kind} requests": (count * an_hour, "count") for kind, count in sample.traffic.requests.items()}
-        yield Sample(sample.row, others={"requests": (sample.traffic.total() * an_hour, "count")} | kinds)
-    finally:
-        bench.call(bench.vellum, "-C", bench.work, "umount", "-q", place)
+    """Requests of a mounted worktree that nobody uses: of one that is alone, and of one that follows other machines."""
+    for row, words in {"idle mount, an hour": [], "idle mount that follows, an hour": ["--follow"]}.items():
+        work, store = bench.new_path("idle-tree"), bench.store(bench.new_folder())
+        place = bench.new_path("idle")
+        place.mkdir()
+        bench.call(bench.vellum, "init", work, "--store", store, *bench.unlocked())
+        bench.call(bench.vellum, "-C", work, "mount", "-q", *words, place)
+        try:
+            (place / "file").write_text("something\n")
+            bench.call(bench.vellum, "-C", place, "flush")
+            yield watch_idle(bench, row)
+        finally:
+            bench.call(bench.vellum, "-C", bench.work, "umount", "-q", place)
+
+
+def watch_idle(bench: RemoteBench, row: str) -> Sample:
+    """Requests of some minutes, as many as they were in an hour."""
+    with bench.measured(row) as sample:
+        time.sleep(bench.options.idle)
+    an_hour = 3600 / sample.seconds
+    kinds = {f"{kind} requests": (count * an_hour, "count") for kind, count in sample.traffic.requests.items()}
+    return Sample(row, others={"requests": (sample.traffic.total() * an_hour, "count")} | kinds)
 
 
 SIDES = {"vellum": vellum, "local store": local}
