@@ -7,6 +7,7 @@ mod foreign;
 mod objects;
 mod places;
 mod rebuild;
+mod small_objects;
 pub(crate) mod structure;
 mod trees;
 mod verified_packs;
@@ -151,6 +152,13 @@ impl FoundDamage {
     fn add_object(&mut self, object: impl Into<String>, problem: impl Into<String>) {
         // The first finding counts: what follows is mostly caused by it.
         self.objects.entry(object.into()).or_insert_with(|| problem.into());
+    }
+
+    /// Adds damaged objects that were found beside this.
+    fn add_objects(&mut self, other: Self) {
+        for (object, problem) in other.objects {
+            self.add_object(object, problem);
+        }
     }
 
     fn add_blob(&mut self, kind: BlobKind, id: BlobId, problem: impl Into<String>) {

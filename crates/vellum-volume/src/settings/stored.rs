@@ -101,13 +101,8 @@ fn check_setting(name: &str, values: &[String]) -> Result<()> {
     setting.check_values(values).map_err(VolumeError::BadSetting)
 }
 
-fn decode_settings(found: &StoredRef) -> Result<StoredSettings> {
+pub(crate) fn decode_settings(found: &StoredRef) -> Result<StoredSettings> {
     StoredSettings::decode(&found.value).map_err(VolumeError::wrap_decode_error("the settings of the volume"))
-}
-
-/// Checks the settings, for `verify`.
-pub(crate) fn check_stored_settings(found: Result<Option<StoredRef>>) -> Result<()> {
-    found?.as_ref().map(decode_settings).transpose().map(|_| ())
 }
 
 #[cfg(test)]

@@ -1,26 +1,20 @@
-//! Every object of the store, one kind after the other.
+//! Every object of the store: first the small ones, then packs and the records of snapshots.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use rayon::prelude::*;
 use vellum_host::ProgressMeter;
 use vellum_store::pack::{PackFlaw, pack_key};
-use vellum_store::{BlobOptions, BlobStore, ObjectKey, PackFinding, PackInfo, StoreError, map_requests};
+use vellum_store::{BlobOptions, BlobStore, PackFinding, PackInfo, StoreError, map_requests};
 use vellum_types::{BlobKind, ErrorKind, PackId, SnapshotId};
 
+use super::small_objects::{self, NamedByRefs};
 use super::verified_packs::{PackPart, PartReport, VerifiedPacks};
 use super::{CheckedAmount, FoundDamage, TreeOwner, VerifiedTree};
-use crate::annotation::decode_annotation;
-use crate::config::{self, CONFIG_OBJECT, VolumeConfig};
 use crate::error::{Result, VolumeError};
 use crate::record::SnapshotRecord;
-use crate::refs::{RefKind, StoredRef, WorktreeHead};
-use crate::session::{self, current_time};
-use crate::settings::check_stored_settings;
-use crate::snapshot_pin::{decode_pin, decode_pin_target};
-use crate::store_identity::{STORE_OBJECT, check_store_object};
+use crate::refs::WorktreeHead;
 use crate::volume::Volume;
-use crate::{device, key_epochs, keyring, volume};
 
 /// Packs that are checked side by side: each is in memory while it is.
 const PACKS_AT_ONCE: usize = 4;
@@ -41,13 +35,6 @@ pub struct CheckedObjects {
     pub read: CheckedAmount,
 }
 
-/// What refs name.
-#[derive(Default)]
-struct NamedByRefs {
-    snapshots: BTreeSet<SnapshotId>,
-    unsnapshotted: Vec<VerifiedTree>,
-}
-
 /// Checks all objects of the store.
 pub fn check_all_objects(
     volume: &Volume,
@@ -55,35 +42,12 @@ pub fn check_all_objects(
     damage: &mut FoundDamage,
     meter: &ProgressMeter,
 ) -> Result<CheckedObjects> {
-    check_key_objects(volume, damage)?;
     // Refs before records, as a writer puts its record first: what a ref names is there when records are listed.
-    let NamedByRefs { snapshots: needed, unsnapshotted } = check_refs(volume, damage)?;
-    for key in volume.objects.list_keys("sessions/")? {
-        record_outcome(
-            damage,
-            key.as_str(),
-            session::check_session_object(&*volume.objects, &volume.keys, &key),
-        )?;
-    }
-    check_operations(volume, damage)?;
+    let NamedByRefs { snapshots: needed, unsnapshotted } = small_objects::check_all(volume, damage)?;
     let choice = PackChoice { metadata_only, part: None };
     let read = check_packs(volume, &choice, damage, meter)?.read;
     let snapshots = check_records(volume, needed, damage, meter)?;
     Ok(CheckedObjects { snapshots, unsnapshotted, read })
-}
-
-/// Checks the records of operations, each by itself and then in their chains: a chain ends where one is damaged.
-fn check_operations(volume: &Volume, damage: &mut FoundDamage) -> Result<()> {
-    let keys = volume.list_operation_objects()?;
-    let checked = map_requests(&*volume.objects, &keys, |key| volume.check_operation_object(key));
-    for (key, outcome) in keys.iter().zip(checked) {
-        record_outcome(damage, key.as_str(), outcome)?;
-    }
-    for problem in volume.verify_all_operations()?.problems {
-        let reason = format!("{}: {}", problem.subject(), problem.reason);
-        damage.add_object(problem.object, reason);
-    }
-    Ok(())
 }
 
 /// Checks the objects of keys, the refs, whether all packs are there, and the content of a part of these.
@@ -93,8 +57,7 @@ pub fn check_part(
     damage: &mut FoundDamage,
     meter: &ProgressMeter,
 ) -> Result<CheckedPacks> {
-    check_key_objects(volume, damage)?;
-    check_refs(volume, damage)?;
+    small_objects::check_keys_and_refs(volume, damage)?;
     check_packs(volume, &PackChoice { metadata_only: false, part: Some(part) }, damage, meter)
 }
 
@@ -161,88 +124,8 @@ fn check_records(
     Ok(sound)
 }
 
-/// Checks the config, and all objects that keys, slots and devices have.
-fn check_key_objects(volume: &Volume, damage: &mut FoundDamage) -> Result<()> {
-    // First: with the newest keys at hand, what does not open below is damaged, and not merely sealed with a newer
-    // key.
-    record_outcome(damage, key_epochs::EPOCH_PREFIX, volume.epochs.refresh_keys())?;
-    check_config(volume, damage)?;
-    record_outcome(damage, STORE_OBJECT, check_store_object(&*volume.objects, &volume.keys))?;
-    for key in volume.objects.list_keys(keyring::SLOT_PREFIX)? {
-        record_outcome(damage, key.as_str(), keyring::check_key_slot(&*volume.objects, &key, &volume.keys))?;
-    }
-    for key in volume.objects.list_keys(keyring::REMOVED_PREFIX)? {
-        record_outcome(damage, key.as_str(), keyring::check_removal_note(volume, &key))?;
-    }
-    let present = volume.objects.list_keys(key_epochs::EPOCH_PREFIX)?;
-    for key in volume.epochs.list_expected_objects()?.iter().filter(|key| !present.contains(key)) {
-        damage.add_object(
-            key.as_str(),
-            "it is missing: later keys were made from it, or it was seen here before",
-        );
-    }
-    for key in present {
-        record_outcome(damage, key.as_str(), volume.epochs.check_epoch_object(&key))?;
-    }
-    for key in volume.objects.list_keys(key_epochs::SLOT_KEY_PREFIX)? {
-        record_outcome(damage, key.as_str(), key_epochs::check_slot_key(volume, &key))?;
-    }
-    for key in device::list_device_records(&*volume.objects)? {
-        record_outcome(damage, key.as_str(), device::check_device_record(volume, &key))?;
-    }
-    for key in keyring::find_lost_slots(volume)?.into_iter().chain(device::find_lost_records(volume)?) {
-        damage.add_object(key.as_str(), "it is missing: it was seen here before, and nobody removed it");
-    }
-    Ok(())
-}
-
-/// Checks the refs; gives what they name.
-fn check_refs(volume: &Volume, damage: &mut FoundDamage) -> Result<NamedByRefs> {
-    let mut named = NamedByRefs::default();
-    for (key, found) in read_listed_refs(volume, RefKind::Worktree)? {
-        let head = found.and_then(|found| {
-            found.map(|found| Ok((volume::decode_worktree_head(&found)?, found.name))).transpose()
-        });
-        if let Some((head, name)) = record_if_damage(damage, key.as_str(), head)?.flatten() {
-            named.snapshots.extend(head.head);
-            named.unsnapshotted.extend(list_trees_of_head(&name, &head));
-        }
-    }
-    for (key, found) in read_listed_refs(volume, RefKind::Tag)? {
-        let target = found.and_then(|found| found.as_ref().map(volume::decode_tag_target).transpose());
-        named.snapshots.extend(record_if_damage(damage, key.as_str(), target)?.flatten());
-    }
-    for (key, found) in read_listed_refs(volume, RefKind::Settings)? {
-        record_outcome(damage, key.as_str(), check_stored_settings(found))?;
-    }
-    for (key, found) in read_listed_refs(volume, RefKind::Annotation)? {
-        let annotation = found.and_then(|found| found.as_ref().map(decode_annotation).transpose());
-        record_if_damage(damage, key.as_str(), annotation)?;
-    }
-    for (key, found) in read_listed_refs(volume, RefKind::Pin)? {
-        let pin = found.and_then(|found| {
-            found.map(|found| Ok((decode_pin_target(&found)?, decode_pin(&found)?))).transpose()
-        });
-        if let Some((target, pin)) = record_if_damage(damage, key.as_str(), pin)?.flatten()
-            && pin.is_in_force(current_time())
-        {
-            named.snapshots.insert(target);
-        }
-    }
-    Ok(named)
-}
-
-/// Reads all refs of a kind. `None` for those that were removed.
-fn read_listed_refs(volume: &Volume, kind: RefKind) -> Result<Vec<(ObjectKey, Result<Option<StoredRef>>)>> {
-    let keys = volume.refs.list_ref_objects(kind)?;
-    // An error unless it was written by a holder of the key, and is not older than what was seen.
-    let found = volume.refs.read_refs(kind, &keys)?;
-    let is_there = |found: Option<StoredRef>| found.filter(|found| !found.is_removed_ref());
-    Ok(keys.into_iter().zip(found.into_iter().map(|found| found.map(is_there))).collect())
-}
-
 /// The trees that a worktree's ref alone names.
-fn list_trees_of_head(name: &str, head: &WorktreeHead) -> Vec<VerifiedTree> {
+pub fn list_trees_of_head(name: &str, head: &WorktreeHead) -> Vec<VerifiedTree> {
     let live =
         head.live.map(|tree| VerifiedTree { owner: TreeOwner::Worktree(name.into()), root: tree.root });
     let trash = head.trash.tree;
@@ -285,25 +168,12 @@ fn accept_record(
     record_if_damage(damage, &object, fetched)
 }
 
-fn check_config(volume: &Volume, damage: &mut FoundDamage) -> Result<()> {
-    let read = volume.objects.get_object(&volume::config_object_key()?, config::OBJECT_MAX);
-    if let Err(StoreError::NotFound { .. }) = read {
-        damage.add_object(CONFIG_OBJECT, "it is missing");
-        return Ok(());
-    }
-    let checked = read.map_err(VolumeError::from).and_then(|bytes| {
-        let config = VolumeConfig::decode(&bytes).map_err(VolumeError::wrap_decode_error(CONFIG_OBJECT))?;
-        config.authenticate(&bytes, &volume.keys)
-    });
-    record_outcome(damage, CONFIG_OBJECT, checked)
-}
-
-fn record_outcome(damage: &mut FoundDamage, object: &str, outcome: Result<()>) -> Result<()> {
+pub fn record_outcome(damage: &mut FoundDamage, object: &str, outcome: Result<()>) -> Result<()> {
     record_if_damage(damage, object, outcome).map(|_| ())
 }
 
 /// Damage goes into the report; any other error ends the verification. What is gone since it was listed is neither.
-fn record_if_damage<T>(damage: &mut FoundDamage, object: &str, outcome: Result<T>) -> Result<Option<T>> {
+pub fn record_if_damage<T>(damage: &mut FoundDamage, object: &str, outcome: Result<T>) -> Result<Option<T>> {
     match outcome {
         Ok(value) => Ok(Some(value)),
         Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) => {

@@ -34,6 +34,18 @@ fn first_contacts_take_few_requests() {
 }
 
 #[test]
+fn a_verification_of_all_takes_few_requests() {
+    let world = world_with_credentials();
+    let server = LyingS3::start().unwrap();
+    world.run_at_home(&["init", "--store", &server.store_url("store"), "--credentials", "test"]).ok();
+    world.write("a.txt", "one\n");
+    world.run_at_home(&["snapshot"]).ok();
+    count_requests(&server);
+    world.run_at_home(&["verify", "--all"]).ok();
+    assert_eq!(count_requests(&server), BTreeMap::from([("GET", 15), ("LIST", 21)]));
+}
+
+#[test]
 fn a_wrong_clock_is_noticed_at_the_first_contact() {
     let world = world_with_credentials();
     let server = SeaweedServer::start(&world.path("seaweed"));
