@@ -16,6 +16,7 @@ use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, EXIT_USAGE, Result};
 use crate::experiment::{init as try_init, namespace as try_namespace};
 use crate::settings::{apply_settings, load_local_settings};
+use crate::ui::json::JsonForm;
 use crate::ui::preferences::{ColorChoice, OutputPreferences};
 use crate::ui::{OutputOptions, UserInterface, format};
 use crate::{completers, foreign_words, mount_helper, probe};
@@ -54,9 +55,19 @@ struct GlobalOptions {
     /// Run as if started in DIR
     #[arg(short = 'C', value_name = "DIR", global = true)]
     directory: Option<PathBuf>,
-    /// Print the result as one JSON object (docs/json.md)
-    #[arg(long, global = true)]
-    json: bool,
+    /// Print the result as one JSON object; with --json=lines, each object in one line, and progress before the result
+    /// (docs/json.md)
+    #[arg(
+        long,
+        value_name = "FORM",
+        global = true,
+        value_enum,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "object",
+        hide_possible_values = true
+    )]
+    json: Option<JsonForm>,
     /// Print only results and errors: no progress, no notes
     #[arg(short, long, global = true)]
     quiet: bool,
@@ -158,9 +169,10 @@ pub fn run_command_line() -> u8 {
     let mut cli = match CommandLine::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
+            let form = JsonForm::find_in_words(std::env::args_os().skip(1));
             return match find_foreign_word(&error) {
-                Some((word, way)) => crate::ui::report_foreign_word(word, way),
-                None => crate::ui::report_usage_error(error, EXIT_USAGE),
+                Some((word, way)) => crate::ui::report_foreign_word(word, way, form),
+                None => crate::ui::report_usage_error(error, EXIT_USAGE, form),
             };
         }
     };
@@ -171,9 +183,12 @@ pub fn run_command_line() -> u8 {
             Ok(None) => {}
             Ok(Some(words)) => match CommandLine::try_parse_from(words) {
                 Ok(expanded) => cli = expanded,
-                Err(error) => return crate::ui::report_usage_error(error, EXIT_USAGE),
+                Err(error) => return crate::ui::report_usage_error(error, EXIT_USAGE, cli.global.json),
             },
-            Err(error) => return finish_command(&UserInterface::new(OutputOptions::default()), Err(error)),
+            Err(error) => {
+                let voice = OutputOptions { json: cli.global.json, ..OutputOptions::default() };
+                return finish_command(&UserInterface::new(voice), Err(error));
+            }
         }
     }
     let context = match begin_command(&cli) {

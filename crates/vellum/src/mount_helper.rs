@@ -82,7 +82,7 @@ pub fn is_helper_name(program: &OsStr) -> bool {
 pub fn run_mount_helper() -> u8 {
     let helper = match MountHelper::try_parse() {
         Ok(helper) => helper,
-        Err(error) => return crate::ui::report_usage_error(error, EXIT_INVOCATION),
+        Err(error) => return crate::ui::report_usage_error(error, EXIT_INVOCATION, None),
     };
     // mount(8) prints nothing if all is well.
     let ui = UserInterface::new(OutputOptions { quiet: !helper.verbose, ..OutputOptions::default() });

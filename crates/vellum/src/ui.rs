@@ -25,11 +25,13 @@ use std::io::{self, BufWriter, IsTerminal, Write};
 
 use clap::error::{ContextKind, ErrorKind};
 use serde::Serialize;
+use vellum_types::ErrorKind as FailureKind;
 use vellum_volume::settings::Settings;
 
 use crate::compare::ComparedSnapshots;
-use crate::error::{CliError, EXIT_FAILED, Result, kind_name};
+use crate::error::{CliError, EXIT_FAILED, Result, error_code};
 use changes::list::{ChangeDetail, ChangeList, CollapsedDirs};
+use json::{FailureJson, JsonForm};
 use pager::ResultStream;
 use preferences::{ColorChoice, OutputPreferences};
 use style::TextStyle;
@@ -40,8 +42,8 @@ const COLUMNS: usize = 80;
 /// How the user wants to be spoken to.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct OutputOptions {
-    /// One JSON object instead of text.
-    pub json: bool,
+    /// JSON instead of text.
+    pub json: Option<JsonForm>,
     /// Results and errors only.
     pub quiet: bool,
     /// More than usual.
@@ -71,14 +73,14 @@ impl UserInterface {
         // Only a person can leave a pager, on a terminal that has a screen.
         let is_screen =
             io::stdout().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
-        let stream = ResultStream::new(pager.filter(|_| is_screen && !voice.json));
+        let stream = ResultStream::new(pager.filter(|_| is_screen && voice.json.is_none()));
         // Results have many short lines, each of which would be a system call.
         Self { voice, style, out: RefCell::new(BufWriter::with_capacity(64 << 10, stream)) }
     }
 
     /// Whether results are to be JSON.
     pub fn is_json(&self) -> bool {
-        self.voice.json
+        self.voice.json.is_some()
     }
 
     /// Whether standard output is a terminal.
@@ -117,7 +119,7 @@ impl UserInterface {
     /// Whether a person can be asked, and can answer.
     pub fn can_prompt(&self) -> bool {
         // The question goes to standard error: standard output may be a file.
-        !self.voice.json && io::stdin().is_terminal() && io::stderr().is_terminal()
+        !self.is_json() && io::stdin().is_terminal() && io::stderr().is_terminal()
     }
 
     /// A line of the result.
@@ -133,7 +135,7 @@ impl UserInterface {
     /// What a command did: an object for programs, a line for people, and nothing with `--quiet`.
     pub fn print_outcome<L: Display>(&self, value: &impl Serialize, line: impl FnOnce() -> L) -> Result<()> {
         match self.voice {
-            OutputOptions { json: true, .. } => self.print_json(value),
+            OutputOptions { json: Some(_), .. } => self.print_json(value),
             OutputOptions { quiet: true, .. } => Ok(()),
             _ => self.print_line(line()),
         }
@@ -151,10 +153,8 @@ impl UserInterface {
 
     /// The whole result as a JSON object; a `version` is added in front.
     pub fn print_json(&self, value: &impl Serialize) -> Result<()> {
-        let mut out = self.out.borrow_mut();
-        serde_json::to_writer_pretty(&mut *out, &json::VersionedJson::new(value))
-            .map_err(|error| CliError::Output(error.into()))?;
-        writeln!(out).map_err(CliError::Output)
+        json::write_object(&mut *self.out.borrow_mut(), self.voice.json.unwrap_or_default(), value)
+            .map_err(CliError::Output)
     }
 
     /// A remark beside the result; not when quiet.
@@ -223,7 +223,7 @@ impl UserInterface {
         let _ = io::stderr().lock().write_all(text.as_bytes());
         // Programs that read standard output find the error there, too, as an object like any other result.
         if self.is_json() {
-            let failure = json::FailureJson::new(kind_name(error.kind()), error.format_chain(), hint);
+            let failure = FailureJson::new(error_code(error.kind()), error.format_chain(), hint);
             // If standard output fails as well, the text on standard error and the exit code remain.
             let _ = self.print_json(&failure).and_then(|()| self.flush_output());
         }
@@ -236,17 +236,18 @@ impl UserInterface {
 }
 
 /// Prints, in one line, how Vellum does what another tool has this word for. Returns the exit code.
-pub fn report_foreign_word(word: &str, way: &str) -> u8 {
+pub fn report_foreign_word(word: &str, way: &str, form: Option<JsonForm>) -> u8 {
     let color = OutputPreferences::read(None, true, &Settings::default()).color;
     let style = TextStyle::for_terminal(io::stderr().is_terminal(), color);
-    let text = format!("{} Vellum has no '{word}': {way}\n", style.paint_red("error:"));
+    let message = format!("Vellum has no '{word}': {way}");
     // A closed stderr leaves the exit code.
-    let _ = io::stderr().lock().write_all(text.as_bytes());
+    let _ = io::stderr().lock().write_all(format!("{} {message}\n", style.paint_red("error:")).as_bytes());
+    print_failure(form, FailureJson::new(error_code(FailureKind::Unsupported), message, None));
     EXIT_FAILED
 }
 
 /// Prints the message of the parser: help and version are results, all else is bad usage.
-pub fn report_usage_error(mut error: clap::Error, bad: u8) -> u8 {
+pub fn report_usage_error(mut error: clap::Error, bad: u8, form: Option<JsonForm>) -> u8 {
     // An option that does not exist is a typing error, not the name of a file that begins with a hyphen.
     if error.kind() == ErrorKind::UnknownArgument {
         error.remove(ContextKind::Suggested);
@@ -254,5 +255,17 @@ pub fn report_usage_error(mut error: clap::Error, bad: u8) -> u8 {
     // In 'vellum --help | head' the reader may close the pipe early, which is no error.
     let _ = error.print();
     // Help and version go to standard output, and are what the user asked for.
-    if error.use_stderr() { bad } else { 0 }
+    if !error.use_stderr() {
+        return 0;
+    }
+    print_failure(form, json::describe_usage_error(&error.render().to_string()));
+    bad
+}
+
+/// The failure of a command that was not begun, for a program that wants JSON.
+fn print_failure(form: Option<JsonForm>, failure: FailureJson) {
+    if let Some(form) = form {
+        // The text on standard error and the exit code remain.
+        let _ = json::write_object(&mut io::stdout().lock(), form, &failure);
+    }
 }

@@ -22,7 +22,7 @@ use vellum_volume::residence::{HydratedContent, RefusedContent};
 use super::MountingError;
 use super::policies::PathPolicy;
 use super::trash::{TrashFigures, TrashReply, TrashRequest};
-use crate::error::{Result, parse_kind_name};
+use crate::error::{Result, parse_error_code};
 
 pub use self::service::{ControlService, listen_for_control};
 
@@ -353,7 +353,7 @@ impl PendingReply {
                 Ok(None)
             }
             Ok(ControlLine::Failed { kind, message, hint }) => {
-                Err(MountingError::Daemon { kind: parse_kind_name(&kind), message, hint }.into())
+                Err(MountingError::Daemon { kind: parse_error_code(&kind), message, hint }.into())
             }
             // This is also the end of the connection, which leaves an empty line: the process died.
             Err(_) => Err(MountingError::NoAnswer(self.socket.clone()).into()),

@@ -30,7 +30,7 @@ use super::live::MountedLiveWorktree;
 use super::log::MountLog;
 use super::table::{self, FilesystemDevice};
 use super::{MountingError, holders, service_manager, watch};
-use crate::error::{CliError, Result, parse_kind_name};
+use crate::error::{CliError, Result, parse_error_code};
 use crate::ui::log;
 
 /// How long those who use a mount may go on after a signal has asked its process to end.
@@ -298,7 +298,7 @@ fn read_daemon_report(mut child: Child) -> Result<Value> {
             let Ok(DaemonFailure { kind, message, hint }) = DaemonFailure::deserialize(error) else {
                 return Err(daemon_death_error(child, &errors));
             };
-            Err(MountingError::Daemon { kind: parse_kind_name(&kind), message, hint }.into())
+            Err(MountingError::Daemon { kind: parse_error_code(&kind), message, hint }.into())
         }
     }
 }

@@ -2,31 +2,70 @@
 //! shapes; a field is never removed or given another meaning without a new version.
 
 use std::collections::BTreeMap;
-
+use std::ffi::OsString;
+use std::io::{self, Write};
 use std::path::Path;
+use std::time::Duration;
 
 use serde::Serialize;
-use vellum_types::{FileKind, UnixTime};
+use vellum_host::progress::ProgressReading;
+use vellum_types::{ErrorKind, FileKind, UnixTime};
 use vellum_volume::record::SnapshotOrigin;
 use vellum_volume::refs::WorktreeHead;
 use vellum_volume::{SnapshotRecord, history};
 
 use super::format;
+use super::progress::ProgressTask;
+use crate::error::error_code;
 
 /// Version of all JSON results.
 const VERSION: u32 = 1;
 
+/// How results are written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum JsonForm {
+    /// Indented.
+    #[default]
+    Object,
+    /// An object a line, and others before it that tell the progress.
+    Lines,
+}
+
+impl JsonForm {
+    /// The form that the words of a command line ask for, which the parser may have refused.
+    pub fn find_in_words(words: impl Iterator<Item = OsString>) -> Option<Self> {
+        // What comes after '--' belongs to others.
+        let mut words = words.take_while(|word| word != "--");
+        words.find_map(|word| {
+            let word = word.to_str()?;
+            let (name, form) = word.split_once('=').unwrap_or((word, ""));
+            // Options can be abbreviated.
+            let is_json = name.len() > "--".len() && "--json".starts_with(name);
+            is_json.then_some(if form == "lines" { Self::Lines } else { Self::Object })
+        })
+    }
+}
+
+/// Writes an object with its version.
+pub fn write_object(out: &mut impl Write, form: JsonForm, value: &impl Serialize) -> io::Result<()> {
+    let value = VersionedJson::new(value);
+    match form {
+        JsonForm::Object => serde_json::to_writer_pretty(&mut *out, &value)?,
+        JsonForm::Lines => serde_json::to_writer(&mut *out, &value)?,
+    }
+    writeln!(out)
+}
+
 /// A result with its version.
 #[derive(Serialize)]
-pub struct VersionedJson<'a, T> {
+struct VersionedJson<'a, T> {
     version: u32,
     #[serde(flatten)]
     value: &'a T,
 }
 
 impl<'a, T> VersionedJson<'a, T> {
-    /// The result with the version in front.
-    pub fn new(value: &'a T) -> Self {
+    fn new(value: &'a T) -> Self {
         Self { version: VERSION, value }
     }
 }
@@ -39,6 +78,8 @@ pub struct FailureJson {
 
 #[derive(Serialize)]
 struct FailureBodyJson {
+    code: &'static str,
+    /// The same, by the name that it had first.
     kind: &'static str,
     message: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -46,9 +87,53 @@ struct FailureBodyJson {
 }
 
 impl FailureJson {
-    /// A failure of this kind.
-    pub fn new(kind: &'static str, message: String, hint: Option<String>) -> Self {
-        Self { error: FailureBodyJson { kind, message, hint } }
+    /// A failure with this code.
+    pub fn new(code: &'static str, message: String, hint: Option<String>) -> Self {
+        Self { error: FailureBodyJson { code, kind: code, message, hint } }
+    }
+}
+
+/// What the parser of the command line printed, which has the failure first, then advice and usage.
+pub fn describe_usage_error(printed: &str) -> FailureJson {
+    let mut parts =
+        printed.trim().split("\n\n").map(|part| part.split_whitespace().collect::<Vec<_>>().join(" "));
+    let message = parts.next().unwrap_or_default();
+    let hint = parts.next().filter(|hint| !hint.is_empty());
+    FailureJson::new(error_code(ErrorKind::Usage), message.trim_start_matches("error: ").into(), hint)
+}
+
+/// A line of the progress of a long operation.
+#[derive(Serialize)]
+pub struct ProgressLineJson {
+    progress: ProgressJson,
+}
+
+#[derive(Serialize)]
+struct ProgressJson {
+    task: &'static str,
+    item: &'static str,
+    items: u64,
+    total_items: Option<u64>,
+    bytes: u64,
+    total_bytes: Option<u64>,
+    seconds: f64,
+}
+
+impl ProgressLineJson {
+    /// What was done until now.
+    pub fn new(task: ProgressTask, now: ProgressReading, elapsed: Duration) -> Self {
+        let known = |total: u64| (total > 0).then_some(total);
+        Self {
+            progress: ProgressJson {
+                task: if now == ProgressReading::default() { task.first } else { task.verb },
+                item: task.item,
+                items: now.items,
+                total_items: known(now.total_items),
+                bytes: now.bytes,
+                total_bytes: known(now.total_bytes),
+                seconds: elapsed.as_secs_f64(),
+            },
+        }
     }
 }
 

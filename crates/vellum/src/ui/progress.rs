@@ -1,5 +1,5 @@
-//! Progress of long operations: a line on a terminal that redraws itself, plain lines with `--verbose` elsewhere,
-//! otherwise nothing. Also carries Ctrl-C to the operation.
+//! Progress of long operations: a line on a terminal that redraws itself, plain lines with `--verbose` elsewhere, JSON
+//! lines among the results with `--json=lines`, otherwise nothing. Also carries Ctrl-C to the operation.
 
 use std::collections::VecDeque;
 use std::io::{self, IsTerminal, Write};
@@ -11,7 +11,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use vellum_host::ProgressMeter;
 use vellum_host::progress::ProgressReading;
 
-use super::{UserInterface, format};
+use super::json::{self, JsonForm, ProgressLineJson};
+use super::{OutputOptions, UserInterface, format};
 use crate::interrupt;
 
 /// Between two looks at the meter: often enough for the eye and for Ctrl-C.
@@ -25,6 +26,9 @@ const WINDOW: usize = 50;
 
 /// Between two plain lines.
 const PLAIN_EVERY: Duration = Duration::from_secs(3);
+
+/// Between two JSON lines: often enough for whoever shows them, and to see that the operation is alive.
+const JSON_EVERY: Duration = Duration::from_millis(500);
 
 /// What an operation is called, and what it counts.
 #[derive(Debug, Clone, Copy)]
@@ -40,7 +44,25 @@ pub struct ProgressTask {
 enum ProgressDisplay {
     Bar(ProgressBar),
     Plain,
+    JsonLines,
     Nothing,
+}
+
+impl ProgressDisplay {
+    fn choose(ui: &UserInterface, loud: bool) -> Self {
+        let OutputOptions { json, quiet, verbose, .. } = ui.voice;
+        // A program that reads JSON gets progress only if it asks for it.
+        match json {
+            _ if quiet => Self::Nothing,
+            Some(JsonForm::Lines) => Self::JsonLines,
+            Some(JsonForm::Object) if !verbose && !loud => Self::Nothing,
+            _ if io::stderr().is_terminal() => {
+                Self::Bar(ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden()))
+            }
+            _ if verbose || loud => Self::Plain,
+            _ => Self::Nothing,
+        }
+    }
 }
 
 /// Runs `work` with a meter that is shown while it runs.
@@ -59,16 +81,12 @@ pub fn run_with_forced_progress<T>(
     loud: bool,
     work: impl FnOnce(&ProgressMeter) -> T,
 ) -> T {
-    // A program that reads JSON gets progress on standard error only if it asks for it.
-    let shown = if ui.voice.quiet || ui.voice.json && !ui.voice.verbose && !loud {
-        ProgressDisplay::Nothing
-    } else if io::stderr().is_terminal() {
-        ProgressDisplay::Bar(ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden()))
-    } else if ui.voice.verbose || loud {
-        ProgressDisplay::Plain
-    } else {
-        ProgressDisplay::Nothing
-    };
+    let shown = ProgressDisplay::choose(ui, loud);
+    if let ProgressDisplay::JsonLines = shown {
+        // What was printed before stands before the lines of this operation. A reader that has gone away is noticed when
+        // the result is printed.
+        let _ = ui.flush_output();
+    }
     let meter = ProgressMeter::default();
     // Before the work begins: what it makes first has to be removed, too.
     let stop_flag = interrupt::install_signal_handlers();
@@ -92,8 +110,15 @@ fn display_until_done(
     ended: Receiver<()>,
 ) {
     let start = Instant::now();
-    let mut last_plain = start;
+    let mut last_line = start;
     let mut recent = RecentProgress::default();
+    let print_json = |now| {
+        if let ProgressDisplay::JsonLines = shown {
+            print_json_line(task, now, start.elapsed());
+        }
+    };
+    // The first line says that the operation has begun, and the last one what it has done: also of one that takes no time.
+    print_json(meter.read_progress());
     while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(TICK) {
         if interrupt::should_stop(stop_flag) {
             meter.request_stop();
@@ -105,18 +130,34 @@ fn display_until_done(
             ProgressDisplay::Bar(bar) if elapsed >= PATIENCE => {
                 draw_progress(bar, format_progress_line(task, now, &recent, terminal_columns()))
             }
-            ProgressDisplay::Plain if last_plain.elapsed() >= PLAIN_EVERY => {
-                last_plain = Instant::now();
+            ProgressDisplay::JsonLines if last_line.elapsed() >= JSON_EVERY => {
+                last_line = Instant::now();
+                print_json_line(task, now, elapsed);
+            }
+            ProgressDisplay::Plain if last_line.elapsed() >= PLAIN_EVERY => {
+                last_line = Instant::now();
                 // Nobody may read standard error any more, which is no reason to end the work.
                 let _ = writeln!(io::stderr(), "{}", format_progress_line(task, now, &recent, usize::MAX));
             }
-            ProgressDisplay::Bar(_) | ProgressDisplay::Plain | ProgressDisplay::Nothing => {}
+            ProgressDisplay::Bar(_)
+            | ProgressDisplay::Plain
+            | ProgressDisplay::JsonLines
+            | ProgressDisplay::Nothing => {}
         }
     }
+    print_json(meter.read_progress());
     if let ProgressDisplay::Bar(bar) = &shown {
         // Cleared and not left behind, since the result follows on the same terminal.
         bar.finish_and_clear();
     }
+}
+
+/// Written at once and past the buffer of the results, which belongs to the thread that works.
+fn print_json_line(task: ProgressTask, now: ProgressReading, elapsed: Duration) {
+    let mut line = Vec::new();
+    let written = json::write_object(&mut line, JsonForm::Lines, &ProgressLineJson::new(task, now, elapsed));
+    // Nobody may read standard output any more: the work goes on, and the result finds out.
+    let _ = written.and_then(|()| io::stdout().lock().write_all(&line));
 }
 
 /// Columns of the terminal.

@@ -28,7 +28,7 @@ use super::{
     ContentReply, ControlLine, ControlReply, ControlRequest, LINE_MAX, MemoryCache, MemoryCaches,
     PROGRESS_EVERY, SOCKET, UnpublishedSnapshot, join_shown, send_json_line, socket,
 };
-use crate::error::{CliError, Result, kind_name};
+use crate::error::{CliError, Result, error_code};
 use crate::mounting::MountingError;
 use crate::mounting::end::{ShutdownSignal, UnmountReport};
 use crate::mounting::follow::FollowState;
@@ -117,7 +117,7 @@ impl ControlService {
                 Ok(answer) => ControlLine::Done(Box::new(answer)),
                 Err(error) => {
                     self.log.write_line(&format!("a command failed: {error}"));
-                    let kind = kind_name(error.kind()).into();
+                    let kind = error_code(error.kind()).into();
                     let message = error.to_string();
                     ControlLine::Failed { kind, message, hint: MountingError::from(error).hint() }
                 }
