@@ -5,22 +5,26 @@
 //! list before it looks for sessions. So either the collector finds the session and deletes nothing, or the writer
 //! sees the list and does not rely on those packs. A session ends when its writer has finished, when its process is
 //! known to be dead, or when it was not renewed for [`LEASE`]. A writer whose session is gone at the end fails. The
-//! collector has its own session, so only one collector runs at a time.
+//! collector has its own session, so only one collector runs at a time. Processes that read a snapshot for long have
+//! sessions, too, which name its tree (`reader`).
 
 mod claim;
 mod others;
+mod reader;
 
 use std::sync::Arc;
 
 use vellum_crypto::{RecordDomain, VolumeKeys};
 use vellum_host::process::{host_name, process_scope, read_process_start};
-use vellum_map::{MapError, NodeSink};
+use vellum_map::{MapError, MapRoot, NodeSink};
 use vellum_store::{BlobStore, BlobWriter, ObjectKey, ObjectStore, WriteStats};
 use vellum_types::{BlobId, BlobKind, FieldReader, FieldWriter, UnixTime};
 
 pub(crate) use self::claim::SessionClaim;
 pub use self::others::WaitingSession;
 pub(crate) use self::others::end_sessions;
+pub use self::reader::ReadSession;
+pub(crate) use self::reader::{end_expired_readers, list_read_trees};
 use crate::error::{Result, VolumeError};
 use crate::key_epochs::KeyEpochs;
 use crate::lost::DamageRecorder;
@@ -33,13 +37,16 @@ pub const LEASE: i64 = 24 * 3600;
 const PREFIX: &str = "sessions/";
 /// The key of the collector's session.
 const COLLECTOR: &str = "sessions/collector";
+/// Version of a writer's session.
 const VERSION: u8 = 1;
+/// Version of a reader's. Programs that do not know it take it for a writer's that they cannot read, and delete nothing.
+const READER_VERSION: u8 = 2;
 /// Longest object, bytes: the longest session, sealed.
 const OBJECT_MAX: u64 = 4096;
 /// Longest host name and longest scope, bytes: both are below 100.
 const TEXT_MAX: usize = 1024;
 
-/// The writer, as its session object describes it.
+/// The writer or reader, as its session object describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionObject {
     /// Host of the writer.
@@ -52,6 +59,8 @@ pub struct SessionObject {
     pub started: u64,
     /// When the session was last renewed.
     pub renewed: UnixTime,
+    /// The tree that it reads; None: it writes.
+    pub reading: Option<MapRoot>,
 }
 
 impl SessionObject {
@@ -63,6 +72,7 @@ impl SessionObject {
             pid,
             started: read_process_start(pid),
             renewed: current_time(),
+            reading: None,
         }
     }
 
@@ -71,11 +81,14 @@ impl SessionObject {
     pub fn encode(&self) -> Vec<u8> {
         let mut writer = FieldWriter::new();
         writer
-            .write_u8(VERSION)
+            .write_u8(if self.reading.is_some() { READER_VERSION } else { VERSION })
             .write_bytes(self.host.as_bytes())
             .write_bytes(self.scope.as_bytes())
             .write_u32(self.pid);
         writer.write_varint(self.started).write_signed_varint(self.renewed.secs);
+        if let Some(MapRoot(root)) = &self.reading {
+            writer.write_raw(&root.0);
+        }
         writer.into_vec()
     }
 
@@ -83,7 +96,7 @@ impl SessionObject {
     pub fn decode(bytes: &[u8]) -> std::result::Result<Self, vellum_types::DecodeError> {
         let mut reader = FieldReader::new(bytes);
         let version = reader.read_u8()?;
-        if version != VERSION {
+        if version != VERSION && version != READER_VERSION {
             return Err(vellum_types::DecodeError::Version(u32::from(version)));
         }
         let host = reader.read_string(TEXT_MAX)?.to_owned();
@@ -91,8 +104,12 @@ impl SessionObject {
         let pid = reader.read_u32()?;
         let started = reader.read_varint()?;
         let renewed = UnixTime { secs: reader.read_signed_varint()?, nanos: 0 };
+        let reading = match version {
+            READER_VERSION => Some(MapRoot(BlobId(reader.read_array()?))),
+            _ => None,
+        };
         reader.expect_end()?;
-        Ok(Self { host, scope, pid, started, renewed })
+        Ok(Self { host, scope, pid, started, renewed, reading })
     }
 
     /// Returns whether its process is known to have ended, which only processes of the same machine can determine.

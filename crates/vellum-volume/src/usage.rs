@@ -219,11 +219,14 @@ impl VolumeState<'_> {
             // What worktrees hold stays, whatever is forgotten.
             let mut role = BlobRoles { kept: u64::MAX, ..BlobRoles::default() };
             for (number, group) in groups.iter().enumerate() {
-                if group.worktrees.contains(&held.worktree) {
-                    role.inside |= 1 << number;
-                } else if held.head.is_none_or(|head| !group.snapshots.contains(&head)) {
-                    // That a worktree stands on a snapshot of the group does not make it less its own.
-                    role.outside |= 1 << number;
+                match &held.worktree {
+                    Some(worktree) if group.worktrees.contains(worktree) => role.inside |= 1 << number,
+                    Some(_) if held.head.is_none_or(|head| !group.snapshots.contains(&head)) => {
+                        role.outside |= 1 << number;
+                    }
+                    // That a worktree stands on a snapshot of the group, or somebody reads it, does not make it less its
+                    // own.
+                    Some(_) | None => {}
                 }
             }
             roles.entry(held.root).or_default().add_roles(role);

@@ -10,7 +10,8 @@ use crate::commands::{
     bandwidth, bench, cache, cat, clone, completion, config, conflicts, device, diff, evict, export, find,
     flush, forget, fork, gc, history, hydrate, info, init, key, ls, manual, mdtest, merge, mount, mounts,
     note, objbench, offline, operations, pin, pins, profile, publish, pull, push, remote, resolve, restore,
-    show, snapshot, stats, status, sync, tag, trash, try_command, umount, unpin, usage, verify, worktree,
+    show, snapshot, stats, status, sync, tag, trash, try_command, umount, unpin, usage, verify, view,
+    worktree,
 };
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, EXIT_USAGE, Result};
@@ -109,6 +110,7 @@ enum Command {
     // variant.
     Sync(Box<sync::Args>),
     Mount(mount::Args),
+    View(view::Args),
     Umount(umount::Args),
     Mounts(mounts::Args),
     Flush(flush::Args),
@@ -200,7 +202,7 @@ pub fn run_command_line() -> u8 {
         crate::interrupt::observe_long_waits();
     }
     // For what serves a mount nobody waits.
-    if !matches!(cli.command, Command::Mount(_)) {
+    if !matches!(cli.command, Command::Mount(_) | Command::View(_)) {
         probe::probe_cache_disks();
     }
     let result = dispatch_command(cli.command, &context).map_err(|error| context.suggest_name(error));
@@ -274,6 +276,7 @@ fn dispatch_command(command: Command, context: &CommandContext) -> Result<Comman
         Command::Try(args) => try_command::run(&args, context),
         Command::Sync(args) => sync::run(&args, context),
         Command::Mount(args) => mount::run(&args, context),
+        Command::View(args) => view::run(&args, context),
         Command::Umount(args) => umount::run(&args, context),
         Command::Flush(args) => flush::run(&args, context),
         Command::Mounts(args) => mounts::run(&args, context),

@@ -53,4 +53,5 @@ pub mod umount;
 pub mod unpin;
 pub mod usage;
 pub mod verify;
+pub mod view;
 pub mod worktree;

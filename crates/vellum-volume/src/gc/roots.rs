@@ -11,7 +11,7 @@ use vellum_map::MapRoot;
 use vellum_types::SnapshotId;
 
 use crate::error::{Result, VolumeError, is_data_loss};
-use crate::session::current_time;
+use crate::session::{current_time, list_read_trees};
 use crate::volume::Volume;
 
 /// Shortest beginning of an id that names a lost record, digits.
@@ -33,7 +33,7 @@ pub struct LostRecord {
 pub(crate) struct LiveRoots {
     /// The snapshots that are kept, each with its tree.
     pub snapshots: Vec<SnapshotRoot>,
-    /// Trees that worktrees hold.
+    /// Trees that worktrees and readers hold.
     pub held: Vec<HeldRoot>,
 }
 
@@ -43,9 +43,10 @@ pub(crate) struct SnapshotRoot {
     pub root: MapRoot,
 }
 
-/// A tree that the ref of a worktree names.
+/// A tree that the ref of a worktree names, or the session of a reader.
 pub(crate) struct HeldRoot {
-    pub worktree: String,
+    /// None: a reader has it.
+    pub worktree: Option<String>,
     /// The snapshot on which the worktree stands, if this is the tree of that one.
     pub head: Option<SnapshotId>,
     pub root: MapRoot,
@@ -127,7 +128,11 @@ impl<'a> RecordWalk<'a> {
             // still use, and what an owner that lost its lease stands on: only the ref does.
             let live = head.live.into_iter().chain(head.trash.tree).map(|tree| tree.root);
             let roots = live.chain(head.left.iter().map(|(_, root)| *root)).chain(head.reading);
-            walk.live.held.extend(roots.map(|root| HeldRoot { worktree: name.clone(), head: None, root }));
+            walk.live.held.extend(roots.map(|root| HeldRoot {
+                worktree: Some(name.clone()),
+                head: None,
+                root,
+            }));
         }
         walk.waiting.extend(heads);
         let tags =
@@ -141,9 +146,12 @@ impl<'a> RecordWalk<'a> {
             // Also that of one that was forgotten while the head was set to it.
             if !walk.lost.contains_key(&id) {
                 let root = volume.catalog.get_record(&id)?.root;
-                walk.live.held.push(HeldRoot { worktree, head: Some(id), root });
+                walk.live.held.push(HeldRoot { worktree: Some(worktree), head: Some(id), root });
             }
         }
+        // After the records: a reader that begins later looks whether its snapshot is still there.
+        let read = list_read_trees(volume)?.into_iter();
+        walk.live.held.extend(read.map(|root| HeldRoot { worktree: None, head: None, root }));
         Ok(walk)
     }
 

@@ -11,7 +11,7 @@ use super::plan::{CollectionPlan, PackAction, PackPlan, PlannedCollection, build
 use super::roots::find_live_roots;
 use crate::error::Result;
 use crate::operations::OperationEffect;
-use crate::session::{SessionClaim, WaitingSession, end_sessions};
+use crate::session::{SessionClaim, WaitingSession, end_expired_readers, end_sessions};
 use crate::volume::Volume;
 
 /// What a collection did.
@@ -66,6 +66,7 @@ fn execute_collection(
     end_sessions(volume, request.ended_sessions)?;
     // Held until the end: what another collector would see half done here, it would take for abandoned packs.
     let claim = SessionClaim::claim_as_collector(volume)?;
+    end_expired_readers(volume, &claim)?;
     let PlannedCollection { mut plan, mut live, without, present } =
         build_collection_plan(volume, request.without, meter)?;
     // A plan that the user approved is a limit, not an order: what became alive since is not in the new plan.
@@ -209,7 +210,8 @@ fn list_active_writers(volume: &Volume, claim: &SessionClaim) -> Result<Vec<Wait
     for other in claim.list_other_sessions()? {
         // Removal is a compare-and-swap: a writer that was only slow and renews at this moment keeps its session
         // and counts as active.
-        if !(other.is_session_over() && other.remove_if_unrenewed(&*volume.objects)?) {
+        // What readers need is marked: nobody waits for them.
+        if !(other.is_session_over() && other.remove_if_unrenewed(&*volume.objects)? || other.is_reader()) {
             writers.push(other.into_waiting_session());
         }
     }

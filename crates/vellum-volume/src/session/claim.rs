@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 use vellum_crypto::{VolumeKeys, fill_random};
+use vellum_map::MapRoot;
 use vellum_store::{ObjectKey, ObjectStore, StoreError};
 
 use super::others::{self, OtherSession};
@@ -28,6 +29,8 @@ pub(crate) struct SessionClaim {
     key: ObjectKey,
     stored: Mutex<Vec<u8>>,
     renewed: ClaimRenewal,
+    /// The tree that is read; None: this process writes.
+    reading: Option<MapRoot>,
     /// Whether it was withdrawn.
     is_ended: bool,
 }
@@ -35,14 +38,23 @@ pub(crate) struct SessionClaim {
 impl SessionClaim {
     /// Puts a writer's session; there can be many.
     pub(crate) fn claim_as_writer(volume: &Volume) -> Result<Self> {
+        Self::put_claim(volume, None)
+    }
+
+    /// Puts a reader's session; there can be many.
+    pub(crate) fn claim_as_reader(volume: &Volume, tree: MapRoot) -> Result<Self> {
+        Self::put_claim(volume, Some(tree))
+    }
+
+    fn put_claim(volume: &Volume, reading: Option<MapRoot>) -> Result<Self> {
         // What is stored in the session is sealed with the newest key that there is when it begins.
         volume.epochs.refresh_keys()?;
         let mut name = [0; 16];
         fill_random(&mut name);
         let key = ObjectKey::new(format!("{PREFIX}{}", vellum_types::VolumeId(name)))?;
-        let claim = Self::prepare_claim(volume, key);
+        let claim = Self::prepare_claim(volume, key, reading);
         volume.objects.put_object(&claim.key, &claim.stored.lock())?;
-        tracing::debug!(session = %claim.key, "write session begun");
+        tracing::debug!(session = %claim.key, reads = reading.is_some(), "session begun");
         Ok(claim)
     }
 
@@ -50,7 +62,7 @@ impl SessionClaim {
     /// new packs as abandoned. The session of a dead collector is taken over.
     pub(crate) fn claim_as_collector(volume: &Volume) -> Result<Self> {
         volume.epochs.refresh_keys()?;
-        let claim = Self::prepare_claim(volume, ObjectKey::new(COLLECTOR)?);
+        let claim = Self::prepare_claim(volume, ObjectKey::new(COLLECTOR)?, None);
         for _ in 0..TAKE_OVER_ATTEMPTS {
             // All collectors use one key, so the store decides which of them is first.
             let taken = claim.objects.swap_ref(&claim.key, None, Some(&claim.stored.lock()));
@@ -75,8 +87,8 @@ impl SessionClaim {
         Err(VolumeError::Raced("the collector's session".into()))
     }
 
-    fn prepare_claim(volume: &Volume, key: ObjectKey) -> Self {
-        let session = SessionObject::for_current_process();
+    fn prepare_claim(volume: &Volume, key: ObjectKey, reading: Option<MapRoot>) -> Self {
+        let session = SessionObject { reading, ..SessionObject::for_current_process() };
         let stored = seal_session(&volume.keys, &key, &session).into();
         let renewed = ClaimRenewal::new_renewed(session.renewed.secs);
         Self {
@@ -85,6 +97,7 @@ impl SessionClaim {
             key,
             stored,
             renewed,
+            reading,
             is_ended: false,
         }
     }
@@ -107,7 +120,7 @@ impl SessionClaim {
     }
 
     fn renew_claim(&self, stored: &mut Vec<u8>) -> Result<()> {
-        let session = SessionObject::for_current_process();
+        let session = SessionObject { reading: self.reading, ..SessionObject::for_current_process() };
         let new = seal_session(&self.keys, &self.key, &session);
         match self.objects.swap_ref(&self.key, Some(stored), Some(&new)) {
             Ok(()) => {

@@ -65,7 +65,7 @@ pub(super) fn list_other_sessions(
     Ok(others)
 }
 
-fn read_session(
+pub(super) fn read_session(
     objects: &dyn ObjectStore,
     keys: &VolumeKeys,
     key: ObjectKey,
@@ -100,6 +100,11 @@ impl OtherSession {
             // Neither its time nor its process is known: it counts until somebody ends it by name.
             (Err(_), None) => false,
         }
+    }
+
+    /// Whether it is known to be a reader's.
+    pub(crate) fn is_reader(&self) -> bool {
+        self.session.as_ref().is_ok_and(|session| session.reading.is_some())
     }
 
     /// Removes it, unless it was renewed since it was read; returns whether it is gone.

@@ -123,7 +123,12 @@ fn session() -> SessionObject {
         pid: 4321,
         started: 987_654,
         renewed: UnixTime { secs: 1_700_000_000, nanos: 0 },
+        reading: None,
     }
+}
+
+fn reader_session() -> SessionObject {
+    SessionObject { reading: Some(MapRoot(BlobId([0xbb; 32]))), ..session() }
 }
 
 #[test]
@@ -228,6 +233,9 @@ fn sessions() {
     let bytes = kept("session", || session().encode());
     assert_eq!(session().encode(), bytes);
     assert_eq!(SessionObject::decode(&bytes), Ok(session()));
+    let bytes = kept("session.reader", || reader_session().encode());
+    assert_eq!(reader_session().encode(), bytes);
+    assert_eq!(SessionObject::decode(&bytes), Ok(reader_session()));
 }
 
 /// What docs/format.md says of wrapped keys and of what is sealed in an epoch, by hand.
@@ -391,6 +399,13 @@ proptest! {
 
     #[test]
     fn no_session_panics_and_what_decodes_has_one_encoding(bytes in near(session().encode())) {
+        if let Ok(decoded) = SessionObject::decode(&bytes) {
+            prop_assert_eq!(decoded.encode(), bytes);
+        }
+    }
+
+    #[test]
+    fn no_session_of_a_reader_panics_and_what_decodes_has_one_encoding(bytes in near(reader_session().encode())) {
         if let Ok(decoded) = SessionObject::decode(&bytes) {
             prop_assert_eq!(decoded.encode(), bytes);
         }

@@ -21,6 +21,7 @@ mod operations;
 mod oversized;
 mod pins;
 mod ram;
+mod readers;
 mod refs;
 mod remotes;
 mod retention;

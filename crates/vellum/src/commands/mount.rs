@@ -5,6 +5,7 @@ mod hook;
 mod naming;
 pub mod options;
 mod report;
+mod snapshot;
 mod threads;
 
 use std::net::SocketAddr;
@@ -38,6 +39,7 @@ use hook::{find_mount_hook, serve_beside_hook};
 use naming::choose_worktree;
 use options::{MountOption, parse_interval};
 use report::{FencedHolder, MountJson, report_mount};
+use snapshot::{SnapshotHold, mount_snapshot};
 use threads::{start_automatic_snapshots, start_fetching_names, start_following, start_keeping_policies};
 
 /// Mount a worktree as a filesystem
@@ -137,6 +139,12 @@ impl Args {
         Self { worktree: Some(name.into()), ..Self::for_volume(volume, mountpoint) }
     }
 
+    /// A snapshot of the volume that the user stands in.
+    pub fn for_snapshot(snapshot: &str, mountpoint: &Path) -> Self {
+        let defaults = Self::for_volume(Path::new(""), mountpoint);
+        Self { volume: None, snapshot: Some(snapshot.into()), ..defaults }
+    }
+
     /// The volume of this directory, with all else as it is by default.
     pub fn for_volume(volume: &Path, mountpoint: &Path) -> Self {
         Self {
@@ -226,7 +234,7 @@ fn serve_mount(args: &Args, context: &CommandContext) -> Result<CommandOutcome> 
     // Whoever started this process waits for the report: it is written when the mount answers, and not before.
     report_mount(context, &ready.report)?;
     context.ui.flush_output()?;
-    let ReadyMount { mounted, live, signals, log, end, keep, report } = ready;
+    let ReadyMount { mounted, live, hold, signals, log, end, keep, report } = ready;
     service_manager::notify_ready(&format!("mounted on {}", format_path(&report.mountpoint)));
     let fs = live.as_ref().map(|live| live.fs.clone());
     service_manager::start_watchdog(move || {
@@ -250,6 +258,8 @@ fn serve_mount(args: &Args, context: &CommandContext) -> Result<CommandOutcome> 
         None => daemon::serve_until_unmount(serving)?,
         Some(hook) => serve_beside_hook(serving, hook)?,
     };
+    // Nobody reads it any more.
+    drop(hold);
     match (&args.snapshot, report.worktree) {
         (Some(_), _) => report.snapshot.and_then(|id| id.parse().ok()).iter().for_each(|id| {
             live::remove_snapshot_log_dir(&volume, id);
@@ -270,6 +280,8 @@ struct ReadyMount {
     mounted: ServedFilesystem,
     /// The worktree, if that is what is mounted.
     live: Option<MountedLiveWorktree>,
+    /// What keeps the snapshot, if that is what is mounted.
+    hold: Option<SnapshotHold>,
     signals: EndSignals,
     log: Arc<MountLog>,
     end: Arc<ShutdownSignal>,
@@ -305,32 +317,6 @@ struct MountedTarget {
     signals: EndSignals,
     log: Arc<MountLog>,
     report: MountJson,
-}
-
-fn mount_snapshot(
-    args: &Args,
-    volume: &Arc<Volume>,
-    id: SnapshotId,
-    mountpoint: &Path,
-) -> Result<ReadyMount> {
-    mountpoint::prepare_mountpoint(mountpoint)?;
-    let dir = live::snapshot_log_dir(volume, &id);
-    live::create_state_dir(&dir)?;
-    let shown = MountTarget {
-        source: MountSource::Snapshot(id),
-        worktree: None,
-        snapshot: Some(id),
-        dir,
-        control: None,
-        // Nothing of it can stay unpublished, and a store that does not answer shows in its requests.
-        problems: Box::new(Vec::new),
-        policies: Arc::default(),
-    };
-    let shown = mount_target(args, volume, mountpoint, shown);
-    let MountedTarget { mounted, signals, log, report } =
-        shown.inspect_err(|_| live::remove_snapshot_log_dir(volume, &id))?;
-    let keep = MountRetention::Nothing;
-    Ok(ReadyMount { mounted, live: None, signals, log, end: Arc::default(), keep, report })
 }
 
 fn mount_worktree(args: &Args, volume: &Arc<Volume>, mountpoint: &Path) -> Result<ReadyMount> {
@@ -388,7 +374,7 @@ fn serve_worktree(
         Ok(MountedTarget { mounted, signals, log, report }) => {
             let report = MountJson { put_out, temporary: args.temporary, ..report };
             let keep = if args.temporary { MountRetention::Nothing } else { MountRetention::Everything };
-            Ok(ReadyMount { mounted, live: Some(live), signals, log, end, keep, report })
+            Ok(ReadyMount { mounted, live: Some(live), hold: None, signals, log, end, keep, report })
         }
         Err(error) => {
             // The lease goes back: nobody must wait for a mount that never was.

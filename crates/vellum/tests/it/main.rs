@@ -125,4 +125,5 @@ mod unpublished;
 mod usage;
 mod verify;
 mod verify_part;
+mod view;
 mod worktree;

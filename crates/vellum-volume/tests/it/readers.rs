@@ -1,0 +1,133 @@
+//! Sessions of readers: what they read stays until they end.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use vellum_map::MapRoot;
+use vellum_store::ObjectKey;
+use vellum_types::SnapshotId;
+use vellum_volume::session::ReadSession;
+use vellum_volume::{Volume, VolumeError};
+
+use crate::collecting::collect;
+use crate::model::small;
+use crate::ram::Hooked;
+use crate::world::{SEALED, World, bury_sessions, change_session, refused, snapshot};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// A volume with a snapshot that is to be read, and another one on which its worktree stands.
+struct Library {
+    world: World,
+    read: SnapshotId,
+    root: MapRoot,
+}
+
+impl Library {
+    fn new() -> Self {
+        let world = World::new(SEALED);
+        let read = snapshot(&world.volume, &small(1), "read");
+        snapshot(&world.volume, &small(2), "head");
+        let root = world.volume.catalog.fetch_record(&read).unwrap().root;
+        Self { world, read, root }
+    }
+
+    fn begin(&self) -> ReadSession {
+        self.world.volume.begin_read_session(self.read).unwrap()
+    }
+
+    /// The volume as another machine has it.
+    fn elsewhere(&self) -> Volume {
+        self.world.seen_in(self.world.ram.clone())
+    }
+
+    fn assert_kept(&self) {
+        let volume = self.elsewhere();
+        let done = collect(&volume).unwrap();
+        assert_eq!((done.deleted, done.writers), (0, Vec::new()));
+        small(1).assert_readable(&volume, self.root);
+    }
+
+    fn assert_freed(&self) {
+        assert!(collect(&self.elsewhere()).unwrap().deleted > 0);
+        assert_eq!(self.world.ram.keys("sessions"), []);
+    }
+
+    fn session_key(&self) -> ObjectKey {
+        let [key] = &self.world.ram.keys("sessions")[..] else { panic!("one session") };
+        key.clone()
+    }
+}
+
+#[test]
+fn what_is_read_stays_until_the_reader_ends() {
+    let library = Library::new();
+    let session = library.begin();
+    library.world.volume.forget_snapshot(&library.read).unwrap();
+    library.assert_kept();
+    session.renew_if_due().unwrap();
+    drop(session);
+    library.assert_freed();
+    let error = refused(library.world.volume.begin_read_session(library.read));
+    assert!(matches!(error, VolumeError::MissingRecord(_)), "{error}");
+    assert_eq!(library.world.ram.keys("sessions"), []);
+}
+
+#[test]
+fn a_reader_that_died_holds_nothing() {
+    let library = Library::new();
+    std::mem::forget(library.begin());
+    library.world.volume.forget_snapshot(&library.read).unwrap();
+    bury_sessions(&library.world.ram, &library.world.volume);
+    library.assert_freed();
+}
+
+#[test]
+fn a_reader_on_another_machine_counts_for_a_day_by_the_stores_clock() {
+    let library = Library::new();
+    library.world.ram.keep_dates();
+    std::mem::forget(library.begin());
+    library.world.volume.forget_snapshot(&library.read).unwrap();
+    let key = library.session_key();
+    change_session(&library.world.ram, &library.world.volume, &key, |session| {
+        session.scope = "elsewhere".into()
+    });
+    library.world.ram.date(&key, SystemTime::now() - 23 * HOUR);
+    library.assert_kept();
+    library.world.ram.date(&key, SystemTime::now() - 25 * HOUR);
+    library.assert_freed();
+}
+
+#[test]
+fn a_snapshot_that_is_forgotten_and_collected_while_its_reader_begins_is_refused_or_stays() {
+    let library = Library::new();
+    let image = library.world.ram.image();
+    let mut outcomes = Vec::new();
+    for at in 0.. {
+        library.world.ram.become_like(&image);
+        let other = library.elsewhere();
+        let read = library.read;
+        let start = Arc::new(AtomicU64::new(u64::MAX));
+        let begin = start.clone();
+        let hooked = Hooked::new(library.world.ram.clone(), move |number| {
+            if number.checked_sub(begin.load(Ordering::SeqCst)) == Some(at) {
+                other.forget_snapshot(&read).unwrap();
+                collect(&other).unwrap();
+            }
+        });
+        let volume = library.world.seen_in(hooked.clone());
+        let first = hooked.operations();
+        start.store(first, Ordering::SeqCst);
+        let begun = volume.begin_read_session(library.read);
+        if hooked.operations() - first <= at {
+            break;
+        }
+        outcomes.push(begun.is_ok());
+        match begun {
+            Ok(_session) => library.assert_kept(),
+            Err(error) => assert!(matches!(error, VolumeError::MissingRecord(_)), "{at}: {error}"),
+        }
+    }
+    assert!(outcomes.contains(&true) && outcomes.contains(&false), "{outcomes:?}");
+}

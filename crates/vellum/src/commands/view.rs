@@ -1,0 +1,26 @@
+//! `vellum view`: a snapshot as a directory that can only be read.
+
+use std::path::PathBuf;
+
+use crate::commands::mount;
+use crate::context::CommandContext;
+use crate::error::{CommandOutcome, Result};
+
+/// Show a snapshot as a directory
+///
+/// Mounts SNAP read-only on DIR. Its files stay readable until 'vellum umount DIR', also if the snapshot is forgotten and
+/// 'vellum gc run' frees what nothing else needs. 'vellum mount --snapshot' does the same and has more options.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The snapshot
+    #[arg(value_name = "SNAP")]
+    snapshot: String,
+    /// The directory to show it on, which must exist and be empty
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+}
+
+/// Mounts.
+pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
+    mount::run(&mount::Args::for_snapshot(&args.snapshot, &args.directory), context)
+}
