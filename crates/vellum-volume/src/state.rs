@@ -8,6 +8,7 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::{FlockOperation, flock};
@@ -105,6 +106,8 @@ impl WorktreeFile {
 #[derive(Debug, Clone)]
 pub struct StateDir {
     path: PathBuf,
+    /// The master key, of a process that was given it because it is not kept here.
+    given_key: Option<Arc<MasterKey>>,
 }
 
 impl StateDir {
@@ -113,7 +116,7 @@ impl StateDir {
     pub fn find_enclosing(start: &Path) -> Result<Self> {
         for path in start.ancestors().map(|dir| dir.join(STATE_DIR)) {
             match fs::metadata(path.join(WORKTREE_FILE)) {
-                Ok(_) => return Ok(Self { path }),
+                Ok(_) => return Ok(Self::at_path(path)),
                 // It is there, and may not be looked into. (What may not be looked for at all counts as not there.)
                 Err(error)
                     if error.kind() == ErrorKind::PermissionDenied && path.symlink_metadata().is_ok() =>
@@ -128,17 +131,27 @@ impl StateDir {
 
     /// Returns the state directory that `root` has, or would have.
     pub(crate) fn for_root(root: &Path) -> Self {
-        Self { path: root.join(STATE_DIR) }
+        Self::at_path(root.join(STATE_DIR))
+    }
+
+    fn at_path(path: PathBuf) -> Self {
+        Self { path, given_key: None }
+    }
+
+    /// Returns the state directory with the master key that is not kept in it. Nothing is written.
+    #[must_use]
+    pub(crate) fn with_master_key(&self, key: MasterKey) -> Self {
+        Self { path: self.path.clone(), given_key: Some(Arc::new(key)) }
     }
 
     /// Returns a folder of a state directory, as that of a live worktree.
     pub(crate) fn for_folder(folder: &Path) -> Self {
-        Self { path: folder.into() }
+        Self::at_path(folder.into())
     }
 
     /// Returns a folder of this state directory as a state directory: what is known of another store of the volume.
     pub(crate) fn within(&self, folder: &str) -> Self {
-        Self { path: self.path.join(folder) }
+        Self::at_path(self.path.join(folder))
     }
 
     /// Returns the state directory that `root` would have. Creates nothing. Fails with [`VolumeError::AlreadyInitialised`] if
@@ -234,8 +247,12 @@ impl StateDir {
         self.write_json_file(WORKTREE_FILE, file)
     }
 
-    /// Reads the master key that is kept here, if any. Fails if the file holds something else.
+    /// Returns the master key that this process was given, or that is kept here, if any. Fails if the file holds something
+    /// else.
     pub fn read_master_key(&self) -> Result<Option<MasterKey>> {
+        if let Some(given) = &self.given_key {
+            return Ok(Some(MasterKey::from_bytes(*given.as_bytes())));
+        }
         let path = self.join(KEY_FILE);
         let text = match fs::read_to_string(&path) {
             Ok(text) => Zeroizing::new(text),

@@ -35,6 +35,7 @@ use crate::catalog::SnapshotCatalog;
 use crate::config::VolumeConfig;
 use crate::error::{Result, VolumeError};
 use crate::key_epochs::KeyEpochs;
+use crate::keyring::unlock_master_key;
 use crate::lost::DamageRecorder;
 use crate::operations::{EFFECTS_MAX, OperationEffect};
 use crate::record::SnapshotRecord;
@@ -114,6 +115,20 @@ impl Volume {
         // Last: only with this file is it a worktree. Until then, the same command can begin anew.
         state.write_worktree_file(&fork.worktree)?;
         Ok(fork)
+    }
+
+    /// Returns a state directory that has no key with the one that a secret opens, for this process alone. Fails with
+    /// [`VolumeError::WrongSecret`] if it opens none.
+    pub fn unlock_state_dir(state: &StateDir, secret: &[u8], limits: &RequestLimits) -> Result<StateDir> {
+        let worktree = state.read_worktree_file()?;
+        let wrong = |_| VolumeError::Decode {
+            what: state.join("worktree.json").display().to_string(),
+            source: vellum_types::DecodeError::Invalid("volume"),
+        };
+        let volume = worktree.volume.parse().map_err(wrong)?;
+        let objects = vellum_store::open_store_with_limits(&locate_store(state, &worktree)?, limits)?;
+        // Whether the key is that of the volume is checked when the volume is opened.
+        Ok(state.with_master_key(unlock_master_key(&*objects, secret, volume)?.master))
     }
 
     /// Opens the volume that a worktree belongs to.

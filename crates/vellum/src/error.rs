@@ -426,7 +426,8 @@ pub fn volume_hint(error: &VolumeError) -> Option<String> {
              made there was encrypted, somebody exchanged it"
         }
         VolumeError::Locked => {
-            "the file .vellum/key is missing: attach a new directory with 'vellum init --store'"
+            "the file .vellum/key is missing: attach a new directory with 'vellum init --store'; a mount takes \
+             'key-file=FILE'"
         }
         VolumeError::RemovedSlot => {
             "a machine that has the volume gives a new secret: 'vellum key add', or 'vellum device add NAME'"

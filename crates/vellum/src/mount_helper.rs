@@ -65,6 +65,8 @@ OPTIONS are:
   snapshot=SNAP   Mount this snapshot, read-only
   allow_other     Allow access by other users, subject to permissions
   noexec          Let no program be executed from the mount
+  key-file=FILE   If the volume's directory has no key: a file with the passphrase, the key or the
+                  recovery code; the key stays in the memory of the mount's process
   nofail          End with 0 and a warning if the volume or its store cannot be reached
   timeout=TIME    Fail if the mount is not ready within TIME, such as 30s
 Every mount is 'nosuid' and 'nodev'. Options for mount(8), systemd and people are accepted: defaults,

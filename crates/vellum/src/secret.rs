@@ -96,7 +96,7 @@ impl SecretArgs {
 }
 
 /// The content of a file that must not be empty; `-` is standard input.
-fn read_secret_file(path: &Path) -> Result<SecretBytes> {
+pub fn read_secret_file(path: &Path) -> Result<SecretBytes> {
     let secret = read_raw_file(path)?;
     // An empty file mostly means that the program that should have written the secret failed. Taken as a secret, it
     // would let everybody in.

@@ -34,6 +34,7 @@ use crate::mounting::log::MountLog;
 use crate::mounting::metrics::{MetricsPages, MountProblems};
 use crate::mounting::policies::PolicyKeeper;
 use crate::mounting::{MountingError, daemon, metrics, mountpoint, service_manager};
+use crate::secret::read_secret_file;
 use crate::ui::format;
 use hook::{find_mount_hook, serve_beside_hook};
 use naming::choose_worktree;
@@ -65,10 +66,14 @@ pub struct Args {
     #[arg(long)]
     read_only: bool,
     /// Options as mount(8) and fstab(5) have them, separated by commas: ro, worktree=NAME, snapshot=SNAP, allow_other,
-    /// noexec; 'nofail' ends with 0 and a warning if the store cannot be reached, 'timeout=30s' gives the mount so long
-    /// to be ready
+    /// noexec, key-file=FILE; 'nofail' ends with 0 and a warning if the store cannot be reached, 'timeout=30s' gives the
+    /// mount so long to be ready
     #[arg(short, value_name = "OPTIONS", value_delimiter = ',', value_parser = MountOption::parse)]
     pub options: Vec<MountOption>,
+    /// If '.vellum/key' is missing: the mount's process opens the volume with the passphrase, the key file or the recovery
+    /// code in FILE, and keeps the key in memory only
+    #[arg(long, value_name = "FILE")]
+    key_file: Option<PathBuf>,
     /// Create a worktree for this mount only; unmounting discards what no snapshot holds
     #[arg(long, conflicts_with = "snapshot")]
     temporary: bool,
@@ -153,6 +158,7 @@ impl Args {
             worktree: None,
             options: Vec::new(),
             table_name: None,
+            key_file: None,
             snapshot: None,
             read_only: false,
             temporary: false,
@@ -212,6 +218,22 @@ fn open_state_dir(args: &Args, context: &CommandContext) -> Result<StateDir> {
     }
 }
 
+/// The state directory with the key of the volume, if it is to come from a file and is not kept there.
+fn unlock_with_file(
+    args: &Args,
+    context: &CommandContext,
+    state: StateDir,
+    limits: &RequestLimits,
+) -> Result<StateDir> {
+    match &args.key_file {
+        Some(file) if state.read_worktree_file()?.encrypted && state.read_master_key()?.is_none() => {
+            let secret = read_secret_file(&context.resolve_local_path(file))?;
+            Ok(Volume::unlock_state_dir(&state, &secret, limits)?)
+        }
+        Some(_) | None => Ok(state),
+    }
+}
+
 /// Mounts in this process, and serves until the mount is ended.
 fn serve_mount(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     // Before any thread exists: each takes a heap when it first allocates.
@@ -222,9 +244,9 @@ fn serve_mount(args: &Args, context: &CommandContext) -> Result<CommandOutcome> 
         rustix::process::setsid()
             .map_err(|error| CliError::io_error("leave", "the terminal")(error.into()))?;
     }
-    let state = open_state_dir(args, context)?;
     let retry_for = vellum_store::chosen_retry_time().unwrap_or(ANSWER_WITHIN);
     let limits = RequestLimits { retry_for, ..RequestLimits::default() };
+    let state = unlock_with_file(args, context, open_state_dir(args, context)?, &limits)?;
     let volume = Arc::new(Volume::open_with_limits(&state, &limits)?);
     let mountpoint = mountpoint::resolve_mountpoint(&context.resolve_local_path(&args.mountpoint))?;
     let ready = match &args.snapshot {

@@ -111,6 +111,44 @@ fn a_line_of_fstab_mounts_once() {
 }
 
 #[test]
+fn a_volume_whose_key_is_elsewhere_is_mounted_with_a_key_file() {
+    let world = World::empty();
+    fs::create_dir(world.path("mnt")).unwrap();
+    fs::write(world.path("secret"), "a secret of some length\n").unwrap();
+    fs::write(world.path("wrong"), "another secret\n").unwrap();
+    world.run(&["init", "--key-file", "../secret"]).ok();
+    world.write("a.txt", "one");
+    world.snapshot("first");
+    let key = world.tree().join(".vellum/key");
+    fs::rename(&key, world.path("key")).unwrap();
+    let line = |options: &str| {
+        format!("{} {} vellum noauto,{options} 0 0\n", world.tree().display(), world.path("mnt").display())
+    };
+    let fails = |options: &str, why: &str| {
+        let output = run_installed(&world, &line(options), "mount $HERE/mnt");
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(32) && err.contains(why), "{options}: {err}");
+    };
+    fails("defaults", "key-file=FILE");
+    fails(&format!("nofail,key-file={}", world.path("wrong").display()), "opens");
+    fails(&format!("key-file={}", world.path("nothing").display()), "nothing");
+    let script = "
+        mount $HERE/mnt; cat $HERE/mnt/a.txt; echo two > $HERE/mnt/b.txt; umount $HERE/mnt
+        until mount $HERE/mnt 2> $HERE/said; do grep -q 'again in a while' $HERE/said; done
+        cat $HERE/mnt/b.txt; umount $HERE/mnt";
+    let options = format!("key-file={}", world.path("secret").display());
+    assert_eq!(sh_installed(&world, &line(&options), script), "onetwo");
+    assert!(!key.exists());
+    // A key that is there is taken, whatever the file holds.
+    fs::rename(world.path("key"), &key).unwrap();
+    let options = format!("key-file={}", world.path("wrong").display());
+    assert_eq!(
+        sh_installed(&world, &line(&options), "mount $HERE/mnt; cat $HERE/mnt/b.txt; umount $HERE/mnt"),
+        "two"
+    );
+}
+
+#[test]
 fn mount_all_goes_on_without_a_volume_that_is_away() {
     let world = World::with_snapshot();
     fs::create_dir(world.path("mnt")).unwrap();

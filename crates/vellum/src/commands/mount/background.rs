@@ -11,7 +11,7 @@ use vellum_volume::Volume;
 
 use super::hook::run_mount_hook;
 use super::report::{MountJson, report_mount};
-use super::{Args, open_state_dir};
+use super::{Args, open_state_dir, unlock_with_file};
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
 use crate::mounting::{MountingError, daemon};
@@ -52,7 +52,9 @@ fn is_store_away(error: &CliError, args: &Args, context: &CommandContext) -> boo
     // Kinds of errors are too coarse for this, and the volume itself tells.
     let limits = RequestLimits { retry_for: std::time::Duration::ZERO, ..RequestLimits::default() };
     let opened = open_state_dir(args, context)
-        .and_then(|state| Ok(Volume::open_with_limits(&state, &limits)?))
+        .and_then(|state| {
+            Ok(Volume::open_with_limits(&unlock_with_file(args, context, state, &limits)?, &limits)?)
+        })
         .and_then(|volume| Ok(volume.read_head()?));
     opened.is_err_and(|error| matches!(error.kind(), ErrorKind::Io | ErrorKind::NotFound))
 }
@@ -78,6 +80,7 @@ fn daemon_arguments(args: &Args, context: &CommandContext) -> Vec<OsString> {
     option("policy-interval", args.policy_interval.map(|secs| secs.to_string().into()));
     option("snapshot-every", args.snapshot_every.map(|time| format!("{}s", time.as_secs()).into()));
     option("retry-for", vellum_store::chosen_retry_time().map(|time| format!("{}s", time.as_secs()).into()));
+    option("key-file", args.key_file.as_deref().map(|file| context.resolve_local_path(file).into()));
     option("table-name", args.table_name.clone().map(OsString::from));
     for name in &args.deny_hydrate {
         option("deny-hydrate", Some(name.into()));

@@ -3,6 +3,7 @@
 //! Invariant: an option is obeyed, or has no meaning for a mount of a volume, or is refused: a typing error in fstab must not
 //! mount something else than was meant.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::Args;
@@ -26,6 +27,8 @@ pub enum MountOption {
     NoFail,
     /// `timeout=TIME`.
     Deadline(Duration),
+    /// `key-file=FILE`.
+    KeyFile(PathBuf),
     /// Addressed to mount(8), to systemd or to people, or what every mount of a volume is.
     Ignored,
 }
@@ -65,6 +68,7 @@ impl MountOption {
             ("exec", None) => Self::NoExec(false),
             ("nofail", None) => Self::NoFail,
             ("timeout", Some(time)) => Self::Deadline(format::parse_duration(time)?),
+            ("key-file", Some(file)) if !file.is_empty() => Self::KeyFile(file.into()),
             ("comment", Some(_)) => Self::Ignored,
             (name, _) if name.starts_with("x-") || name.starts_with("X-") => Self::Ignored,
             (name, None) if IGNORED.contains(&name) => Self::Ignored,
@@ -76,7 +80,9 @@ impl MountOption {
     /// The same, for whom an unknown option is an error.
     pub fn parse(typed: &str) -> std::result::Result<Self, String> {
         Self::recognize(typed)?.ok_or_else(|| {
-            "the options are ro, rw, worktree=NAME, snapshot=SNAP, allow_other, noexec, nofail and timeout=TIME".into()
+            "the options are ro, rw, worktree=NAME, snapshot=SNAP, allow_other, noexec, nofail, timeout=TIME and \
+             key-file=FILE"
+                .into()
         })
     }
 }
@@ -99,6 +105,7 @@ impl Args {
                 MountOption::Worktree(name) => set_once(&mut args.worktree, name, "worktree")?,
                 MountOption::Snapshot(name) => set_once(&mut args.snapshot, name, "snapshot")?,
                 MountOption::AllowOther => args.allow_other = true,
+                MountOption::KeyFile(file) => args.key_file = Some(file.clone()),
                 MountOption::NoExec(_)
                 | MountOption::NoFail
                 | MountOption::Deadline(_)
@@ -199,6 +206,8 @@ mod tests {
             "sync",
             "uid=1",
             "comment",
+            "key-file",
+            "key-file=",
             " ro",
         ] {
             assert!(MountOption::parse(option).is_err(), "{option}");
