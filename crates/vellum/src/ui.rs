@@ -8,6 +8,7 @@ pub mod changes;
 pub mod figures;
 pub mod format;
 pub mod graph;
+pub mod journal;
 pub mod json;
 pub mod line_diff;
 pub mod log;
@@ -31,6 +32,7 @@ use vellum_volume::settings::Settings;
 use crate::compare::ComparedSnapshots;
 use crate::error::{CliError, EXIT_FAILED, Result, error_code};
 use changes::list::{ChangeDetail, ChangeList, CollapsedDirs};
+use journal::LogLevel;
 use json::{FailureJson, JsonForm};
 use pager::ResultStream;
 use preferences::{ColorChoice, OutputPreferences};
@@ -165,7 +167,8 @@ impl UserInterface {
     /// A problem that does not stop the command.
     pub fn print_warning(&self, text: impl Display) -> Result<()> {
         let style = self.stderr_style();
-        self.write_to_stderr(&format!("{} {text}\n", style.paint_yellow("warning:")))
+        let level = LogLevel::Warning.stderr_prefix();
+        self.write_to_stderr(&format!("{level}{} {text}\n", style.paint_yellow("warning:")))
     }
 
     /// The problems of a command that did the rest of its work.
@@ -214,10 +217,11 @@ impl UserInterface {
         // The user has to leave the pager to see what comes after it.
         self.out.borrow_mut().get_mut().wait_for_pager();
         let style = self.stderr_style();
-        let mut text = format!("{} {}\n", style.paint_red("error:"), error.format_chain());
+        let level = LogLevel::Error.stderr_prefix();
+        let mut text = format!("{level}{} {}\n", style.paint_red("error:"), error.format_chain());
         let hint = error.hint();
         if let Some(hint) = &hint {
-            text += &format!("{} {hint}\n", style.paint_cyan("hint:"));
+            text += &format!("{level}{} {hint}\n", style.paint_cyan("hint:"));
         }
         // No place is left to report that this fails.
         let _ = io::stderr().lock().write_all(text.as_bytes());

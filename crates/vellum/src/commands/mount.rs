@@ -494,7 +494,7 @@ fn mount_target(
         policies: shown.policies,
         name: args.table_name.clone().unwrap_or_else(|| format!("vellum:{name}")),
         file,
-        report: Arc::new(move |text: &str| report_log.write_line(text)),
+        report: Arc::new(move |text: &str| report_log.write_warning(text)),
         // A snapshot may be mounted several times.
         access_log: shown.dir.join(format!("accesslog-{pid}")),
         metrics: new_mount_metrics(&shown.source, volume),

@@ -51,7 +51,7 @@ impl AutomaticSnapshots {
                 };
                 // One that fails each time is told once.
                 if let Some(failure) = failure.as_ref().filter(|failure| problem.as_ref() != Some(*failure)) {
-                    self.service.log.write_line(&format!("no automatic snapshot: {failure}"));
+                    self.service.log.write_warning(&format!("no automatic snapshot: {failure}"));
                 }
                 problem = failure;
             }

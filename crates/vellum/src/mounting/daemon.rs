@@ -81,10 +81,11 @@ pub fn serve_until_unmount(serving: ServedMount) -> Result<bool> {
     std::thread::Builder::new().name("vellum-served".into()).spawn(wait).map_err(failed())?;
     if end.wait_for_cause() == ShutdownCause::Asked {
         // The connection to the kernel ends with this process: programs that still use the mount get ENOTCONN.
-        log.write_line(match end.is_discarded() {
-            true => "discarded",
-            false => "the mount is still seen somewhere: it is dead there from now on",
-        });
+        if end.is_discarded() {
+            log.write_line("discarded");
+        } else {
+            log.write_warning("the mount is still seen somewhere: it is dead there from now on");
+        }
     }
     // Nobody writes any more, and what still waits for room is not lost.
     live.iter().for_each(|live| live.fs.write_log().set_limit(u64::MAX));
@@ -112,7 +113,7 @@ pub fn serve_until_unmount(serving: ServedMount) -> Result<bool> {
     let done = served.map_err(MountingError::from).and(ended);
     match &done {
         Ok(()) => log.write_line("unmounted"),
-        Err(error) => log.write_line(&format!("unmounted after a failure: {error}")),
+        Err(error) => log.write_error(&format!("unmounted after a failure: {error}")),
     }
     let is_whole = report.failure.is_none();
     // The lease is given up by now: a process that waits for the report can mount the worktree again at once.
@@ -180,7 +181,7 @@ impl MountShutdown {
             // A program stands in the mount, or has a file open (EBUSY): it keeps its files, and no program can enter
             // it or open files in it any more.
             Err(MountError::Busy(_)) => {
-                self.log.write_line("the mount is in use: it goes out of sight");
+                self.log.write_warning("the mount is in use: it goes out of sight");
                 self.claim.iter().for_each(|claim| {
                     // It only shows other processes why they have to wait.
                     let _ = claim.record_stage(HolderStage::Detached);
@@ -191,7 +192,7 @@ impl MountShutdown {
         };
         // Not fatal: what was written is made durable in any case, and the process has to end.
         if let Err(error) = done {
-            self.log.write_line(&error.to_string());
+            self.log.write_warning(&error.to_string());
         }
         // After a plain unmount, the kernel only has to end the connection.
         if self.end.wait_until_unmounted(SETTLING) {
@@ -204,7 +205,7 @@ impl MountShutdown {
         };
         let holding = find();
         if !holding.is_empty() {
-            self.log.write_line(&format!("held by {}", holders::format_process_list(&holding)));
+            self.log.write_warning(&format!("held by {}", holders::format_process_list(&holding)));
         }
         // A process whose mount namespace only shows the filesystem gets no time: it does not let go by itself.
         let is_used = holding.iter().any(|process| process.used.is_some());

@@ -149,7 +149,7 @@ impl WorktreeFollower {
                 let is_new =
                     self.service.follow.as_ref().is_some_and(|state| state.set_problem(problem.clone()));
                 if is_new && let Some(problem) = problem {
-                    self.log().write_line(&format!("following: {problem}"));
+                    self.log().write_warning(&format!("following: {problem}"));
                 }
             }
         };

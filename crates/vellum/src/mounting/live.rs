@@ -45,13 +45,13 @@ impl MountedLiveWorktree {
     pub fn start_threads(claim: LiveStateClaim, live: OpenedLiveState, log: &Arc<MountLog>) -> Result<Self> {
         let OpenedLiveState { fs, tenure, put_out } = live;
         if let Some((lease, place)) = put_out {
-            log.write_line(&format!("taken over from {lease}: what it did not publish is in {place}"));
+            log.write_warning(&format!("taken over from {lease}: what it did not publish is in {place}"));
         }
         let failed = || CliError::io_error("start", "a thread");
         let error_log = log.clone();
         let dir = claim.dir().display().to_string();
         let when_lost = move |error: &vellum_volume::VolumeError| {
-            error_log.write_line(&format!("{error}; what was not published stays in {dir}"));
+            error_log.write_error(&format!("{error}; what was not published stays in {dir}"));
         };
         fs.write_log().set_fill_hook(warn_of_full_log(log.clone()));
         // The lease is renewed from now on, before anything is published: publishing can take longer than the lease
@@ -98,7 +98,7 @@ impl MountedLiveWorktree {
             }
             // It is safe here, and goes into the store when the worktree is mounted again.
             Err(failure) => {
-                log.write_line(&format!("not everything could be put into the store: {failure}"));
+                log.write_error(&format!("not everything could be put into the store: {failure}"));
                 let left = fs.unpublished_changes().unwrap_or_default();
                 UnmountReport {
                     is_fenced: failure.is_fenced(),
@@ -124,7 +124,7 @@ fn warn_of_full_log(log: Arc<MountLog>) -> impl Fn(LogUsage) {
             return;
         }
         *told = Some(Instant::now());
-        log.write_line(&format!(
+        log.write_warning(&format!(
             "the write log is {} % full ({} of {}): when it is full, writes wait for the store; 'vellum status' shows \
              why the store does not accept its content",
             usage.percent(),
@@ -175,7 +175,7 @@ fn release_while_answered(fs: &LiveFilesystem, tenure: Arc<HeldLease>, log: &Mou
         Some(Err(error)) => error.to_string(),
         None => EndFailure::Silence.to_string(),
     };
-    log.write_line(&format!("the lease could not be given up: {reason}"));
+    log.write_warning(&format!("the lease could not be given up: {reason}"));
 }
 
 /// Runs `work` in a thread. Returns `None`, and leaves the thread alone, if the store is a service that has not answered

@@ -1,4 +1,5 @@
-//! The log of a mount's process: a file in its state directory, a line with the time for each thing that matters.
+//! The log of a mount's process: a file in its state directory, a line with time and level for each thing that matters. Where
+//! systemd has started the process, they go to its journal as well.
 
 use std::fs::File;
 use std::io::Write;
@@ -9,6 +10,7 @@ use jiff::Timestamp;
 use vellum_library::live;
 
 use crate::error::{CliError, Result};
+use crate::ui::journal::{LogLevel, write_to_journal};
 
 /// Above this a log is moved aside when a process begins to write it, bytes.
 const ROTATE_AT: u64 = 4 << 20;
@@ -35,11 +37,26 @@ impl MountLog {
         Ok(Self { file })
     }
 
-    /// Adds a line. Its text must be fit to be shown.
+    /// Adds a line about what was done. Its text must be fit to be shown.
     pub fn write_line(&self, text: &str) {
+        self.write_at_level(LogLevel::Info, text);
+    }
+
+    /// The same, about what went wrong, and is tried again or left out.
+    pub fn write_warning(&self, text: &str) {
+        self.write_at_level(LogLevel::Warning, text);
+    }
+
+    /// The same, about what was lost, or ends the process.
+    pub fn write_error(&self, text: &str) {
+        self.write_at_level(LogLevel::Error, text);
+    }
+
+    fn write_at_level(&self, level: LogLevel, text: &str) {
         let now = Timestamp::now();
         // There is no place to report that the log cannot be written.
-        let _ = (&self.file).write_all(format!("{now:.3} {text}\n").as_bytes());
+        let _ = (&self.file).write_all(format!("{now:.3} {:>5} {text}\n", level.name()).as_bytes());
+        write_to_journal(level, text);
     }
 
     /// From now on what this process prints goes here: it has no terminal any more.

@@ -233,7 +233,7 @@ impl PolicyKeeper {
             problem.map(|error| format!("content that is always to be here is not renewed: {error}"));
         let mut current = self.problem.lock();
         if let Some(problem) = problem.as_ref().filter(|_| *current != problem) {
-            log.write_line(problem);
+            log.write_warning(problem);
         }
         *current = problem;
     }

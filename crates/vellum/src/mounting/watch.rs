@@ -27,7 +27,7 @@ pub fn start_mount_watch(
             match poll(&mut [PollFd::new(&changes, PollFlags::PRI)], None) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => {
-                    return log.write_line(&format!("the table of mounts cannot be watched: {error}"));
+                    return log.write_warning(&format!("the table of mounts cannot be watched: {error}"));
                 }
             }
         }
@@ -49,6 +49,6 @@ fn detach_filesystem(device: FilesystemDevice, needed: &[PathBuf], log: &MountLo
             Ok(()) => "it was taken away there".into(),
             Err(error) => error.to_string(),
         };
-        log.write_line(&format!("the mount was bound over {place}, which it needs itself: {done}"));
+        log.write_warning(&format!("the mount was bound over {place}, which it needs itself: {done}"));
     }
 }

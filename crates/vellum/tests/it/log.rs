@@ -1,9 +1,11 @@
 //! `VELLUM_LOG`: what goes on inside, on the standard error output or in a mount's log.
 
-use std::fs;
-use std::process::Command;
+use std::fs::{self, File};
+use std::os::linux::fs::MetadataExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
 
-use crate::mounting::Mount;
+use crate::mounting::{Mount, wait_until};
 use crate::world::{Ran, World};
 
 fn run_logging(world: &World, directives: &str, args: &[&str]) -> Ran {
@@ -53,4 +55,52 @@ fn the_process_of_a_mount_writes_into_its_log() {
     for line in ["changes published", "store request", "lease ended"] {
         assert!(log.contains(line), "{line}: {log}");
     }
+}
+
+#[test]
+fn each_line_of_a_mounts_log_has_a_level() {
+    let world = World::with_snapshot();
+    let mount = Mount::new(&world, "work");
+    mount.umount().ok();
+    let log = fs::read_to_string(world.tree().join(".vellum/live/work/daemon.log")).unwrap();
+    let levels: Vec<_> = log.lines().map(|line| line.split_whitespace().nth(1).unwrap()).collect();
+    assert!(levels.len() >= 2 && levels.iter().all(|level| *level == "INFO"), "{log}");
+}
+
+/// Runs a command as a unit of systemd does whose standard error is the journal: what it writes there goes to the file.
+fn as_unit(world: &World, journal: &Path, args: &[&str]) -> Command {
+    let file = File::create(journal).unwrap();
+    let found = file.metadata().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vellum"));
+    command.args(args).current_dir(world.tree()).env_remove("VELLUM_LOG").stdin(Stdio::null());
+    command.env("JOURNAL_STREAM", format!("{}:{}", found.st_dev(), found.st_ino()));
+    command.stdout(Stdio::null()).stderr(file);
+    command
+}
+
+#[test]
+fn a_unit_of_systemd_logs_to_the_journal_with_levels() {
+    let world = World::with_snapshot();
+    let journal = world.path("journal");
+    let read = || fs::read_to_string(&journal).unwrap();
+    let mount = Mount::place(&world, "work");
+    let args = ["mount", "--foreground", mount.path.to_str().unwrap()];
+    let mut process = as_unit(&world, &journal, &args).env("VELLUM_LOG", "info").spawn().unwrap();
+    wait_until("it is mounted", || read().contains("mounted on"));
+    mount.umount().ok();
+    assert!(process.wait().unwrap().success());
+    let lines = read();
+    assert!(lines.lines().all(|line| line.starts_with("<6>")), "{lines}");
+    for line in ["<6>mounted on ", "<6>unmounted", "lease acquired"] {
+        assert!(lines.contains(line), "{line}: {lines}");
+    }
+    let log = fs::read_to_string(world.tree().join(".vellum/live/work/daemon.log")).unwrap();
+    assert!(log.contains("INFO mounted on"), "the file has it, too: {log}");
+
+    as_unit(&world, &journal, &["show", "nothing"]).status().unwrap();
+    assert!(read().lines().all(|line| line.starts_with("<3>")), "{}", read());
+    // The variable alone does not make a file the journal.
+    let mut elsewhere = as_unit(&world, &journal, &["show", "nothing"]);
+    let output = elsewhere.stderr(Stdio::piped()).output().unwrap();
+    assert!(output.stderr.starts_with(b"error: "));
 }

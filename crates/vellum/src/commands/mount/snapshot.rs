@@ -101,7 +101,7 @@ fn begin_session(volume: &Volume, id: SnapshotId, log: &MountLog) -> Result<Opti
         Ok(session) => Ok(Some(session)),
         Err(error @ VolumeError::MissingRecord(_)) => Err(error.into()),
         Err(error) => {
-            log.write_line(&format!(
+            log.write_warning(&format!(
                 "the store takes no session of this mount; if the snapshot is forgotten, 'vellum gc run' may delete what the \
                  mount shows: {error}"
             ));
@@ -124,7 +124,7 @@ fn keep_session(
             // A machine that slept for a day is not heard of by the collector.
             Some(Err(VolumeError::SessionLost)) | None => {
                 session = begin_session(volume, id, log).unwrap_or_else(|error| {
-                    log.write_line(&format!("what this mount shows is not kept any more: {error}"));
+                    log.write_warning(&format!("what this mount shows is not kept any more: {error}"));
                     None
                 });
             }

@@ -64,7 +64,7 @@ pub(super) fn start_fetching_names(fs: Arc<LiveFilesystem>, log: Arc<MountLog>) 
         match fs.hydrate_paths(&[Vec::new()], ContentScope::Names, None, &meter) {
             Ok(fetched) => log.write_line(&format!("the names of {} files are here", fetched.files)),
             // They are fetched when they are looked at.
-            Err(error) => log.write_line(&format!("cannot fetch all names: {error}")),
+            Err(error) => log.write_warning(&format!("cannot fetch all names: {error}")),
         }
     };
     let started = std::thread::Builder::new().name("vellum-names".into()).spawn(fetch);

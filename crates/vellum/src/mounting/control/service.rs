@@ -116,7 +116,7 @@ impl ControlService {
             Some(request) => match self.handle_with_progress(&request, stream) {
                 Ok(answer) => ControlLine::Done(Box::new(answer)),
                 Err(error) => {
-                    self.log.write_line(&format!("a command failed: {error}"));
+                    self.log.write_warning(&format!("a command failed: {error}"));
                     let kind = error_code(error.kind()).into();
                     let message = error.to_string();
                     ControlLine::Failed { kind, message, hint: MountingError::from(error).hint() }
