@@ -7,6 +7,9 @@ mod commands;
 mod compare;
 mod completers;
 mod context;
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+mod documented_commands;
 mod error;
 mod experiment;
 mod foreign_words;
