@@ -1,6 +1,8 @@
 # What a contributor runs. Everything works without a network once the tools and crates are there.
 #
 #   make install the program, its manual, completions and systemd units below PREFIX (/usr/local), for packages below DESTDIR
+#   make static  a static binary for x86-64 (musl), and whether it works; needs musl-tools and rustup's target
+#   make deb     a Debian package in DEB_DIR (target/deb) of the binary; 'make deb-test' tries it in a clean Debian, as root
 #   make test    format, lints, licences, all tests: what CI runs
 #   make posix   pjdfstest, fsx and a storm of renames on a mount, as root
 #   make demo    the main job on a real tree of this machine, with times and sizes
@@ -35,6 +37,9 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 # What is installed: built by default, or a binary that is there.
 BINARY     ?= $(TARGET_DIR)/release/vellum
 
+STATIC     := x86_64-unknown-linux-musl
+DEB_DIR    ?= $(TARGET_DIR)/deb
+
 # Debian packages that tests use: ACLs and xattrs, filesystems to mount, FUSE's helper, faults to inject, wrong clocks,
 # what is built and run in mounts, the rival whose rules and results are ours, a browser for pages, ssh to reach this
 # host from itself, certificates for servers, shells that complete, and readers of manual pages and units.
@@ -44,7 +49,7 @@ PACKAGES := acl attr btrfs-progs chromium dosfstools e2fsprogs exfat-fuse exfatp
 PROGRAMS := getfacl getfattr mkfs.btrfs chromium mkfs.vfat mkfs.ext4 mount.exfat-fuse mkfs.exfat faketime fish fusermount3 fusefat \
 	go man ntfs-3g ssh sshd openssl python3 rclone rsync strace systemd-analyze mkfs.xfs zsh
 
-.PHONY: install release test tools services emulators fmt clippy deny report report-check unit slow-tests coverage posix fuzz-check fuzz demo bench measure against bench-build bench-baseline bench-compare soak clean
+.PHONY: install release static deb deb-test test tools services emulators fmt clippy deny report report-check unit slow-tests coverage posix fuzz-check fuzz demo bench measure against bench-build bench-baseline bench-compare soak clean
 
 install: $(BINARY)
 	install -d $(DESTDIR)$(BINDIR) $(DESTDIR)$(SBINDIR) $(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(MANDIR)/man8 \
@@ -66,6 +71,24 @@ $(TARGET_DIR)/release/vellum: release
 
 release:
 	$(CARGO) build --release --locked -p vellum
+
+# musl has its own C compiler and its own Rust library.
+static:
+	@command -v musl-gcc > /dev/null || { echo "make static needs musl-gcc: apt-get install musl-tools"; exit 2; }
+	@rustup target list --installed | grep -qx $(STATIC) || { echo "make static needs the target: rustup target add $(STATIC)"; exit 2; }
+	$(CARGO) build --profile dist --locked -p vellum --target $(STATIC)
+	./packaging/static/smoke.sh $(TARGET_DIR)/$(STATIC)/dist/vellum
+
+# Of the shipped binary, unless another one is given: make deb DEB_BINARY=target/x86_64-unknown-linux-musl/dist/vellum
+DEB_BINARY ?= $(TARGET_DIR)/dist/vellum
+
+$(TARGET_DIR)/dist/vellum: bench-build
+
+deb: $(DEB_BINARY)
+	./packaging/deb/build.sh $(DEB_BINARY) $(DEB_DIR)
+
+deb-test: deb
+	./packaging/deb/test.sh $(DEB_DIR)/vellum_*.deb $(DEB_DIR)/chroot
 
 test: tools fmt clippy deny report-check unit
 
