@@ -150,7 +150,10 @@ impl CheckoutWorktree {
     /// Tries to share a block between the two worktrees before anything depends on it.
     fn probe_reflink(&self, to: &Path) -> Result<()> {
         let state = |root: &HeldDir| root.open_dir(STATE_DIR.as_bytes()).and_then(|dir| dir.stage_file());
-        let from = state(&self.root)?;
+        let from = match self.volume.state.is_elsewhere() {
+            true => self.root.stage_file()?,
+            false => state(&self.root)?,
+        };
         let into = state(&HeldDir::open_root(to)?)?;
         let failed = |error| CheckoutError::path_error("probe", STATE_DIR.as_bytes())(error);
         // A block is written first: for an empty file the kernel returns success without asking the

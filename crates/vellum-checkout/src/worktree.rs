@@ -143,6 +143,15 @@ impl CheckoutWorktree {
         self.volume.state.root()
     }
 
+    /// Its state directory.
+    pub(crate) fn open_state_dir(&self) -> Result<HeldDir> {
+        match self.volume.state.is_elsewhere() {
+            true => Ok(HeldDir::open_root(self.volume.state.path())?),
+            // Below the directory that is held, wherever that was moved meanwhile.
+            false => Ok(self.root.open_dir(STATE_DIR.as_bytes())?),
+        }
+    }
+
     /// Waits until no other command changes this worktree; `waiting` is called once if there is one. Fails if the directory
     /// is a copy of the worktree's.
     pub fn lock_worktree(&self, waiting: impl FnOnce()) -> Result<WorktreeLock> {
@@ -163,7 +172,7 @@ impl CheckoutWorktree {
     /// The newest snapshot of this worktree that has the tree of which the stat cache was made; else its last.
     fn find_copied_snapshot(&self) -> Result<Option<SnapshotId>> {
         let Some(head) = self.volume.read_head()? else { return Ok(None) };
-        let state = self.root.open_dir(STATE_DIR.as_bytes())?;
+        let state = self.open_state_dir()?;
         let Ok(cache) = StatCache::load(&state, STATCACHE_FILE) else { return Ok(Some(head)) };
         // The original worktree may have taken snapshots since it was copied. The stat cache was copied with
         // the files and names the tree that they had then.
@@ -470,8 +479,10 @@ impl CheckoutWorktree {
         head: Option<&HistoryEntry>,
         paths: &[Vec<u8>],
     ) -> Result<(FilesystemTime, ScanTree)> {
-        let state = self.root.open_dir(STATE_DIR.as_bytes())?;
-        let stamp = FilesystemTime::read_filesystem_time(&state)?;
+        let state = self.open_state_dir()?;
+        // The clock that stamps the files. Elsewhere there may be another one.
+        let stamped = if self.volume.state.is_elsewhere() { &self.root } else { &state };
+        let stamp = FilesystemTime::read_filesystem_time(stamped)?;
         let cache = StatCache::load(&state, STATCACHE_FILE).ok();
         // The inode numbers in the cache are those of its base. For any other tree they are meaningless.
         let cache = cache.filter(|cache| head.is_some_and(|head| head.record.root.0 == cache.base_root()));

@@ -68,6 +68,33 @@ pub enum VolumeError {
         /// The snapshot that does not descend from it.
         snapshot: SnapshotId,
     },
+    /// The state of a worktree is elsewhere, and this user does not know where.
+    #[error("{} is a worktree whose state is elsewhere, and this user does not know where", .0.display())]
+    StateElsewhere(PathBuf),
+    /// In the directory of a worktree whose state is elsewhere, something looks like a state directory or leads to another.
+    #[error(
+        "{} is not as Vellum made it: the state of this worktree is in {}, and somebody who works here may want you to use \
+         another",
+        .marker.display(),
+        .state.display()
+    )]
+    ChangedMarker {
+        /// What was found.
+        marker: PathBuf,
+        /// The state directory of the worktree.
+        state: PathBuf,
+    },
+    /// The state of a worktree cannot be kept there.
+    #[error("the state cannot be kept in {}: {reason}", .holder.display())]
+    BadHolder {
+        /// Where it was to be.
+        holder: PathBuf,
+        /// Why not.
+        reason: &'static str,
+    },
+    /// There is no folder in which Vellum can remember something for the user.
+    #[error("there is no folder for what Vellum remembers")]
+    NoUserState,
     /// No state directory here or above.
     #[error("no volume here: neither {} nor a directory above it has a .vellum", .0.display())]
     NoVolume(PathBuf),

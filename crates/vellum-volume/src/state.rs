@@ -1,7 +1,9 @@
 //! The state directory `.vellum` of a worktree: the volume that it belongs to, the master key, what was seen of the
-//! store, and the lock that serialises commands.
+//! store, and the lock that serialises commands. It is in the worktree's directory, or elsewhere (`placement`).
 //!
 //! Invariant: every file is replaced atomically (temporary file, fsync, rename) and readable by its owner only.
+
+mod placement;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -18,6 +20,9 @@ use vellum_host::lock::lock_exclusive;
 pub use vellum_store::set_owner_from_dir;
 use vellum_types::VolumeId;
 use zeroize::Zeroizing;
+
+pub use self::placement::find_user_state_dir;
+use self::placement::{KnownPlaces, has_marker};
 
 use crate::error::{Result, VolumeError};
 use crate::key_epochs::EPOCHS_FILE;
@@ -69,6 +74,9 @@ pub struct WorktreeFile {
     /// What tells the directory from copies of it; none if the store lies in the state directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<DirectoryIdentity>,
+    /// The directory whose state this is, if that is not the one in which it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directory: Option<String>,
     /// The device whose secret opened the volume here; none if no device's did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
@@ -97,6 +105,7 @@ impl WorktreeFile {
             worktree,
             encrypted,
             identity: None,
+            directory: None,
             device: None,
         }
     }
@@ -106,23 +115,38 @@ impl WorktreeFile {
 #[derive(Debug, Clone)]
 pub struct StateDir {
     path: PathBuf,
+    /// The directory whose state this is.
+    root: PathBuf,
     /// The master key, of a process that was given it because it is not kept here.
     given_key: Option<Arc<MasterKey>>,
 }
 
 impl StateDir {
     /// Returns the state directory of the worktree that `start` lies in. Fails with [`VolumeError::NoVolume`] if it lies in
-    /// none.
+    /// none, with [`VolumeError::StateElsewhere`] if this user does not know where it is, and with
+    /// [`VolumeError::ChangedMarker`] if somebody has put something else in its place.
     pub fn find_enclosing(start: &Path) -> Result<Self> {
-        for path in start.ancestors().map(|dir| dir.join(STATE_DIR)) {
+        let places = KnownPlaces::read_list()?;
+        let known = start.ancestors().find(|dir| places.find_state_path(dir).is_some());
+        for dir in start.ancestors() {
+            if let Some(state) = places.find_state_path(dir) {
+                return Self::open_known_place(dir, state);
+            }
+            let path = dir.join(STATE_DIR);
             match fs::metadata(path.join(WORKTREE_FILE)) {
-                Ok(_) => return Ok(Self::at_path(path)),
+                // Whoever may work in the directory can make it, with hooks and a key of theirs.
+                Ok(_) if let Some(root) = known => {
+                    let state = places.find_state_path(root).unwrap_or(root).into();
+                    return Err(VolumeError::ChangedMarker { marker: path, state });
+                }
+                Ok(_) => return Ok(Self::at_found_path(path)),
                 // It is there, and may not be looked into. (What may not be looked for at all counts as not there.)
                 Err(error)
                     if error.kind() == ErrorKind::PermissionDenied && path.symlink_metadata().is_ok() =>
                 {
                     return Err(VolumeError::wrap_local_error(&path)(error));
                 }
+                Err(_) if has_marker(dir) => return Err(VolumeError::StateElsewhere(dir.into())),
                 Err(_) => {}
             }
         }
@@ -135,13 +159,14 @@ impl StateDir {
     }
 
     fn at_path(path: PathBuf) -> Self {
-        Self { path, given_key: None }
+        let root = path.parent().unwrap_or(Path::new("/")).into();
+        Self { path, root, given_key: None }
     }
 
     /// Returns the state directory with the master key that is not kept in it. Nothing is written.
     #[must_use]
     pub(crate) fn with_master_key(&self, key: MasterKey) -> Self {
-        Self { path: self.path.clone(), given_key: Some(Arc::new(key)) }
+        Self { given_key: Some(Arc::new(key)), ..self.clone() }
     }
 
     /// Returns a folder of a state directory, as that of a live worktree.
@@ -160,6 +185,7 @@ impl StateDir {
         match Self::find_enclosing(root) {
             Ok(found) if found.root() == root => Err(VolumeError::AlreadyInitialised(root.into())),
             Ok(found) => Err(VolumeError::Nested { inner: root.into(), outer: found.root().into() }),
+            Err(error @ (VolumeError::StateElsewhere(_) | VolumeError::ChangedMarker { .. })) => Err(error),
             Err(_) => Ok(Self::for_root(root)),
         }
     }
@@ -207,6 +233,7 @@ impl StateDir {
         };
         if fs::read_dir(&self.path).is_ok_and(|entries| !entries.flatten().any(needed)) {
             let _ = fs::remove_dir_all(&self.path);
+            self.forget_place();
         }
     }
 
@@ -219,7 +246,7 @@ impl StateDir {
     /// Returns the directory whose state this is.
     #[must_use]
     pub fn root(&self) -> &Path {
-        self.path.parent().unwrap_or(Path::new("/"))
+        &self.root
     }
 
     /// Returns the path of a file or folder of the state directory.
@@ -244,7 +271,8 @@ impl StateDir {
 
     /// Writes which worktree this is. From then on, commands find it.
     pub fn write_worktree_file(&self, file: &WorktreeFile) -> Result<()> {
-        self.write_json_file(WORKTREE_FILE, file)
+        let directory = self.is_elsewhere().then(|| self.root.display().to_string());
+        self.write_json_file(WORKTREE_FILE, &WorktreeFile { directory, ..file.clone() })
     }
 
     /// Returns the master key that this process was given, or that is kept here, if any. Fails if the file holds something
@@ -343,7 +371,9 @@ impl StateDir {
 
     /// Removes the whole state directory, of a worktree that could not be created.
     pub fn remove_dir(self) -> Result<()> {
-        fs::remove_dir_all(&self.path).map_err(VolumeError::wrap_local_error(&self.path))
+        fs::remove_dir_all(&self.path).map_err(VolumeError::wrap_local_error(&self.path))?;
+        self.forget_place();
+        Ok(())
     }
 
     /// Replaces a JSON file of the state directory, as [`Self::write_file`] does.

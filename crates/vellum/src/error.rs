@@ -330,6 +330,20 @@ pub fn volume_hint(error: &VolumeError) -> Option<String> {
         VolumeError::CacheTooSmall { part: CachePart::Nodes, .. } => {
             "'vellum cache --set-node-size SIZE' lets it take more; 'vellum pins' shows what is pinned"
         }
+        VolumeError::StateElsewhere(_) => {
+            "if you made it, HOME or XDG_STATE_HOME was another one; or name the directory that has the state with '-C'. What \
+             lies in the worktree's directory does not tell: whoever works there can write it"
+        }
+        VolumeError::ChangedMarker { marker, state } => {
+            let holder = state.parent().unwrap_or(state).display();
+            return Some(format!(
+                "look at what was done there, and take {} away; then 'vellum -C {holder} worktree relocate' writes the marker \
+                 again",
+                marker.display()
+            ));
+        }
+        VolumeError::BadHolder { .. } => "name a directory that only you can write to",
+        VolumeError::NoUserState => "set HOME, or XDG_STATE_HOME",
         VolumeError::NoVolume(_) => "'vellum init' makes one here; '-C DIR' looks elsewhere",
         VolumeError::Nested { .. } => {
             "choose a directory outside of it; volumes inside volumes are not supported"

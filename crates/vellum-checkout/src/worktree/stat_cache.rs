@@ -7,7 +7,6 @@ use vellum_map::MapRoot;
 use vellum_types::{FileKind, Ino, InodeAttr};
 use vellum_volume::FsTree;
 use vellum_volume::history::HistoryEntry;
-use vellum_volume::state::STATE_DIR;
 
 use super::{CLOCK_TICK, CheckoutWorktree, STATCACHE_FILE};
 use crate::capture::CaptureResult;
@@ -26,7 +25,7 @@ impl CheckoutWorktree {
         stamp: FilesystemTime,
         captured: &CaptureResult,
     ) -> Result<()> {
-        let dir = &self.root.open_dir(STATE_DIR.as_bytes())?;
+        let dir = &self.open_state_dir()?;
         let cache = NewStatCache { dir, name: STATCACHE_FILE, base: root.0, stamp };
         let recorded = |entry: ScanEntryRef<'_>| captured.recorded_state(entry);
         Ok(write_stat_cache(cache, tree, recorded)?)
@@ -39,7 +38,7 @@ impl CheckoutWorktree {
         head: &HistoryEntry,
         keeps: impl Fn(Ino, &[u8]) -> bool,
     ) -> Result<()> {
-        let dir = &self.root.open_dir(STATE_DIR.as_bytes())?;
+        let dir = &self.open_state_dir()?;
         // One that cannot be read is not used, either.
         let Ok(old) = StatCache::load(dir, STATCACHE_FILE) else { return Ok(()) };
         let base = head.record.root.0;
@@ -86,7 +85,7 @@ impl CheckoutWorktree {
                     stat: (!as_made).then(|| entry.stat().with_outdated_ctime()),
                 })
             };
-            let dir = &self.root.open_dir(STATE_DIR.as_bytes())?;
+            let dir = &self.open_state_dir()?;
             let cache = NewStatCache { dir, name: STATCACHE_FILE, base: entry.record.root.0, stamp };
             Ok(write_stat_cache(cache, &tree, recorded)?)
         };

@@ -45,6 +45,8 @@ impl VolumeError {
             | Self::OccupiedStore(_)
             | Self::SeveralRemotes(_)
             | Self::NotCommon { .. }
+            | Self::BadHolder { .. }
+            | Self::NoUserState
             | Self::NoCache
             | Self::WrongKind { .. } => ErrorKind::Usage,
             Self::CacheTooSmall { .. } => ErrorKind::NoSpace,
@@ -64,6 +66,8 @@ impl VolumeError {
             | Self::BadTree(_) => ErrorKind::Corrupt,
             Self::UnfitStore { .. } => ErrorKind::Unsupported,
             Self::Locked
+            | Self::StateElsewhere(_)
+            | Self::ChangedMarker { .. }
             | Self::WrongSecret
             | Self::RemovedSlot
             | Self::Revoked { .. }

@@ -238,7 +238,7 @@ fn is_recorded_place(file: &WorktreeFile, state: &StateDir) -> Result<bool> {
 
 /// The directory that was copied, if it is still there.
 fn find_original(file: &WorktreeFile, identity: &DirectoryIdentity) -> Option<StateDir> {
-    let state = StateDir::for_root(Path::new(&identity.path));
+    let state = StateDir::at_root(Path::new(&identity.path));
     let there = state.read_worktree_file().ok()?;
     let (_, inode) = locate_state_dir(&state).ok()?;
     // What is there now may be a copy, too, which was put back from a backup. It is the original only if it has the

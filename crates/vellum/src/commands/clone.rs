@@ -60,6 +60,10 @@ pub struct Args {
     /// With --mount, fetch names when they are first used, and not all in the background
     #[arg(long, requires = "mount")]
     no_metadata: bool,
+    /// Keep the state (history, key, settings, hooks, caches) in STATE/.vellum instead of DIR/.vellum: whoever can write only to
+    /// DIR cannot reach it
+    #[arg(long, value_name = "STATE", conflicts_with = "mount")]
+    state: Option<PathBuf>,
     /// Name of the worktree [default: the directory's name; DEVICE.DIR if a device's secret opens the volume]
     #[arg(long)]
     name: Option<String>,
@@ -160,6 +164,12 @@ fn prepare_clone(
     if !init::is_read_only_address(&args.store) {
         return attach_worktree(args, context, dir, name);
     }
+    if args.state.is_some() {
+        let message = "--state is for stores that can be written to";
+        let hint =
+            "'vellum init DIR --state STATE' there, then 'vellum remote add origin URL' and 'vellum pull'";
+        return Err(CliError::usage_error(message, hint));
+    }
     let location = args.credentials.locate_store(&args.store, &context.cwd).map_err(VolumeError::from)?;
     // Fails inside of another worktree, before anything is created.
     StateDir::for_new_root(dir)?;
@@ -237,6 +247,7 @@ fn attach_worktree(
             dir: Some(dir.into()),
             store,
             credentials,
+            state: args.state.clone(),
             name,
             plain: args.plain,
             secret: args.secret.clone(),

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use vellum_host::escape::format_path;
 use vellum_store::StoreAddress;
+use vellum_volume::own_place::resolve_existing_path;
 use vellum_volume::refs::check_ref_name;
 use vellum_volume::volume::{InitialisedVolume, InspectedStore, NewWorktree, StoreContent};
 use vellum_volume::{StateDir, Volume, VolumeError, keyring};
@@ -41,6 +42,10 @@ pub struct Args {
     pub store: Option<String>,
     #[command(flatten)]
     pub credentials: CredentialsArgs,
+    /// Keep the state (history, key, settings, hooks, caches) in STATE/.vellum instead of DIR/.vellum: whoever can write only to
+    /// DIR cannot reach it
+    #[arg(long, value_name = "STATE")]
+    pub state: Option<PathBuf>,
     /// Name of the worktree [default: 'main'; with --store, the directory's name; DEVICE.DIR if a device's secret opens the volume]
     #[arg(long)]
     pub name: Option<String>,
@@ -144,10 +149,19 @@ pub fn prepare_worktree(
     };
     // The store is looked at before a passphrase is asked for: whether it is a new or an existing one depends on what
     // the store holds.
-    let store = Volume::inspect_store(&StateDir::for_new_root(&root.path)?, &new)?;
+    let holder = args.state.as_deref().map(|typed| resolve_existing_path(&context.resolve_local_path(typed)));
+    let planned = match &holder {
+        Some(holder) => StateDir::for_new_holder(&root.path, holder)?,
+        None => StateDir::for_new_root(&root.path)?,
+    };
+    let store = Volume::inspect_store(&planned, &new)?;
     let given = read_init_secret(args, context, store.content(), rules.requires_volume)?;
     root.create_dir()?;
-    let state = StateDir::create(&root.path).inspect_err(|_| root.remove_if_unused())?;
+    let state = match &holder {
+        Some(holder) => StateDir::create_in_holder(&root.path, holder),
+        None => StateDir::create(&root.path),
+    };
+    let state = state.inspect_err(|_| root.remove_if_unused())?;
     // If somebody makes a volume there in this very moment.
     let ask = || args.secret.read_existing_secret(&context.ui, SECRET_QUESTION);
     let initialised = initialise_volume(store, &state, &new, &given, ask).inspect_err(|_| {

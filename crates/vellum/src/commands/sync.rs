@@ -23,7 +23,6 @@ mod snapshot;
 mod sources;
 mod staging;
 mod two_way;
-mod user_state;
 mod watch;
 mod whole_source;
 

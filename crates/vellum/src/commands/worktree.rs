@@ -5,18 +5,18 @@ mod list;
 mod quota;
 mod remove;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use vellum_checkout::CheckoutWorktree;
 use vellum_host::escape::format_path;
 use vellum_library::live;
 use vellum_store::StoreLocation;
-use vellum_volume::{Volume, VolumeError};
+use vellum_volume::{StateDir, Volume, VolumeError};
 
 use crate::context::CommandContext;
 use crate::context::names::SnapshotNames;
-use crate::error::{CommandOutcome, Result};
+use crate::error::{CliError, CommandOutcome, Result};
 use crate::store_args::CredentialsArgs;
 
 /// List, create, rename, limit, keep, adopt, relocate and remove worktrees
@@ -54,6 +54,9 @@ pub enum Command {
         name: String,
         /// Make this directory the worktree; what is in it stays. Without it, the worktree is to be mounted
         dir: Option<PathBuf>,
+        /// Keep the state (key, settings, hooks, caches) in STATE/.vellum instead of DIR/.vellum
+        #[arg(long, value_name = "STATE", requires = "dir")]
+        state: Option<PathBuf>,
     },
     /// Give a worktree another name
     Rename {
@@ -96,6 +99,9 @@ pub enum Command {
         /// Where the store is now from which content is read that this one does not have
         #[arg(long, value_name = "URL")]
         source: Option<String>,
+        /// Where the files are now, of a worktree whose state is elsewhere: run it with '-C STATE'
+        #[arg(long, value_name = "DIR")]
+        directory: Option<PathBuf>,
         #[command(flatten)]
         credentials: CredentialsArgs,
     },
@@ -142,19 +148,21 @@ pub fn run(command: &Command, context: &CommandContext) -> Result<CommandOutcome
             list::show_worktree(context, &context.open_volume()?, name.as_deref(), *changes)
         }
         Command::Path { name } => list::print_path(context, &context.open_volume()?, name.as_deref()),
-        Command::Create { name, dir } => {
-            create::create_worktree(context, &context.open_volume()?, name, dir.as_deref())
+        Command::Create { name, dir, state } => {
+            let holder = state.as_deref();
+            create::create_worktree(context, &context.open_volume()?, name, dir.as_deref(), holder)
         }
         Command::Rename { old, new } => rename_worktree(context, &context.open_volume()?, old, new),
         Command::Keep { old, new } => keep_unpublished(context, &context.open_volume()?, old, new),
         Command::Quota(args) => quota::run(args, context, &context.open_volume()?),
         // The next two open the volume themselves: in a copy, or without its store, the usual way warns or fails.
         Command::Adopt { name } => adopt_worktree(context, name),
-        Command::Relocate { store, source, credentials } => {
+        Command::Relocate { store, source, directory, credentials } => {
             let locate = |url: &String| credentials.locate_store(url, &context.cwd);
             let store = store.as_ref().map(locate).transpose().map_err(VolumeError::from)?;
             let source = source.as_ref().map(locate).transpose().map_err(VolumeError::from)?;
-            relocate_worktree(context, store.as_ref(), source.as_ref())
+            let moved = RelocatedPlaces { store, source, directory: directory.as_deref() };
+            relocate_worktree(context, &moved)
         }
         Command::Remove { name, delete } => {
             remove::remove_worktree(context, &context.open_volume()?, name, *delete)
@@ -211,19 +219,26 @@ fn adopt_worktree(context: &CommandContext, name: &str) -> Result<CommandOutcome
     Ok(CommandOutcome::Done)
 }
 
-fn relocate_worktree(
-    context: &CommandContext,
-    store: Option<&StoreLocation>,
-    source: Option<&StoreLocation>,
-) -> Result<CommandOutcome> {
-    let state = context.open_state_dir()?;
+/// What was moved, and where it is now.
+struct RelocatedPlaces<'a> {
+    store: Option<StoreLocation>,
+    source: Option<StoreLocation>,
+    directory: Option<&'a Path>,
+}
+
+fn relocate_worktree(context: &CommandContext, moved: &RelocatedPlaces<'_>) -> Result<CommandOutcome> {
+    let mut state = context.open_state_dir()?;
     // Before anything is read that it changes.
     let _lock = state.lock_worktree(context.lock_wait_notice())?;
-    let mut volume = match store {
+    match moved.directory {
+        Some(typed) => state = move_files(context, &state, typed)?,
+        None => state.write_marker()?,
+    }
+    let mut volume = match &moved.store {
         Some(store) => Volume::relocate_store(&state, store)?,
         None => Volume::open(&state)?,
     };
-    if let Some(source) = source {
+    if let Some(source) = &moved.source {
         volume.relocate_source(source)?;
     }
     volume.confirm_own_dir()?;
@@ -240,4 +255,15 @@ fn relocate_worktree(
     let relocated = Relocated { name, directory: &directory, store: &store, source: source.as_deref() };
     context.ui.print_outcome(&relocated, line)?;
     Ok(CommandOutcome::Done)
+}
+
+/// Makes a directory the one whose state this is.
+fn move_files(context: &CommandContext, state: &StateDir, typed: &Path) -> Result<StateDir> {
+    if !state.is_elsewhere() {
+        let message = "the state of this worktree is in its directory, and moves with it";
+        return Err(CliError::usage_error(message, "leave out --directory"));
+    }
+    let path = context.resolve_local_path(typed);
+    let root = path.canonicalize().map_err(CliError::io_error("work in", path.display().to_string()))?;
+    Ok(state.move_root(&root)?)
 }

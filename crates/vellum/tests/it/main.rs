@@ -91,6 +91,7 @@ mod silent_store;
 mod single_writer;
 mod small_disk;
 mod snapshot;
+mod state_elsewhere;
 mod stats;
 mod status;
 mod stores;

@@ -20,13 +20,13 @@ use vellum_sync::ends::{SourceEnd, SyncSide};
 use vellum_sync::model::options::{DeletePhase, SymlinkHandling, SyncOptions};
 use vellum_sync::rules::SyncFilters;
 use vellum_volume::VolumeError;
+use vellum_volume::state::find_user_state_dir;
 
 use super::args::Args;
 use super::ends::{self, DestinationEndpoint, EndpointArg, SourceEndpoint, SourceShape};
 use super::line_format::TransferDirection;
 use super::list_only::SourceLister;
 use super::sources::{SourceArg, format_source_list};
-use super::user_state::find_user_state_dir;
 use super::{TypedEnds, backups, check_move_options, meaning, split_typed_ends, watch, worktree_file_path};
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};

@@ -25,11 +25,11 @@ use vellum_sync::two_way::{
     ConflictRule, FarDirectory, FoundArchive, LockedArchive, TwoWayArchive, TwoWayEnd, TwoWayListings,
     TwoWayPair, TwoWayPlan, TwoWayReport, TwoWayRequest, TwoWaySide, TwoWaySync,
 };
+use vellum_volume::state::find_user_state_dir;
 
 use super::args::Args;
 use super::ends::{self, EndpointArg};
 use super::patience::RetryBudget;
-use super::user_state::find_user_state_dir;
 use super::{AGAIN, TASK, remote, worktree_file_path};
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result, ResumeHint};

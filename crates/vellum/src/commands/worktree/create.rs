@@ -5,6 +5,7 @@ use std::path::Path;
 use serde::Serialize;
 use vellum_host::escape::format_path;
 use vellum_library::live;
+use vellum_volume::own_place::resolve_existing_path;
 use vellum_volume::refs::check_ref_name;
 use vellum_volume::{StateDir, Volume, VolumeError};
 
@@ -23,6 +24,7 @@ pub(super) fn create_worktree(
     volume: &Volume,
     name: &str,
     dir: Option<&Path>,
+    holder: Option<&Path>,
 ) -> Result<CommandOutcome> {
     check_ref_name(name)?;
     if volume.read_worktree_head(name)?.is_some() {
@@ -43,7 +45,12 @@ pub(super) fn create_worktree(
         std::fs::create_dir(&dir).map_err(CliError::io_error("make", shown.clone()))?;
     }
     let root = dir.canonicalize().map_err(CliError::io_error("look at", shown))?;
-    let made = StateDir::create(&root).and_then(|state| {
+    let holder = holder.map(|typed| resolve_existing_path(&context.resolve_local_path(typed)));
+    let state = match &holder {
+        Some(holder) => StateDir::create_in_holder(&root, holder),
+        None => StateDir::create(&root),
+    };
+    let made = state.and_then(|state| {
         // What was made a moment ago is in the way of a second attempt.
         volume.fork_into(&state, name).map(drop).inspect_err(|_| drop(state.clone().remove_dir()))
     });

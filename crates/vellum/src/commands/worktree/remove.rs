@@ -9,10 +9,9 @@ use vellum_checkout::CheckoutWorktree;
 use vellum_host::escape::format_path;
 use vellum_host::process::host_name;
 use vellum_library::live;
-use vellum_volume::Volume;
-use vellum_volume::VolumeError;
 use vellum_volume::own_place::resolve_existing_path;
 use vellum_volume::refs::WorktreeHead;
+use vellum_volume::{StateDir, Volume, VolumeError};
 
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
@@ -42,16 +41,21 @@ pub(super) fn remove_worktree(
         let hint = "remove it from another worktree; to give up the whole volume, delete its directories";
         return Err(CliError::usage_error(message, hint));
     }
+    let mut elsewhere = None;
     if deletes {
         let missing = || VolumeError::NoSuchRef { kind: "worktree", name: name.into() };
         let head = volume.read_worktree_head(name)?.ok_or_else(missing)?;
         check_deletable(context, volume, name, &head)?;
+        elsewhere = volume.find_worktree_state(name, &head)?.filter(StateDir::is_elsewhere);
     }
     // Without --delete its files stay: they may be on another machine, and some of them in no snapshot.
     let head = volume.remove_worktree(name)?;
     if deletes {
         // A worktree without files is harmless on no list; files of a worktree that is on no list are only in the way.
         delete_files(&head)?;
+    }
+    if let Some(state) = elsewhere {
+        state.remove_dir()?;
     }
     let ui = &context.ui;
     if ui.is_json() {
@@ -100,7 +104,7 @@ fn check_deletable(context: &CommandContext, volume: &Volume, name: &str, head: 
     };
     let root = state.root().to_path_buf();
     let store = volume.objects.local_dir().map(resolve_existing_path);
-    if store.is_some_and(|store| store.starts_with(&root)) {
+    if store.is_some_and(|store| store.starts_with(&root) || store.starts_with(state.path())) {
         let message = format!("the store of the volume lies in {}", format_path(&head.place));
         return Err(CliError::usage_error(message, "leave out --delete"));
     }
