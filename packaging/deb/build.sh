@@ -18,9 +18,13 @@ root=$work/root
 
 make --silent install PREFIX=/usr SBINDIR=/usr/sbin UNITDIR=/usr/lib/systemd/system DESTDIR="$root" BINARY="$binary"
 
+# Where Debian's zsh looks.
+mv "$root/usr/share/zsh/site-functions" "$root/usr/share/zsh/vendor-completions"
+
 doc=$root/usr/share/doc/vellum
-install -d "$doc"
-install -m 644 README.md docs/*.md "$doc"
+install -d "$doc/docs"
+install -m 644 README.md "$doc"
+install -m 644 docs/*.md "$doc/docs"
 install -m 644 packaging/deb/copyright "$doc/copyright"
 gzip -9nc CHANGELOG.md > "$doc/changelog.gz"
 find "$root/usr/share/man" -type f -exec gzip -9n {} +
