@@ -23,6 +23,7 @@ mod probe;
 mod published;
 mod purpose;
 mod read_only;
+mod rename;
 mod selection;
 mod service;
 mod sftp;
@@ -61,6 +62,7 @@ pub(crate) use self::published::replace_listed;
 pub use self::published::{PublishedObjects, PublishedStore, publish_store, unlist_objects};
 pub use self::purpose::{PerPurpose, PurposeScope, RequestPurpose};
 pub use self::read_only::ReadOnlyStore;
+pub use self::rename::{ObjectRename, RenameObjects};
 pub use self::selection::{KeyFilter, ObjectSelection, OtherObjects};
 pub use self::service::{PlainObjects, PlainUpload, ServiceStore, UploadedFile, describe_clock_lead};
 pub(crate) use self::service::{fuzz_part_list, fuzz_upload_record};
@@ -183,6 +185,11 @@ pub trait ObjectStore: Send + Sync {
 
     /// Removes the object; it is no error if there is none. May come undone in a power cut.
     fn delete_object(&self, key: &ObjectKey) -> Result<(), StoreError>;
+
+    /// What renames objects without copying them, if the store can do that.
+    fn as_renaming(&self) -> Option<&dyn RenameObjects> {
+        None
+    }
 
     /// The store that this one wraps, if it does. It answers what the wrapper does not define below.
     fn inner_store(&self) -> Option<&dyn ObjectStore> {

@@ -5,6 +5,7 @@
 //! `.tmp` holds what is being written, `.lock` serialises compare-and-swap, `.reserve` keeps some room.
 
 mod handles;
+mod rename;
 mod temp;
 mod tree;
 
@@ -20,7 +21,7 @@ use vellum_host::lock::lock_exclusive;
 use self::handles::FileHandles;
 use self::temp::TempFile;
 use self::tree::StoreFolders;
-use super::{ObjectInfo, ObjectKey, ObjectStore, check_read_length, key};
+use super::{ObjectInfo, ObjectKey, ObjectStore, RenameObjects, check_read_length, key};
 use crate::error::StoreError;
 use crate::reserve::DiskReserve;
 
@@ -286,6 +287,10 @@ impl ObjectStore for LocalStore {
 
     fn list_keys(&self, folder: &str) -> Result<Vec<ObjectKey>, StoreError> {
         Ok(self.walk_objects(folder, false)?.into_iter().map(|info| info.key).collect())
+    }
+
+    fn as_renaming(&self) -> Option<&dyn RenameObjects> {
+        Some(self)
     }
 
     fn delete_object(&self, key: &ObjectKey) -> Result<(), StoreError> {

@@ -10,7 +10,10 @@ use std::time::Instant;
 use vellum_host::DurationHistogram;
 use vellum_host::MetricsExposition;
 
-use super::{KeyFilter, ObjectInfo, ObjectKey, ObjectSelection, ObjectStore, ObjectVersion, VersionedObject};
+use super::{
+    KeyFilter, ObjectInfo, ObjectKey, ObjectRename, ObjectSelection, ObjectStore, ObjectVersion,
+    RenameObjects, VersionedObject,
+};
 use crate::error::StoreError;
 
 /// Requests and bytes so far.
@@ -244,7 +247,23 @@ impl ObjectStore for MeteredStore {
         measure_request(&self.times.delete, "delete", key, || self.inner.delete_object(key))
     }
 
+    fn as_renaming(&self) -> Option<&dyn RenameObjects> {
+        self.inner.as_renaming().map(|_| self as _)
+    }
+
     fn as_metered(&self) -> Option<&MeteredStore> {
         Some(self)
+    }
+}
+
+impl RenameObjects for MeteredStore {
+    fn rename_objects(&self, renames: &[ObjectRename]) -> Result<Vec<bool>, StoreError> {
+        // Offered only if the store that is wrapped can do it.
+        let Some(inner) = self.inner.as_renaming() else { return Ok(Vec::new()) };
+        add_to_meter(&self.meters.puts, renames.len() as u64);
+        add_to_meter(&self.meters.barriers, 1);
+        measure_request(&self.times.put, "rename", ObjectCount(renames.len()), || {
+            inner.rename_objects(renames)
+        })
     }
 }

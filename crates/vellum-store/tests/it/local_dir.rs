@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use vellum_store::{LocalStore, ObjectKey, ObjectStore, StoreError};
+use vellum_store::{LocalStore, ObjectKey, ObjectRename, ObjectStore, StoreError};
 use vellum_types::ErrorKind;
 
 fn key(text: &str) -> ObjectKey {
@@ -163,4 +163,31 @@ fn what_another_deleted_takes_no_space_for_ever() {
     store.swap_ref(&head, None, Some(b"1")).unwrap();
     assert_eq!(held(), 0);
     assert!(matches!(store.get_range(&pack, 0, 7), Err(StoreError::NotFound { .. })));
+}
+
+#[test]
+fn renamed_objects_have_the_new_key_and_nothing_else_is_moved() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = LocalStore::create(dir.path()).unwrap();
+    store.put_object(&key("snapshots/a"), b"a").unwrap();
+    store.put_object(&key("snapshots/b"), b"b").unwrap();
+    store.put_object(&key("forgotten/b"), b"left by one that was killed").unwrap();
+    let rename = |name: &str| ObjectRename {
+        from: key(&format!("snapshots/{name}")),
+        to: key(&format!("forgotten/{name}")),
+    };
+    let renaming = store.as_renaming().unwrap();
+    assert_eq!(
+        renaming.rename_objects(&[rename("a"), rename("gone"), rename("b")]).unwrap(),
+        [true, false, true]
+    );
+    assert_eq!(store.get_object(&key("forgotten/a"), 9).unwrap(), b"a");
+    assert_eq!(store.get_object(&key("forgotten/b"), 9).unwrap(), b"b");
+    assert!(store.list_keys("snapshots").unwrap().is_empty());
+    // What stands in the place of an object is none.
+    fs::create_dir(dir.path().join("snapshots/c")).unwrap();
+    symlink("forgotten", dir.path().join("snapshots/d")).unwrap();
+    assert!(renaming.rename_objects(&[rename("c")]).is_err());
+    assert!(renaming.rename_objects(&[rename("d")]).is_err());
+    assert!(dir.path().join("snapshots/c").is_dir());
 }

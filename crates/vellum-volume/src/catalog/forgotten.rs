@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use vellum_store::{ObjectKey, StoreError, map_requests, unlist_objects};
+use vellum_store::{ObjectKey, ObjectRename, RenameObjects, StoreError, map_requests, unlist_objects};
 use vellum_types::SnapshotId;
 
 use super::{FORGOTTEN, LIVE, SnapshotCatalog, record_key};
@@ -47,12 +47,25 @@ impl SnapshotCatalog {
     pub fn forget_snapshots(&self, ids: &[SnapshotId]) -> Result<Vec<SnapshotId>> {
         let mut forgotten = Vec::with_capacity(ids.len());
         for batch in ids.chunks(FORGET_BATCH) {
-            forgotten.extend(self.forget_batch(batch)?);
+            forgotten.extend(match self.objects.as_renaming() {
+                Some(store) => self.rename_batch(batch, store)?,
+                None => self.copy_batch(batch)?,
+            });
         }
         Ok(forgotten)
     }
 
-    fn forget_batch(&self, ids: &[SnapshotId]) -> Result<Vec<SnapshotId>> {
+    fn rename_batch(&self, ids: &[SnapshotId], store: &dyn RenameObjects) -> Result<Vec<SnapshotId>> {
+        let rename = |id| Ok(ObjectRename { from: record_key(LIVE, id)?, to: record_key(FORGOTTEN, id)? });
+        let renames = ids.iter().map(rename).collect::<Result<Vec<_>>>()?;
+        unlist_objects(&*self.objects, &|key| renames.iter().any(|rename| rename.from == *key))?;
+        let renamed = store.rename_objects(&renames);
+        // The records themselves stay known, because histories lead across them.
+        self.with_known_records(|known| known.listed = None);
+        Ok(ids.iter().zip(renamed?).filter(|(_, was_there)| *was_there).map(|(id, _)| *id).collect())
+    }
+
+    fn copy_batch(&self, ids: &[SnapshotId]) -> Result<Vec<SnapshotId>> {
         let found = map_requests(&*self.objects, ids, |id| {
             Ok::<_, VolumeError>(self.objects.get_object(&record_key(LIVE, id)?, OBJECT_MAX))
         });

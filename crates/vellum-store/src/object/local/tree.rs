@@ -159,6 +159,16 @@ impl StoreFolders {
         }
     }
 
+    /// Renames the file of an object. What has the name of one and is no file stays.
+    pub(super) fn rename_file(&self, from: &ObjectKey, folder: &OwnedFd, name: &str) -> io::Result<()> {
+        let dir = self.open_folder(from.folder())?;
+        let stat = rustix::fs::statat(&dir, from.name(), AtFlags::SYMLINK_NOFOLLOW)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(Errno::ISDIR.into());
+        }
+        Ok(rustix::fs::renameat(&dir, from.name(), folder, name)?)
+    }
+
     /// Adds every object in `folder` and below. Names that no key can have are not objects and are passed over. What is
     /// not a file and stands where an object should be is listed, so that a reader of it gets an error.
     pub(super) fn walk_objects(
