@@ -12,7 +12,7 @@ use vellum_volume::refs::{RefKind, WorktreeHead};
 
 use crate::context::CommandContext;
 use crate::error::{CommandOutcome, Result};
-use crate::ui::table::TextTable;
+use crate::ui::table::{ShortenedColumn, TableFit, TextTable};
 use crate::ui::{format, json};
 
 /// List what was done, newest first: every command that changed a worktree, a tag, snapshots or keys
@@ -144,6 +144,8 @@ fn report_operations(context: &CommandContext, volume: &Volume, listing: &ChainL
             effects.join("; "),
         ]);
     }
+    let shortened = [ShortenedColumn::keep_beginning(4), ShortenedColumn::keep_beginning(3)];
+    table.fit_columns(ui.output_columns(), &TableFit { optional: &[2], shortened: &shortened });
     ui.print_lines(table.format_lines())?;
     if operations.is_empty() {
         ui.print_note("nothing is recorded yet")?;

@@ -9,7 +9,7 @@ use crate::commands::pin::snapshots::{SnapshotPinJson, SnapshotPinList};
 use crate::commands::pin::target::open_unsettled_volume;
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
-use crate::ui::table::TextTable;
+use crate::ui::table::{ShortenedColumn, TableFit, TextTable};
 use crate::ui::{format, json};
 
 /// List which snapshots are pinned, and what is pinned on this machine
@@ -85,6 +85,8 @@ pub fn run(_args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         ui.print_json(&PinsJson { pins: listed, snapshots: snapshots.map(|found| found.json), damaged })?;
         return Ok(outcome);
     }
+    let shortened = [ShortenedColumn::keep_end(0)];
+    table.fit_columns(ui.output_columns(), &TableFit { optional: &[2], shortened: &shortened });
     ui.print_lines(table.format_lines())?;
     let lines = snapshots.map(|found| found.lines).unwrap_or_default();
     if listed.is_empty() && lines.is_empty() {

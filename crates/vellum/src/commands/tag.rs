@@ -8,7 +8,7 @@ use crate::context::CommandContext;
 use crate::context::names::{SnapshotNames, first_note_line, warn_about_damaged_refs};
 use crate::error::{CommandOutcome, Result};
 use crate::ui::format;
-use crate::ui::table::TextTable;
+use crate::ui::table::{ShortenedColumn, TableFit, TextTable};
 
 /// Name snapshots
 ///
@@ -117,6 +117,8 @@ fn list_tags(context: &CommandContext) -> Result<CommandOutcome> {
         };
         table.add_row([ui.style.paint_cyan(name), ui.style.paint_yellow(&names.short_id(id)), time, note]);
     }
+    let shortened = [ShortenedColumn::keep_beginning(3), ShortenedColumn::keep_beginning(0)];
+    table.fit_columns(ui.output_columns(), &TableFit { optional: &[], shortened: &shortened });
     ui.print_lines(table.format_lines())?;
     if tags.is_empty() {
         ui.print_note("no tags yet: 'vellum tag add NAME [SNAP]' makes one")?;

@@ -14,7 +14,8 @@ use crate::error::{CliError, CommandOutcome, Result};
 use crate::mounting::control::ControlRequest;
 use crate::mounting::trash::{TrashFigures, TrashReply, TrashRequest, TrashSelection, TrashedEntry};
 use crate::ui::json::{NameJson, file_kind_name, format_json_time};
-use crate::ui::table::TextTable;
+use crate::ui::owners::NamedOwners;
+use crate::ui::table::{ShortenedColumn, TableFit, TextTable};
 use crate::ui::{UserInterface, format};
 
 /// Restore what was deleted in a mounted worktree
@@ -198,7 +199,8 @@ fn print_listing(ui: &UserInterface, figures: TrashFigures, listing: &TrashReply
 }
 
 fn build_table(ui: &UserInterface, entries: &[TrashedEntry]) -> TextTable {
-    let mut table = TextTable::new([0, 2, 3]);
+    let mut table = TextTable::new([0, 3]);
+    let owners = NamedOwners::read();
     for entry in entries {
         let path = format_path(&entry.path);
         let kind = file_kind_name(entry.file_kind());
@@ -206,11 +208,13 @@ fn build_table(ui: &UserInterface, entries: &[TrashedEntry]) -> TextTable {
         table.add_row([
             ui.style.paint_yellow(&entry.number.to_string()),
             format::format_local_time(entry.removal_time()),
-            entry.uid.to_string(),
+            owners.format_user(entry.uid),
             size,
             path,
         ]);
     }
+    let shortened = [ShortenedColumn::keep_end(4)];
+    table.fit_columns(ui.output_columns(), &TableFit { optional: &[2], shortened: &shortened });
     table
 }
 

@@ -15,7 +15,7 @@ use crate::context::place::SnapshotPath;
 use crate::error::{CommandOutcome, Result};
 use crate::ui::format;
 use crate::ui::progress::ProgressTask;
-use crate::ui::table::TextTable;
+use crate::ui::table::{ShortenedColumn, TableFit, TextTable};
 
 const TASK: ProgressTask =
     ProgressTask { first: "Reading the index", verb: "Walking snapshots", item: "node" };
@@ -152,6 +152,8 @@ fn print_usage(named: &[NamedGroup], report: &UsageReport, context: &CommandCont
     if let Some(together) = &report.together {
         table.add_row(format_usage_row("together", together));
     }
+    let shortened = [ShortenedColumn::keep_beginning(0)];
+    table.fit_columns(ui.output_columns(), &TableFit { optional: &[5, 7, 1, 2], shortened: &shortened });
     ui.print_lines(table.format_lines())?;
     let needed = format::format_size(report.needed);
     ui.print_line(format!("Needed: {needed}; by nothing: {}", format::format_size(report.unneeded)))?;

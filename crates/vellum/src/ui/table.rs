@@ -34,6 +34,46 @@ impl CellLimit {
     }
 }
 
+/// Columns between two columns of a table.
+const GAP: usize = 2;
+
+/// A column is not made narrower than this, if it was wider, columns of the terminal.
+const SHORTENED_MIN: usize = 8;
+
+/// How a table is made to fit on a terminal.
+#[derive(Debug, Clone, Copy)]
+pub struct TableFit<'a> {
+    /// Columns that are left out while the others do not fit: the first of these first.
+    pub optional: &'a [usize],
+    /// Columns whose cells are then shortened: the first of these first.
+    pub shortened: &'a [ShortenedColumn],
+}
+
+/// A column whose cells may be shortened.
+#[derive(Debug, Clone, Copy)]
+pub struct ShortenedColumn {
+    number: usize,
+    end: KeptEnd,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum KeptEnd {
+    Beginning,
+    End,
+}
+
+impl ShortenedColumn {
+    /// The beginnings of its cells stay, as of texts.
+    pub const fn keep_beginning(number: usize) -> Self {
+        Self { number, end: KeptEnd::Beginning }
+    }
+
+    /// The ends of its cells stay, as of paths.
+    pub const fn keep_end(number: usize) -> Self {
+        Self { number, end: KeptEnd::End }
+    }
+}
+
 /// Rows of cells, which may be painted. Columns have text unless they are said to have numbers.
 #[derive(Default)]
 pub struct TextTable {
@@ -62,6 +102,42 @@ pub fn shorten_to_width(text: String, columns: usize) -> String {
         shown.push(letter);
     }
     shown + "…"
+}
+
+/// A cell that takes at most so many columns; the codes that paint it stay.
+fn shorten_cell(cell: &str, columns: usize, kept: KeptEnd) -> String {
+    let mut excess = visible_width(cell).saturating_sub(columns);
+    if excess == 0 {
+        return cell.into();
+    }
+    // One more makes room for the mark.
+    excess += 1;
+    let mut room = columns.saturating_sub(1);
+    let mut is_marked = false;
+    let mut shown = String::new();
+    let mut is_code = false;
+    for letter in cell.chars() {
+        is_code |= letter == '\x1b';
+        let width = letter.width().unwrap_or(0);
+        let is_shown = is_code
+            || match kept {
+                KeptEnd::Beginning => !is_marked && width <= room,
+                KeptEnd::End => excess == 0,
+            };
+        if is_shown {
+            shown.push(letter);
+        } else if !is_marked {
+            shown.push('…');
+            is_marked = true;
+        }
+        if is_code {
+            is_code = letter != 'm';
+        } else {
+            excess = excess.saturating_sub(width);
+            room = room.saturating_sub(width);
+        }
+    }
+    shown
 }
 
 impl ColumnLayout {
@@ -99,13 +175,13 @@ impl ColumnLayout {
                 }
                 line.extend(std::iter::repeat_n(' ', gap + before));
                 line.push_str(cell);
-                gap = padding - before + 2;
+                gap = padding - before + GAP;
                 continues_below = own > *width && matches!(self.limit, CellLimit::NextLine(_));
             // A column that is empty in every row takes no room, and no gap either.
             } else if *width > 0 {
-                gap += width + 2;
+                gap += width + GAP;
             }
-            start += if *width > 0 { width + 2 } else { 0 };
+            start += if *width > 0 { width + GAP } else { 0 };
         }
         line
     }
@@ -126,6 +202,42 @@ impl TextTable {
     pub fn add_row<const N: usize>(&mut self, cells: [String; N]) {
         self.layout.measure_row(&cells);
         self.rows.push(cells.into());
+    }
+
+    /// Makes the table fit into the columns of a terminal, as far as they are known: no row is wrapped.
+    pub fn fit_columns(&mut self, columns: Option<usize>, fit: &TableFit<'_>) {
+        let Some(columns) = columns else { return };
+        for optional in fit.optional {
+            if self.total_width() <= columns {
+                break;
+            }
+            self.rows.iter_mut().filter_map(|row| row.get_mut(*optional)).for_each(String::clear);
+        }
+        for ShortenedColumn { number, end } in fit.shortened {
+            let excess = self.total_width().saturating_sub(columns);
+            let widest = self.column_width(*number);
+            let width = widest.saturating_sub(excess).max(SHORTENED_MIN);
+            if excess > 0 && width < widest {
+                for cell in self.rows.iter_mut().filter_map(|row| row.get_mut(*number)) {
+                    *cell = shorten_cell(cell, width, *end);
+                }
+            }
+        }
+        self.layout.widths.clear();
+        self.rows.iter().for_each(|row| self.layout.measure_row(row));
+    }
+
+    /// The width of the widest cell of a column.
+    fn column_width(&self, number: usize) -> usize {
+        let cells = self.rows.iter().filter_map(|row| row.get(number));
+        cells.map(|cell| visible_width(cell)).max().unwrap_or(0)
+    }
+
+    /// The width of all columns, and what stands between them.
+    fn total_width(&self) -> usize {
+        let count = self.rows.iter().map(Vec::len).max().unwrap_or(0);
+        let widths = (0..count).map(|number| self.column_width(number)).filter(|width| *width > 0);
+        widths.map(|width| width + GAP).sum::<usize>().saturating_sub(GAP)
     }
 
     /// The rows, without blanks at the ends of their lines.
@@ -173,6 +285,32 @@ mod tests {
         assert_eq!(shorten_to_width("abcd".into(), 4), "abcd");
         assert_eq!(shorten_to_width("abcde".into(), 4), "abc…");
         assert_eq!(shorten_to_width("日本語".into(), 4), "日…");
+    }
+
+    #[test]
+    fn on_a_narrow_terminal_columns_are_left_out_and_then_shortened() {
+        let fitted = |columns: usize| {
+            let mut table = TextTable::default();
+            table.add_row(["id".into(), "2026-01-01".into(), "a/long/path/of/it".into(), "a note".into()]);
+            table.add_row(["id".into(), "2026-01-02".into(), "\x1b[31mshort\x1b[0m".into(), "b".into()]);
+            let shortened = [ShortenedColumn::keep_beginning(3), ShortenedColumn::keep_end(2)];
+            table.fit_columns(Some(columns), &TableFit { optional: &[1], shortened: &shortened });
+            table.format_lines()
+        };
+        assert!(fitted(41)[0].starts_with("id  2026-01-01  a/long/path/of/it  a note"));
+        assert_eq!(fitted(40)[0], "id  a/long/path/of/it  a note");
+        assert_eq!(fitted(29)[0], "id  a/long/path/of/it  a note");
+        assert_eq!(fitted(20), ["id  …h/of/it  a note", "id  \x1b[31mshort\x1b[0m     b"]);
+    }
+
+    #[test]
+    fn painted_cells_are_shortened_and_stay_painted() {
+        let painted = "\x1b[31mabcdef\x1b[0m";
+        assert_eq!(shorten_cell(painted, 4, KeptEnd::Beginning), "\x1b[31mabc…\x1b[0m");
+        assert_eq!(shorten_cell(painted, 4, KeptEnd::End), "\x1b[31m…def\x1b[0m");
+        assert_eq!(shorten_cell("日本語", 4, KeptEnd::Beginning), "日…");
+        assert_eq!(shorten_cell("日本語", 4, KeptEnd::End), "…語");
+        assert_eq!(shorten_cell("ab", 4, KeptEnd::End), "ab");
     }
 
     fn names_and_remarks(limit: CellLimit) -> Vec<String> {

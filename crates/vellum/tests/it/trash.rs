@@ -52,7 +52,13 @@ fn a_deleted_tree_is_listed_and_restored() {
         (one["kind"].as_str(), one["size"].as_u64(), one["uid"].as_u64()),
         (Some("file"), Some(4), Some(0))
     );
-    trash(&mount, &world, &["list"]).ok().says("tree/sub/2").says("293.0 KiB").remarks("5 entries");
+    trash(&mount, &world, &["list"])
+        .ok()
+        .says("tree/sub/2")
+        .says("293.0 KiB")
+        .says("root")
+        .remarks("5 entries");
+    crate::pager::assert_fits(&world, &["-C", mount.path.to_str().unwrap(), "trash", "list"], 60);
     assert_eq!(trash(&mount, &world, &["list", "tree/sub"]).ok().lines().len(), 2);
     // What the kernel knows to be gone is there again.
     assert!(!mount.at("tree").exists());

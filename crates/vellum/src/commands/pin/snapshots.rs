@@ -9,7 +9,7 @@ use vellum_volume::{Volume, resolve};
 use crate::context::CommandContext;
 use crate::context::names::{describe_snapshot, warn_about_damaged_refs};
 use crate::error::{CliError, CommandOutcome, Result};
-use crate::ui::table::TextTable;
+use crate::ui::table::{ShortenedColumn, TableFit, TextTable};
 use crate::ui::{format, json};
 
 /// What is said of a pin of a snapshot.
@@ -121,11 +121,14 @@ impl SnapshotPinList {
             let end = pin.until.map(|until| format!("until {}", format::format_local_minute(until)));
             table.add_row([
                 format!("snapshot {}", short.unwrap_or_default()),
-                format::format_local_minute(pin.set),
                 end.unwrap_or_default(),
+                format::format_local_minute(pin.set),
                 pin.describe(),
             ]);
         }
+        let shortened = [ShortenedColumn::keep_beginning(3)];
+        let fit = TableFit { optional: &[2], shortened: &shortened };
+        table.fit_columns(context.ui.output_columns(), &fit);
         let json = pins.into_iter().map(|(id, pin)| SnapshotPinJson::new(id, pin)).collect();
         Ok(Self { json, lines: table.format_lines() })
     }

@@ -19,7 +19,7 @@ use crate::context::CommandContext;
 use crate::context::names::{SnapshotNames, warn_about_damaged_refs};
 use crate::error::{CliError, CommandOutcome, Result};
 use crate::ui::progress::ProgressTask;
-use crate::ui::table::TextTable;
+use crate::ui::table::{ShortenedColumn, TableFit, TextTable};
 use crate::ui::{format, json};
 
 const SCANNING: ProgressTask = ProgressTask { first: "Scanning", verb: "Comparing", item: "file" };
@@ -166,6 +166,8 @@ pub(super) fn list_worktrees(
     for ((name, head), item) in worktrees.iter().zip(&items) {
         table.add_row(worktree_row(context, &names, item, &format_place(context, name, head, item)));
     }
+    let shortened = [ShortenedColumn::keep_end(7), ShortenedColumn::keep_beginning(1)];
+    table.fit_columns(ui.output_columns(), &TableFit { optional: &[5, 3], shortened: &shortened });
     ui.print_lines(table.format_lines())?;
     // Each mount of a new name creates a worktree: those that were meant for once would collect here unnoticed.
     if items.iter().any(|item| item.unused) {
