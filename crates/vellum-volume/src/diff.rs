@@ -17,6 +17,7 @@ pub(crate) use self::entries::DirectoryLink;
 use self::entries::UnpairedEntries;
 pub use self::inode::compare_inodes;
 use self::inode::content_signature;
+pub(crate) use self::inode::hash_content;
 pub use self::scopes::PathScopes;
 use crate::error::{Result, VolumeError};
 use crate::tree::{FsTree, InodeRecord, PathBudget};

@@ -1,22 +1,36 @@
-//! Finds names in a history: which snapshots have a name, from when and until when.
+//! Finds names in a history: which snapshots have a name, from when and until when, and with which content.
 //!
 //! A snapshot without an ancestor among those that are searched is read as a whole, and of each other one what differs from
 //! its first parent, so that the work grows with what changed. All threads compare.
 //!
 //! Invariant: a name counts as there in a snapshot if the directory has an entry of that name, whichever file it is: a file
-//! that was replaced by another one of its name was there all the time. A branch begins with what its origin had, and a
-//! merge goes on with what either side had.
+//! that was replaced by another one of its name was there all the time, with another content. A branch begins with what its
+//! origin had, and a merge goes on with what either side had.
+
+mod periods;
 
 use std::collections::HashMap;
+use std::hash::RandomState;
 
 use rayon::prelude::*;
 use vellum_map::{KeySpan, MapChange, MapRoot, diff_maps, read_range};
-use vellum_types::{DecodeError, InodeAttr, MapKeyRef};
+use vellum_types::{DecodeError, Dentry, FileKind, Ino, InodeAttr, MapKeyRef};
 
-use crate::diff::DirectoryLink;
+use self::periods::{LinkPeriod, SearchedHistory};
+use crate::diff::{DirectoryLink, hash_content};
 use crate::error::{Result, VolumeError};
-use crate::history::{HistoryEntry, find_nearest_ancestors};
+use crate::history::HistoryEntry;
+use crate::tree::FsTree;
 use crate::volume::Volume;
+
+/// What ends the period of a name, beside its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PeriodSplit {
+    /// Nothing: whatever content the name has, it is there.
+    ByPresence,
+    /// Another content, or kind of file.
+    ByContent,
+}
 
 /// A time in which a name was there without a break.
 #[derive(Debug, Clone)]
@@ -31,120 +45,40 @@ pub struct NamePeriod {
     pub last: HistoryEntry,
     /// No snapshot that was searched descends from the last that has it.
     pub is_current: bool,
+    /// Before or after it, without a break, the name had another content. Only if periods are split by that.
+    pub has_other_content: bool,
 }
 
-/// An entry that appears or goes from one snapshot to the next.
+/// The file that a name stands for.
+#[derive(Debug, Clone, Copy)]
+struct NamedFile {
+    ino: Ino,
+    /// Equal for equal contents; 0 where contents are not compared.
+    content: u64,
+}
+
+/// A name that is there, or goes, from one snapshot to the next.
 struct LinkChange {
     link: DirectoryLink,
-    is_there: bool,
+    /// The file that it stands for from then on, which may be the one before; None: it goes.
+    file: Option<NamedFile>,
 }
 
-/// A period whose path is still to be found: places in the history.
-struct LinkPeriod {
-    link: DirectoryLink,
-    first: usize,
-    last: usize,
-    is_current: bool,
-}
-
-/// The names that a snapshot has, and where each was first.
-type PresentNames = HashMap<DirectoryLink, usize>;
-
-/// The names of snapshots whose children are still to come, and how many of these there are.
+/// What differs between two snapshots.
 #[derive(Default)]
-struct WaitingNames(HashMap<usize, (PresentNames, usize)>);
-
-impl WaitingNames {
-    fn keep_names(&mut self, place: usize, names: PresentNames, children: usize) {
-        self.0.insert(place, (names, children));
-    }
-
-    /// The names of a snapshot, for one of its children. Copied only where it branches.
-    fn take_names(&mut self, place: usize) -> PresentNames {
-        if let Some((names, left)) = self.0.get_mut(&place)
-            && *left > 1
-        {
-            *left -= 1;
-            return names.clone();
-        }
-        self.0.remove(&place).map(|(names, _)| names).unwrap_or_default()
-    }
+struct SnapshotChanges {
+    links: Vec<LinkChange>,
+    /// Contents of files that may have changed, and of which not all names are known.
+    several_names: HashMap<Ino, u64>,
 }
 
-/// Snapshots and how they descend from each other: parents before children.
-struct SearchedHistory {
-    entries: Vec<HistoryEntry>,
-    /// Of each one the nearest ancestors that are searched, that on the first parent's line first.
-    parents: Vec<Vec<usize>>,
-    /// How many of the others have each one among these.
-    children: Vec<usize>,
-    /// Whether it is the first of these for another one.
-    is_continued: Vec<bool>,
-}
-
-impl SearchedHistory {
-    fn new(volume: &Volume, snapshots: &[HistoryEntry]) -> Result<Self> {
-        let mut entries = snapshots.to_vec();
-        // A counter is above those of all ancestors.
-        entries.sort_unstable_by_key(|entry| (entry.record.counter, entry.record.time, entry.id));
-        let places: HashMap<_, _> =
-            entries.iter().enumerate().map(|(place, entry)| (entry.id, place)).collect();
-        let mut ids: Vec<_> = entries.iter().map(|entry| entry.id).collect();
-        ids.sort_unstable();
-        let mut children = vec![0; entries.len()];
-        let mut is_continued = vec![false; entries.len()];
-        let mut parents = Vec::with_capacity(entries.len());
-        for entry in &entries {
-            let nearest = find_nearest_ancestors(&volume.catalog, &ids, entry)?;
-            let nearest: Vec<_> = nearest.iter().filter_map(|id| places.get(id).copied()).collect();
-            nearest.iter().for_each(|parent| children[*parent] += 1);
-            if let Some(parent) = nearest.first() {
-                is_continued[*parent] = true;
-            }
-            parents.push(nearest);
-        }
-        Ok(Self { entries, parents, children, is_continued })
-    }
-
-    /// Turns what changed from each first parent to its child into periods.
-    fn trace_periods(&self, changes: Vec<Vec<LinkChange>>) -> Vec<LinkPeriod> {
-        let mut periods = Vec::new();
-        let mut waiting = WaitingNames::default();
-        for (place, changes) in changes.into_iter().enumerate() {
-            let parents = &self.parents[place];
-            let before = parents.first().copied();
-            let mut present = before.map(|parent| waiting.take_names(parent)).unwrap_or_default();
-            let merged: Vec<_> =
-                parents.iter().skip(1).map(|parent| (*parent, waiting.take_names(*parent))).collect();
-            for LinkChange { link, is_there } in changes {
-                if is_there {
-                    let there = merged.iter().filter_map(|(_, names)| names.get(&link)).min();
-                    let first = there.copied().unwrap_or(place);
-                    present.insert(link, first);
-                } else if let (Some(first), Some(last)) = (present.remove(&link), before) {
-                    periods.push(LinkPeriod { link, first, last, is_current: false });
-                }
-            }
-            // What a merged line had, and the merge has not, ended with that line.
-            for (last, names) in merged.into_iter().filter(|(parent, _)| !self.is_continued[*parent]) {
-                let ended = names.into_iter().filter(|(link, _)| !present.contains_key(link));
-                periods.extend(ended.map(|(link, first)| LinkPeriod {
-                    link,
-                    first,
-                    last,
-                    is_current: false,
-                }));
-            }
-            match self.children[place] {
-                0 => {
-                    let ends = |(link, first)| LinkPeriod { link, first, last: place, is_current: true };
-                    periods.extend(present.into_iter().map(ends));
-                }
-                children => waiting.keep_names(place, present, children),
-            }
-        }
-        periods
-    }
+/// What is looked for.
+struct NameSearch<'a, F> {
+    volume: &'a Volume,
+    is_wanted: F,
+    split: PeriodSplit,
+    /// New for each search, so that no tree can be made in which two contents count as equal.
+    hasher: RandomState,
 }
 
 impl Volume {
@@ -153,15 +87,17 @@ impl Volume {
     pub fn find_names(
         &self,
         snapshots: &[HistoryEntry],
+        split: PeriodSplit,
         is_wanted: impl Fn(&[u8]) -> bool + Sync,
     ) -> Result<Vec<NamePeriod>> {
         let history = SearchedHistory::new(self, snapshots)?;
+        let search = NameSearch { volume: self, is_wanted, split, hasher: RandomState::new() };
         let root = |place: usize| history.entries[place].record.root;
         let changes = (0..history.entries.len())
             .into_par_iter()
             .map(|place| match history.parents[place].first() {
-                Some(parent) => self.compare_links(root(*parent), root(place), &is_wanted),
-                None => self.list_links(root(place), &is_wanted),
+                Some(parent) => search.compare_names(root(*parent), root(place)),
+                None => search.list_names(root(place)),
             })
             .collect::<Result<_>>()?;
         let mut found: Vec<_> = history
@@ -180,41 +116,8 @@ impl Volume {
         Ok(found)
     }
 
-    /// Returns the wanted names of a tree.
-    fn list_links(&self, root: MapRoot, is_wanted: &impl Fn(&[u8]) -> bool) -> Result<Vec<LinkChange>> {
-        let tree = self.open_tree(root);
-        let mut range = read_range(tree.nodes(), &root, KeySpan::all_keys())?;
-        let mut links = Vec::new();
-        while let Some((key, _)) = range.next_entry()? {
-            links.extend(wanted_link(key, is_wanted)?.map(|link| LinkChange { link, is_there: true }));
-        }
-        Ok(links)
-    }
-
-    /// Returns the wanted names that only one of two trees has.
-    fn compare_links(
-        &self,
-        before: MapRoot,
-        after: MapRoot,
-        is_wanted: &impl Fn(&[u8]) -> bool,
-    ) -> Result<Vec<LinkChange>> {
-        let tree = self.open_tree(after);
-        let mut changes = Vec::new();
-        for change in diff_maps(tree.nodes(), &before, &after) {
-            let MapChange { key, before, after } = change?;
-            // The entry of a file that was replaced by another one stays.
-            if before.is_some() == after.is_some() {
-                continue;
-            }
-            if let Some(link) = wanted_link(key.as_bytes(), is_wanted)? {
-                changes.push(LinkChange { link, is_there: after.is_some() });
-            }
-        }
-        Ok(changes)
-    }
-
     fn resolve_period(&self, entries: &[HistoryEntry], period: LinkPeriod) -> Result<NamePeriod> {
-        let LinkPeriod { link: (dir, name), first, last, is_current } = period;
+        let LinkPeriod { link: (dir, name), first, last, is_current, has_other_content } = period;
         let tree = self.open_tree(entries[last].record.root);
         let missing = || VolumeError::BadTree(format!("directory {} has lost an entry", dir.0));
         let dentry = tree.lookup_dentry(dir, &name)?.ok_or_else(missing)?;
@@ -224,15 +127,99 @@ impl Volume {
             first: entries[first].clone(),
             last: entries[last].clone(),
             is_current,
+            has_other_content,
         })
     }
 }
 
-/// The name that a key stands for, if it is an entry of a directory, and wanted.
-fn wanted_link(key: &[u8], is_wanted: &impl Fn(&[u8]) -> bool) -> Result<Option<DirectoryLink>> {
-    let wrong = |error: DecodeError| VolumeError::BadTree(format!("a key of the map: {error}"));
-    match MapKeyRef::parse(key).map_err(wrong)? {
-        MapKeyRef::Dentry(dir, name) if is_wanted(name) => Ok(Some((dir, name.to_vec()))),
-        MapKeyRef::Dentry(..) | MapKeyRef::Attr(_) | MapKeyRef::Xattr(..) | MapKeyRef::Extent(..) => Ok(None),
+impl<F: Fn(&[u8]) -> bool> NameSearch<'_, F> {
+    /// Returns the wanted names of a tree.
+    fn list_names(&self, root: MapRoot) -> Result<SnapshotChanges> {
+        let tree = self.volume.open_tree(root);
+        let mut range = read_range(tree.nodes(), &root, KeySpan::all_keys())?;
+        let mut found = SnapshotChanges::default();
+        while let Some((key, value)) = range.next_entry()? {
+            if let MapKeyRef::Dentry(dir, name) = parse_key(key)?
+                && (self.is_wanted)(name)
+            {
+                let file = Some(self.read_named_file(&tree, value)?);
+                found.links.push(LinkChange { link: (dir, name.to_vec()), file });
+            }
+        }
+        Ok(found)
     }
+
+    /// Returns the wanted names that only one of two trees has, and, if periods are split by content, those of which the
+    /// content may differ.
+    fn compare_names(&self, before: MapRoot, after: MapRoot) -> Result<SnapshotChanges> {
+        let tree = self.volume.open_tree(after);
+        let mut found = SnapshotChanges::default();
+        // The keys of an inode follow each other: it is looked at once.
+        let mut seen = None;
+        for change in diff_maps(tree.nodes(), &before, &after) {
+            let MapChange { key, before, after } = change?;
+            match (parse_key(&key)?, self.split) {
+                // The entry of a file that was replaced by another one stays.
+                (MapKeyRef::Dentry(..), PeriodSplit::ByPresence) if before.is_some() == after.is_some() => {}
+                (MapKeyRef::Dentry(dir, name), _) if (self.is_wanted)(name) => {
+                    let file = after.map(|value| self.read_named_file(&tree, &value)).transpose()?;
+                    found.links.push(LinkChange { link: (dir, name.to_vec()), file });
+                }
+                (MapKeyRef::Attr(ino) | MapKeyRef::Extent(ino, _), PeriodSplit::ByContent)
+                    if ino != Ino::SUPER && seen != Some(ino) =>
+                {
+                    seen = Some(ino);
+                    self.compare_content(&tree, ino, &mut found)?;
+                }
+                (
+                    MapKeyRef::Attr(_) | MapKeyRef::Dentry(..) | MapKeyRef::Xattr(..) | MapKeyRef::Extent(..),
+                    _,
+                ) => {}
+            }
+        }
+        Ok(found)
+    }
+
+    /// Notes the content that a changed file has now, if one of its names may be wanted.
+    fn compare_content(&self, tree: &FsTree, ino: Ino, found: &mut SnapshotChanges) -> Result<()> {
+        let Some(attr) = tree.inode_attr(ino)?.filter(|attr| attr.kind != FileKind::Dir) else {
+            return Ok(());
+        };
+        let has_one_name = attr.nlink <= 1;
+        if has_one_name && !(self.is_wanted)(&attr.name) {
+            return Ok(());
+        }
+        let file = self.read_content(tree, ino)?;
+        // What an inode says of its name is believed if the directory says the same.
+        let entry = if has_one_name { tree.lookup_dentry_unchecked(attr.parent, &attr.name)? } else { None };
+        if entry.is_some_and(|entry| entry.ino == ino) {
+            found.links.push(LinkChange { link: (attr.parent, attr.name), file: Some(file) });
+        } else {
+            found.several_names.insert(ino, file.content);
+        }
+        Ok(())
+    }
+
+    /// Returns the file that the value of an entry names.
+    fn read_named_file(&self, tree: &FsTree, entry: &[u8]) -> Result<NamedFile> {
+        let wrong = VolumeError::wrap_decode_error("an entry of a directory");
+        let entry = Dentry::decode(entry).map_err(wrong)?;
+        match (self.split, entry.kind) {
+            (PeriodSplit::ByPresence, _) => Ok(NamedFile { ino: entry.ino, content: 0 }),
+            // What is in a directory is no content of its own. A number that files cannot have tells it from them.
+            (PeriodSplit::ByContent, FileKind::Dir) => Ok(NamedFile { ino: entry.ino, content: 0 }),
+            (PeriodSplit::ByContent, _) => self.read_content(tree, entry.ino),
+        }
+    }
+
+    fn read_content(&self, tree: &FsTree, ino: Ino) -> Result<NamedFile> {
+        // Odd, so that it is never that of a directory.
+        let content = hash_content(&tree.read_inode(ino)?, &self.hasher) | 1;
+        Ok(NamedFile { ino, content })
+    }
+}
+
+fn parse_key(key: &[u8]) -> Result<MapKeyRef<'_>> {
+    MapKeyRef::parse(key)
+        .map_err(|error: DecodeError| VolumeError::BadTree(format!("a key of the map: {error}")))
 }

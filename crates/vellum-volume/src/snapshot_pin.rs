@@ -199,10 +199,16 @@ impl Volume {
         let pinned = self.find_pinned_snapshots(current_time())?;
         match pinned.into_iter().find(|(id, _)| ids.contains(id)) {
             None => Ok(()),
-            Some((id, pin)) => Err(VolumeError::InUse {
-                what: format!("snapshot {id}"),
-                reason: format!("it is pinned by {}; 'vellum unpin --snapshot {id}' first", pin.describe()),
-            }),
+            Some((id, pin)) => {
+                let id = self.short_id(&id)?;
+                Err(VolumeError::InUse {
+                    what: format!("snapshot {id}"),
+                    reason: format!(
+                        "it is pinned by {}; 'vellum unpin --snapshot {id}' first",
+                        pin.describe()
+                    ),
+                })
+            }
         }
     }
 

@@ -413,14 +413,16 @@ impl Volume {
     /// Fails with [`VolumeError::InUse`] if a worktree stands on one of these snapshots, a tag names it, or it is pinned.
     pub fn check_forgettable(&self, ids: &[SnapshotId]) -> Result<()> {
         let wanted: HashSet<_> = ids.iter().collect();
-        let in_use = |id, reason| VolumeError::InUse { what: format!("snapshot {id}"), reason };
+        let in_use = |id: SnapshotId, reason| -> Result<()> {
+            Err(VolumeError::InUse { what: format!("snapshot {}", self.short_id(&id)?), reason })
+        };
         for (name, head) in self.list_worktrees()? {
             if let Some(id) = head.head.filter(|id| wanted.contains(id)) {
-                return Err(in_use(id, format!("the worktree '{name}' stands on it")));
+                return in_use(id, format!("the worktree '{name}' stands on it"));
             }
         }
         if let Some((name, id)) = self.list_tags()?.into_iter().find(|(_, id)| wanted.contains(id)) {
-            return Err(in_use(id, format!("the tag '{name}' names it; remove the tag first")));
+            return in_use(id, format!("the tag '{name}' names it; remove the tag first"));
         }
         self.check_unpinned(&wanted)
     }

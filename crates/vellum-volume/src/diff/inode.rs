@@ -1,5 +1,7 @@
 //! How two inodes differ, and what files of equal content have in common. Nothing here reads a tree.
 
+use std::hash::BuildHasher;
+
 use vellum_types::{Extent, FileKind};
 
 use super::ChangeAspects;
@@ -25,6 +27,12 @@ pub fn compare_inodes(old: &InodeRecord, new: &InodeRecord) -> ChangeAspects {
 
 fn has_same_content(old: &InodeRecord, new: &InodeRecord) -> bool {
     old.attr.size == new.attr.size && old.attr.inline == new.attr.inline && old.extents == new.extents
+}
+
+/// Returns a number that is equal for files of equal kind and content, as [`compare_inodes`] compares them.
+pub(crate) fn hash_content(inode: &InodeRecord, hasher: &impl BuildHasher) -> u64 {
+    let attr = &inode.attr;
+    hasher.hash_one((attr.kind, attr.size, &attr.inline, &attr.target, attr.rdev, &inode.extents))
 }
 
 /// What equal content has in common; None for empty files, which all have.

@@ -6,6 +6,7 @@ mod collecting;
 mod comparing;
 mod damage;
 mod devices;
+mod finding;
 mod forged;
 mod golden;
 mod history;

@@ -11,7 +11,7 @@ use vellum_sync::rules::NamePattern;
 use vellum_types::{FileKind, UnixTime};
 use vellum_volume::Volume;
 use vellum_volume::history::{HistoryEntry, list_history};
-use vellum_volume::name_search::NamePeriod;
+use vellum_volume::name_search::{NamePeriod, PeriodSplit};
 use vellum_volume::resolve::parse_moment;
 use vellum_volume::revision_range::{RangeStart, RevisionRange};
 
@@ -19,15 +19,15 @@ use crate::context::CommandContext;
 use crate::context::names::SnapshotNames;
 use crate::error::{CommandOutcome, Result};
 use crate::ui::json::NameJson;
-use crate::ui::table::{CellLimit, TextTable};
+use crate::ui::table::{CellLimit, ShortenedColumn, TableFit, TextTable};
 use crate::ui::{format, json};
 
 /// Find the snapshots that have a file
 ///
 /// PATTERN is compared with names of files and directories, or, if it has a '/', with their paths from the root of the
 /// worktree; '*' and '?' stand for anything but a '/', '**' also for that. For each name that matches, the first and the last
-/// snapshot that have it are printed: a name that was deleted and came back has several lines. 'vellum history --path PATH'
-/// lists the versions of one file.
+/// snapshot that have it are printed: a name that was deleted and came back has several lines. 'vellum history PATH' lists the
+/// versions of one file.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The name, as in report.pdf, '*.pdf' or 'docs/**/*.pdf'
@@ -57,6 +57,9 @@ pub struct Args {
     /// Only names that are not in the newest of these snapshots any more
     #[arg(long)]
     deleted: bool,
+    /// Only names whose content changed in these snapshots, with a line for each content
+    #[arg(long, conflicts_with = "deleted")]
+    content_changed: bool,
 }
 
 /// What a name stands for.
@@ -117,18 +120,32 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let names = SnapshotNames::load_all(&volume)?;
     let wanted = WantedNames::new(args);
     let snapshots = select_snapshots(args, &volume)?;
-    let mut found = volume.find_names(&snapshots, |name| wanted.may_match_name(name))?;
+    let split = if args.content_changed { PeriodSplit::ByContent } else { PeriodSplit::ByPresence };
+    let mut found = volume.find_names(&snapshots, split, |name| wanted.may_match_name(name))?;
     found.retain(|period| wanted.matches_period(period));
     let ui = &context.ui;
     if ui.is_json() {
         ui.print_json(&FindJson { found: found.iter().map(FoundJson::new).collect() })?;
     } else if found.is_empty() {
-        ui.print_note("no snapshot has such a name")?;
+        print_nothing_found(args, context)?;
     } else {
         ui.print_lines(format_periods(&found, &names, context).format_lines())?;
     }
     // As grep does it.
     Ok(CommandOutcome::from_findings(found.is_empty()))
+}
+
+/// Says that there is nothing, and, to whoever expects a part of a name to suffice, what finds that.
+fn print_nothing_found(args: &Args, context: &CommandContext) -> Result<()> {
+    if args.content_changed {
+        return context.ui.print_note("no name like this changed its content");
+    }
+    let pattern = format_path(args.pattern.as_bytes());
+    let is_plain = !pattern.contains(['*', '?', '[', '/', '\'']);
+    context.ui.print_note(match is_plain {
+        true => format!("no snapshot has such a name; '*{pattern}*' finds what contains it"),
+        false => "no snapshot has such a name".into(),
+    })
 }
 
 /// What is looked for.
@@ -148,7 +165,7 @@ impl<'a> WantedNames<'a> {
     }
 
     fn matches_period(&self, period: &NamePeriod) -> bool {
-        let Args { kind, min_size, max_size, newer, deleted, .. } = self.args;
+        let Args { kind, min_size, max_size, newer, deleted, content_changed, .. } = self.args;
         let attr = &period.attr;
         // Only files have content whose size means something.
         let has_size = |fits: &dyn Fn(u64) -> bool| attr.kind == FileKind::File && fits(attr.size);
@@ -158,6 +175,7 @@ impl<'a> WantedNames<'a> {
             && max_size.is_none_or(|most| has_size(&|size| size <= most))
             && newer.is_none_or(|moment| attr.mtime > moment)
             && !(*deleted && period.is_current)
+            && (!*content_changed || period.has_other_content)
     }
 }
 
@@ -203,6 +221,8 @@ fn format_periods(found: &[NamePeriod], names: &SnapshotNames, context: &Command
             path,
         ]);
     }
+    let shortened = [ShortenedColumn::keep_end(5)];
+    table.fit_columns(context.ui.output_columns(), &TableFit { optional: &[4, 1], shortened: &shortened });
     table
 }
 

@@ -129,3 +129,80 @@ fn a_branch_goes_on_with_what_it_began_with() {
     let own = found("tree", &["own.txt"]);
     assert!(own.len() == 1 && !own[0].2, "{own:?}");
 }
+
+/// The contents of a name: when each was first and last there, by tags, and its size.
+fn contents(world: &World, args: &[&str]) -> Vec<(String, String, u64)> {
+    let json = world.json(&[&["find", "--content-changed"], args].concat());
+    let tag = |moment: &serde_json::Value| {
+        let id = moment["id"].as_str().unwrap();
+        world.json(&["show", id])["snapshot"]["tags"][0].as_str().unwrap().to_owned()
+    };
+    let periods = json["found"].as_array().unwrap().iter();
+    periods
+        .map(|found| (tag(&found["first"]), tag(&found["last"]), found["size"].as_u64().unwrap()))
+        .collect()
+}
+
+#[test]
+fn each_content_of_a_name_has_a_line_of_its_own() {
+    let world = world_with_names();
+    let version = |first: &str, last: &str, size| (first.to_owned(), last.to_owned(), size);
+    // What came in the fifth snapshot, after a break, replaced nothing.
+    let versions = [version("second", "second", 3), version("third", "third", 4)];
+    assert_eq!(contents(&world, &["plan.pdf"]), versions);
+    let ran = world.run(&["find", "plan.pdf", "--content-changed"]).ok();
+    assert_eq!(ran.lines().len(), 2, "{}", ran.out);
+    assert_eq!(contents(&world, &["plan.pdf", "--min-size", "4"]), versions[1..]);
+    let unchanged = world.run(&["find", "Other.PDF", "--content-changed"]).code(1);
+    unchanged.remarks("no name like this changed its content");
+    world.run(&["find", "plan.pdf", "--content-changed", "--in", "third..fifth"]).code(1);
+    world.run(&["find", "docs", "--content-changed"]).code(1);
+    world.run(&["find", "plan.pdf", "--content-changed", "--deleted"]).code(3);
+}
+
+#[test]
+fn only_another_content_counts_as_a_change_of_it() {
+    let world = World::with_snapshot();
+    let snapshot = |tag: &str| drop(world.run(&["snapshot", "-q", "--tag", tag]).ok());
+    world.write("file", "one");
+    world.write("linked", "one");
+    fs::hard_link(world.tree().join("linked"), world.tree().join("other name")).unwrap();
+    snapshot("a");
+    // Another mode, and another file of the same content.
+    world.chmod("file", 0o600);
+    snapshot("b");
+    fs::write(world.tree().join("new"), "one").unwrap();
+    fs::rename(world.tree().join("new"), world.tree().join("file")).unwrap();
+    snapshot("c");
+    world.run(&["find", "file", "--content-changed"]).code(1);
+    // Of a file with several names the content of each changes.
+    world.write("linked", "two two");
+    snapshot("d");
+    let versions = [("a", "c", 3), ("d", "d", 7)].map(|(a, b, size)| (a.to_owned(), b.to_owned(), size));
+    assert_eq!(contents(&world, &["linked"]), versions);
+    assert_eq!(contents(&world, &["other name"]), versions);
+    // A symbolic link in place of a file.
+    fs::remove_file(world.tree().join("file")).unwrap();
+    std::os::unix::fs::symlink("one", world.tree().join("file")).unwrap();
+    snapshot("e");
+    assert_eq!(contents(&world, &["file"]).len(), 2);
+}
+
+#[test]
+fn a_merge_goes_on_with_the_content_of_either_side() {
+    let world = World::with_snapshot();
+    world.write("file", "one");
+    world.snapshot("begin");
+    let side = world.path("side");
+    world.run(&["fork", "side", "--to", side.to_str().unwrap()]).ok();
+    fs::write(side.join("file"), "changed").unwrap();
+    world.run_beside("side", &["snapshot", "-q", "--tag", "apart"]).ok();
+    world.write("own.txt", "o");
+    world.snapshot("own");
+    world.run(&["merge", "side"]).ok();
+    world.run(&["tag", "add", "merged"]).ok();
+    let versions = contents(&world, &["file"]);
+    let of_the_side = ("apart".to_owned(), "merged".to_owned(), 7);
+    assert!(versions.contains(&of_the_side), "{versions:?}");
+    assert!(versions.iter().all(|version| *version == of_the_side || version.0 == "begin"), "{versions:?}");
+}
