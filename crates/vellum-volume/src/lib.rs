@@ -9,6 +9,7 @@ pub mod config;
 pub mod device;
 pub mod diff;
 pub mod error;
+pub mod file_history;
 pub mod fuzzing;
 pub mod gc;
 pub mod history;

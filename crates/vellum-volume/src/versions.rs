@@ -120,7 +120,8 @@ impl Volume {
     }
 }
 
-fn find_path_inode(tree: &FsTree, path: &[u8]) -> Result<Option<(Ino, InodeAttr)>> {
+/// Returns the inode at a path, if there is one.
+pub(crate) fn find_path_inode(tree: &FsTree, path: &[u8]) -> Result<Option<(Ino, InodeAttr)>> {
     match tree.find_path(path, "") {
         Ok(found) => Ok(Some(found)),
         Err(VolumeError::NoSuchPath { .. }) => Ok(None),
@@ -129,7 +130,7 @@ fn find_path_inode(tree: &FsTree, path: &[u8]) -> Result<Option<(Ino, InodeAttr)
 }
 
 /// Whether two trees hold the same of an inode.
-fn is_same_inode(tree: &FsTree, before: MapRoot, after: MapRoot, ino: Ino) -> Result<bool> {
+pub(crate) fn is_same_inode(tree: &FsTree, before: MapRoot, after: MapRoot, ino: Ino) -> Result<bool> {
     let span = KeySpan::from_bounds(
         MapKey::for_attr(ino).as_bytes(),
         MapKey::for_attr(Ino(ino.0.saturating_add(1))).as_bytes(),

@@ -28,7 +28,7 @@ const VARIABLE: &str = "VELLUM_COMPLETE";
 const DEADLINE: Duration = Duration::from_millis(200);
 
 /// The names of values that are snapshots, possibly among others, in the help of commands.
-const SNAPSHOT_VALUES: [&str; 4] = ["SNAP", "A..B", "SNAP|A..B", "FROM] [TO] [PATH"];
+const SNAPSHOT_VALUES: [&str; 4] = ["SNAP", "A..B", "SNAP|A..B|PATH", "FROM] [TO] [PATH"];
 
 /// Answers a shell that asks for candidates or for its script. False if this process was started for something else.
 pub fn answer_shell() -> bool {
@@ -92,9 +92,9 @@ fn add_completer(arg: Arg, command: &[&str], takes_snapshot: bool) -> Arg {
     }
     if has_value_name(&arg, &["SNAP"]) {
         arg.add(ArgValueCompleter::new(offer(snapshots::list_snapshots)))
-    } else if has_value_name(&arg, &["A..B", "SNAP|A..B"]) {
+    } else if has_value_name(&arg, &["A..B"]) {
         arg.add(ArgValueCompleter::new(offer(snapshots::list_range_ends)))
-    } else if has_value_name(&arg, &["FROM] [TO] [PATH"]) {
+    } else if has_value_name(&arg, &["FROM] [TO] [PATH", "SNAP|A..B|PATH"]) {
         arg.add(ArgValueCompleter::new(offer(snapshots::list_snapshots_and_paths)))
     } else if has_value_name(&arg, &["PATH"]) && takes_snapshot {
         arg.add(ArgValueCompleter::new(offer(paths::list_paths)))

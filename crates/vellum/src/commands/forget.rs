@@ -19,7 +19,7 @@ use crate::commands::gc::{GcRunJson, collect, print_collection};
 use crate::context::CommandContext;
 use crate::context::names::SnapshotNames;
 use crate::error::{CliError, CommandOutcome, Result};
-use crate::ui::table::TextTable;
+use crate::ui::table::{ShortenedColumn, TableFit, TextTable};
 use crate::ui::{format, json};
 
 /// Remove snapshots from the history
@@ -34,6 +34,9 @@ use crate::ui::{format, json};
 ///
 /// --policy applies the rules that 'vellum config' has set: 'vellum config set --volume retention.keep-daily 7'.
 #[derive(Debug, clap::Args)]
+#[command(
+    override_usage = "vellum forget [OPTIONS] SNAP...\n       vellum forget [OPTIONS] --keep-last N | --keep-daily N | ...\n       vellum forget [OPTIONS] --policy"
+)]
 pub struct Args {
     /// The snapshots
     #[arg(value_name = "SNAP", required_unless_present = "rules", conflicts_with = "rules")]
@@ -59,7 +62,7 @@ pub struct Args {
     #[arg(long, value_name = "ZONE", requires = "rules", default_value = "UTC", value_parser = parse_zone)]
     zone: TimeZone,
     /// Then delete the data that no snapshot needs, as 'vellum gc run' does
-    #[arg(long, conflicts_with = "dry_run")]
+    #[arg(long, alias = "prune", conflicts_with = "dry_run")]
     gc: bool,
     /// Print what would be forgotten, and forget nothing
     #[arg(long, short = 'n')]
@@ -245,6 +248,8 @@ fn print_plan(plan: &RetentionPlan, names: &SnapshotNames, context: &CommandCont
             names.first_line_of_note(&decision.entry),
         ]);
     }
+    let shortened = [ShortenedColumn::keep_beginning(5), ShortenedColumn::keep_beginning(4)];
+    table.fit_columns(ui.output_columns(), &TableFit { optional: &[], shortened: &shortened });
     ui.print_lines(table.format_lines())?;
     Ok(())
 }

@@ -1,4 +1,9 @@
-//! `vellum history`: snapshots, newest first.
+//! `vellum history`: snapshots, and the versions of files, newest first.
+
+mod operands;
+mod versions;
+
+use std::ffi::OsString;
 
 use serde::Serialize;
 use unicode_width::UnicodeWidthStr;
@@ -8,23 +13,32 @@ use vellum_volume::record::SnapshotOrigin;
 use vellum_volume::revision_range::{RangeStart, RevisionRange};
 use vellum_volume::versions::{HistoryStep, PathHistory};
 
+use self::operands::HistoryOperands;
+use self::versions::list_versions;
 use crate::commands::note::{TypedProperty, parse_property};
 use crate::context::CommandContext;
 use crate::context::names::SnapshotNames;
 use crate::error::{CommandOutcome, Result};
 use crate::ui::graph::HistoryGraph;
-use crate::ui::table::{TextTable, shorten_to_width};
+use crate::ui::table::{ShortenedColumn, TableFit, TextTable, shorten_to_width};
 use crate::ui::{format, json};
 
-/// List snapshots, newest first
+/// List snapshots or the versions of files, newest first
 ///
 /// Lists the ancestors of this worktree's state, or with --all every snapshot in the volume. The columns are: id,
 /// local time, number of changed files, note, and in brackets HEAD, worktrees and tags.
+///
+/// Of a PATH its versions are listed: the snapshots in which its content, mode, owner, extended attributes or place
+/// changed, with its size there. Behind a rename it is followed under the name that it had before, also if a directory above
+/// it was renamed. Of a directory, changes to what is in it count.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Only ancestors of SNAP; with A..B, those of B that are no ancestors of A
-    #[arg(value_name = "SNAP|A..B", conflicts_with_all = ["all", "tag"])]
-    range: Option<String>,
+    /// Only ancestors of SNAP; with A..B, those of B that are no ancestors of A; then PATHs
+    #[arg(value_name = "SNAP|A..B|PATH")]
+    operands: Vec<OsString>,
+    /// PATHs, behind '--', which are never taken for snapshots
+    #[arg(last = true, value_name = "PATH")]
+    files: Vec<OsString>,
     /// Show at most N; 0 shows all
     #[arg(short, long, value_name = "N", default_value_t = 20)]
     number: usize,
@@ -36,7 +50,7 @@ pub struct Args {
     tag: Option<String>,
     /// Only those that changed something at or under PATH
     #[arg(long, value_name = "PATH")]
-    path: Option<std::ffi::OsString>,
+    path: Option<OsString>,
     /// Only those with this property ('vellum note'); can be repeated
     #[arg(long = "where", value_name = "NAME=VALUE", value_parser = parse_property)]
     properties: Vec<TypedProperty>,
@@ -73,7 +87,11 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     names.warn_about_damaged(&context.ui)?;
     let path =
         args.path.as_ref().map(|path| context.paths_for_volume(&volume)?.parse_path(path)).transpose()?;
-    let filter = HistoryFilter { args, volume: &volume, names: &names, path };
+    let operands = HistoryOperands::read_operands(args, &volume, context)?;
+    let filter = HistoryFilter { args, volume: &volume, names: &names, path, range: operands.range };
+    if !operands.files.is_empty() {
+        return list_versions(&filter, operands, context);
+    }
     let (shown, more) = filter.select_entries()?;
     let ui = &context.ui;
     if ui.is_json() {
@@ -95,13 +113,15 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     } else if more {
         ui.print_note(format!("older ones: vellum history -n {}", args.number.saturating_mul(5)))?;
     }
-    report_newer_snapshots(args, context, &volume)?;
+    if filter.range.is_none() {
+        report_newer_snapshots(args, context, &volume)?;
+    }
     Ok(CommandOutcome::Done)
 }
 
 /// After a restore of an older snapshot, the history begins there.
 fn report_newer_snapshots(args: &Args, context: &CommandContext, volume: &Volume) -> Result<()> {
-    if args.all || args.tag.is_some() || args.range.is_some() {
+    if args.all || args.tag.is_some() {
         return Ok(());
     }
     match volume.count_newer_than_head()? {
@@ -117,38 +137,44 @@ struct HistoryFilter<'a> {
     volume: &'a Volume,
     names: &'a SnapshotNames,
     path: Option<Vec<u8>>,
+    range: Option<RevisionRange>,
 }
+
+/// Snapshots, newest first.
+type EntryWalk<'a> = Box<dyn Iterator<Item = vellum_volume::Result<HistoryEntry>> + Send + 'a>;
 
 impl HistoryFilter<'_> {
     /// The snapshots to show, and whether there are more.
     fn select_entries(&self) -> Result<(Vec<HistoryEntry>, bool)> {
-        let limit = if self.args.number == 0 { usize::MAX } else { self.args.number };
-        let catalog = &self.volume.catalog;
-        // Ancestors are read one after another, as far as they are shown.
-        let entries: Box<dyn Iterator<Item = _> + Send> = if let Some(pattern) = &self.args.tag {
-            Box::new(self.find_tagged_entries(pattern)?.into_iter().map(Ok))
-        } else if self.args.all {
-            Box::new(list_history(catalog)?.into_iter().map(Ok))
-        } else {
-            Box::new(self.volume.walk_range(self.resolve_range()?, RangeStart::Excluded)?)
-        };
+        let limit = self.limit();
         // An error passes the filter, so that it is reported.
-        let noted =
-            entries.filter(|entry| entry.as_ref().map_or(true, |entry| self.matches_annotation(entry)));
+        let noted = self
+            .walk_entries()?
+            .filter(|entry| entry.as_ref().map_or(true, |entry| self.matches_annotation(entry)));
         let Some(path) = &self.path else { return take_entries(noted, limit) };
         let steps = noted.map(|entry| self.path_history_step(entry?));
         take_entries(PathHistory::new(self.volume, path, steps), limit)
     }
 
-    fn resolve_range(&self) -> Result<RevisionRange> {
-        match &self.args.range {
-            None => Ok(RevisionRange { first: None, last: self.volume.read_head()? }),
-            Some(typed) if typed.contains("..") => Ok(self.volume.resolve_range(typed)?),
-            Some(typed) => {
-                let last = self.volume.resolve_snapshot(typed)?.id;
-                Ok(RevisionRange { first: None, last: Some(last) })
-            }
-        }
+    /// How many are shown.
+    fn limit(&self) -> usize {
+        if self.args.number == 0 { usize::MAX } else { self.args.number }
+    }
+
+    /// All snapshots that are asked for, whatever they are called. Ancestors are read one after another, as far as they
+    /// are shown.
+    fn walk_entries(&self) -> Result<EntryWalk<'_>> {
+        Ok(if let Some(pattern) = &self.args.tag {
+            Box::new(self.find_tagged_entries(pattern)?.into_iter().map(Ok))
+        } else if self.args.all {
+            Box::new(list_history(&self.volume.catalog)?.into_iter().map(Ok))
+        } else {
+            let range = match self.range {
+                Some(range) => range,
+                None => RevisionRange { first: None, last: self.volume.read_head()? },
+            };
+            Box::new(self.volume.walk_range(range, RangeStart::Excluded)?)
+        })
     }
 
     /// Tags are few, and contain the ids of their snapshots: no history is walked for them.
@@ -206,6 +232,8 @@ fn history_table(context: &CommandContext, names: &SnapshotNames, entries: &[His
     for entry in entries {
         table.add_row(history_cells(context, names, entry));
     }
+    let shortened = [ShortenedColumn::keep_beginning(3)];
+    table.fit_columns(context.ui.output_columns(), &TableFit { optional: &[2], shortened: &shortened });
     table
 }
 

@@ -64,6 +64,8 @@ fn paths_are_those_of_the_snapshot() {
     assert_eq!(complete(&world, &["ls", "first", "dir/"]), ["dir/b.txt", "dir/deep/"]);
     assert_eq!(complete(&world, &["history", "--path", "di"]), ["dir/"]);
     assert_eq!(complete(&world, &["diff", "fine", "la"]), ["latest", "late.txt"]);
+    assert_eq!(complete(&world, &["history", "la"]), ["latest", "late.txt"]);
+    assert_eq!(complete(&world, &["history", "late.txt", "di"]), ["dir/"]);
     assert_eq!(complete(&world, &["snapshot", "l"]), ["late.txt"]);
 }
 

@@ -152,3 +152,120 @@ fn each_parent_of_a_merge_has_a_name() {
     assert_eq!(named("@~2"), named("first"));
     world.run(&["show", "HEAD^3"]).code(2).remarks("it has no such parent");
 }
+
+/// The versions of a file: what each snapshot did, its path there, and the note.
+fn versions(world: &World, args: &[&str]) -> Vec<(String, String, String)> {
+    let json = world.json(&[&["history"], args].concat());
+    let versions = json["files"][0]["versions"].as_array().unwrap().iter();
+    let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+    versions
+        .map(|version| (text(&version["change"]), text(&version["path"]), text(&version["snapshot"]["note"])))
+        .collect()
+}
+
+fn version(change: &str, path: &str, note: &str) -> (String, String, String) {
+    (change.into(), path.into(), note.into())
+}
+
+#[test]
+fn the_versions_of_a_file_are_listed_across_renames() {
+    let world = three();
+    world.chmod("dir/b.txt", 0o755);
+    world.snapshot("mode");
+    std::fs::rename(world.tree().join("dir"), world.tree().join("moved")).unwrap();
+    world.snapshot("moved");
+    std::fs::rename(world.tree().join("moved/b.txt"), world.tree().join("c.txt")).unwrap();
+    world.write("c.txt", "new content");
+    world.snapshot("renamed");
+    world.write("a.txt", "not this one");
+    world.snapshot("other");
+    let all = [
+        version("renamed", "c.txt", "renamed"),
+        version("renamed", "moved/b.txt", "moved"),
+        version("modified", "dir/b.txt", "mode"),
+        version("modified", "dir/b.txt", "third"),
+        version("added", "dir/b.txt", "first"),
+    ];
+    assert_eq!(versions(&world, &["c.txt"]), all);
+    // A path that the file had: the snapshot after which it has another one, and those before that.
+    assert_eq!(versions(&world, &["--", "dir/b.txt"]), all[1..]);
+    assert_eq!(versions(&world, &["third..moved", "dir/b.txt"]), all[1..3]);
+    assert_eq!(versions(&world, &["mode", "dir/b.txt"]), all[2..]);
+    assert_eq!(versions(&world, &["c.txt", "--grep", "third"]), all[3..4]);
+    let lines = world.run(&["history", "c.txt"]).ok();
+    assert!(lines.lines()[0].contains("renamed from moved/b.txt, content"), "{}", lines.out);
+    assert!(lines.lines()[0].contains("11 B") && lines.lines()[0].ends_with("renamed [renamed]"));
+    assert!(lines.lines()[2].contains(" mode "), "{}", lines.out);
+    world.run(&["history", "dir/b.txt"]).ok().says("renamed to moved/b.txt");
+    let page = world.run(&["history", "-n", "2", "c.txt"]).ok();
+    assert_eq!(page.lines().len(), 2);
+    page.remarks("older ones: vellum history -n 10 c.txt");
+}
+
+#[test]
+fn deleted_and_replaced_files_have_a_history() {
+    let world = World::with_snapshot();
+    world.remove("a.txt");
+    world.snapshot("gone");
+    world.write("a.txt", "again");
+    world.snapshot("back");
+    // As editors save.
+    world.write("new", "saved");
+    std::fs::rename(world.tree().join("new"), world.tree().join("a.txt")).unwrap();
+    world.snapshot("saved");
+    // A time alone is no version.
+    let later = std::fs::File::options().write(true).open(world.tree().join("a.txt")).unwrap();
+    later.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    world.snapshot("touched");
+    let all = [
+        version("modified", "a.txt", "saved"),
+        version("added", "a.txt", "back"),
+        version("deleted", "a.txt", "gone"),
+        version("added", "a.txt", "first"),
+    ];
+    assert_eq!(versions(&world, &["a.txt"]), all);
+    let two = world.run(&["history", "a.txt", "dir"]).ok();
+    assert!(two.lines().contains(&"a.txt:") && two.lines().contains(&"dir:"), "{}", two.out);
+    world.write("dir/deep/d", "d");
+    world.snapshot("inside");
+    assert_eq!(versions(&world, &["dir"])[0], version("modified", "dir", "inside"));
+    assert_eq!(versions(&world, &["dir"]).len(), 2);
+}
+
+#[test]
+fn a_merge_is_no_version_of_what_one_side_had() {
+    let world = diverged(false);
+    world.snapshot("here");
+    world.run(&["merge", "fork"]).ok();
+    // What one side alone has changed; of a.txt, both have.
+    let changed_there = world.json(&["diff", "first", "HEAD^2"]);
+    let paths = changed_there["changes"].as_array().unwrap().iter().filter(|it| it["kind"] == "file");
+    let path = paths.filter_map(|it| it["path"].as_str()).find(|path| *path != "a.txt").unwrap();
+    assert!(!versions(&world, &[path]).is_empty());
+    assert_eq!(versions(&world, &["a.txt"]).len(), 4);
+    let merge = world.json(&["show", "HEAD"])["snapshot"]["id"].clone();
+    let json = world.json(&["history", path]);
+    let listed = json["files"][0]["versions"].as_array().unwrap();
+    assert!(listed.iter().all(|version| version["snapshot"]["id"] != merge), "{json}");
+}
+
+#[test]
+fn words_that_name_nothing_or_two_things_are_refused() {
+    let world = three();
+    world
+        .run(&["history", "a.tx"])
+        .code(2)
+        .remarks("'a.tx' is not in any snapshot")
+        .remarks("did you mean 'a.txt'");
+    world.run(&["history", "thrid"]).code(2).remarks("no snapshot is called that").remarks("'third'");
+    world.run(&["history", "HEAD~9"]).code(2).remarks("the history is not that long");
+    world.run(&["history", "third", "nothing"]).code(2).remarks("'nothing' is not in any snapshot of third");
+    world.write("third", "a file");
+    world.run(&["history", "third"]).code(3).remarks("is a snapshot and a path").remarks("./third");
+    world.run(&["history", "third~0"]).ok();
+    world.run(&["history", "./third"]).code(2).remarks("is not in any snapshot");
+    world.run(&["history", "first", "--all"]).code(3).remarks("--all");
+    world.run(&["history", "a.txt", "--graph"]).code(3).remarks("--graph");
+    world.run(&["history", "a.txt", "--all"]).ok();
+    world.run(&["history", "../outside"]).code(3).remarks("outside of the worktree");
+}

@@ -103,6 +103,49 @@ fn a_history_fits_on_a_narrow_terminal() {
     }
 }
 
+/// Fails if a line of what a command shows is wider than the terminal.
+pub fn assert_fits(world: &World, args: &[&str], columns: usize) {
+    let width = columns.to_string();
+    let environment =
+        [("COLUMNS", width.as_str()), ("NO_COLOR", "1"), ("VELLUM_PAGER", ""), ("TERM", "xterm")];
+    let (_, text) = Terminal::start_with(world, args, &environment).end();
+    for line in text.lines() {
+        assert!(line.chars().count() <= columns, "{args:?}: {line:?} of {text}");
+    }
+    assert!(!text.trim().is_empty(), "{args:?}");
+}
+
+#[test]
+fn lists_fit_on_a_narrow_terminal() {
+    let world = World::with_snapshot();
+    let long = format!("a directory/{}.txt", "x".repeat(50));
+    world.write(&long, "one\n");
+    world.run(&["snapshot", "-m", &"a long note ".repeat(5), "--tag", "a-long-tag-of-the-second"]).ok();
+    std::fs::rename(world.tree().join(&long), world.tree().join("short.txt")).unwrap();
+    world.snapshot("third");
+    world.run(&["pin", "third", "--until", "30d", "--reason", &"a long reason ".repeat(4)]).ok();
+    world.run(&["pin", "first"]).ok();
+    let fork = world.path(&"fork ".repeat(8));
+    world.run(&["fork", "another-worktree", "--to", fork.to_str().unwrap()]).ok();
+    for args in [
+        &["find", "*.txt"][..],
+        &["find", "*.txt", "--content-changed"],
+        &["history"],
+        &["history", "short.txt"],
+        &["usage"],
+        &["usage", "third", "first"],
+        &["operations"],
+        &["worktree", "list"],
+        &["tag", "list"],
+        &["pins"],
+        &["forget", "--keep-last", "1", "-n"],
+    ] {
+        assert_fits(&world, args, 60);
+    }
+    let shown = shown(&world, &["find", "*x.txt"], &[("COLUMNS", "60"), ("NO_COLOR", "1")]);
+    assert!(shown.contains('…') && shown.contains("xx.txt"), "the end of a path stays: {shown}");
+}
+
 #[test]
 fn owners_have_names_where_they_are_known() {
     let world = World::with_snapshot();
