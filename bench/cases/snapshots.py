@@ -1,8 +1,9 @@
-"""A volume with very many snapshots: usage, gc, the first page of `history`, the history of one path, a search by tag.
+"""A volume with very many snapshots: usage, gc, the first page of `history`, the history of one path, a search by tag, and
+what a policy forgets.
 
 A hundred, a thousand, ten thousand snapshots of a tree of a thousand files, each with one file changed; one in a hundred
-has a tag; one in a hundred is forgotten before the collection, so that there is something to collect. Times are of the
-whole process.
+has a tag; one in a hundred is forgotten before the collection, so that there is something to collect. At the end a policy
+forgets the older half of what has no tag, and that is collected. Times are of the whole process.
 """
 
 import json
@@ -39,6 +40,12 @@ COLLECTION = {
     "gc run": (["gc", "run"], 1),
     "verify after gc": (["verify", "--all"], 1),
     "verify a sample of 5 %": (["verify", "--sample", "5%"], 3),
+}
+# The policy that is set keeps half of the snapshots, so that the other half is collected.
+RETENTION = {
+    "forget --policy, plan": (["forget", "--policy", "-n"], 3),
+    "forget --policy, half": (["forget", "--policy"], 1),
+    "gc run of the half": (["gc", "run"], 1),
 }
 
 
@@ -109,6 +116,8 @@ def measure(run: Run):
             host.remove(Path(volume.places["fork"]))
         volume.forget()
         volume.measure(COLLECTION)
+        volume.call("config", "set", "--volume", "retention.keep-last", max(1, count // 2))
+        volume.measure(RETENTION)
         host.remove(volume.work)
 
 
