@@ -139,7 +139,8 @@ impl StoreFolders {
             set_owner_from_dir(&*parent_fd, &fd)?;
         }
         let known = folders.get_mut(parent).ok_or(Errno::NOENT)?;
-        if !known.settled.contains(name) {
+        // Whoever put something into the folder had made its name durable before.
+        if !known.settled.contains(name) && (is_new || is_empty_folder(&fd)?) {
             // Listed before: a name that appears between the two may not be durable. Noted after: a failure leaves
             // nothing that counts as durable.
             let settled = list_subfolders(&parent_fd)?;
@@ -249,6 +250,15 @@ fn add_object(
         Err(Errno::NOENT) => Ok(()),
         Err(errno) => Err(errno.into()),
     }
+}
+
+fn is_empty_folder(folder: &OwnedFd) -> io::Result<bool> {
+    for entry in rustix::fs::Dir::read_from(folder)? {
+        if !matches!(entry?.file_name().to_bytes(), b"." | b"..") {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 fn list_subfolders(fd: &OwnedFd) -> io::Result<HashSet<String>> {
