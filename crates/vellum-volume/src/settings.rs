@@ -11,8 +11,8 @@ use std::fmt;
 
 use jiff::tz::TimeZone;
 
-pub use self::stored::StoredSettings;
-pub(crate) use self::stored::decode_settings;
+pub use self::stored::{StoredSetting, StoredSettings};
+pub(crate) use self::stored::{copy_settings, decode_settings};
 pub use self::table::{
     SETTINGS, SettingDefinition, SettingKind, find_setting, parse_compression_level, parse_setting_duration,
     suggest_setting,

@@ -10,6 +10,7 @@ use super::{Remote, RemoteRefs, TransferDirection};
 use crate::annotation::copy_annotations;
 use crate::error::{Result, VolumeError};
 use crate::refs::NamedRefKind;
+use crate::settings::copy_settings;
 use crate::snapshot_pin::copy_pins;
 use crate::transfer::{
     TransferPlan, TransferReport, copy_source_content, find_unforgotten, transfer_records, transfer_snapshots,
@@ -79,6 +80,7 @@ pub fn pull_snapshots(
     let note_refs = || {
         copy_pins(&source, volume)?;
         copy_annotations(&source, volume)?;
+        copy_settings(&source, volume)?;
         volume.note_remote_refs(remote, &found)
     };
     let is_source = volume.find_source()?.is_some_and(|location| location == remote.location);

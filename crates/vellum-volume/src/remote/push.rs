@@ -15,6 +15,7 @@ use crate::history::AncestorWalk;
 use crate::keyring;
 use crate::merge::ancestry::AncestrySearch;
 use crate::refs::{NamedRefKind, RefKind, WorktreeHead};
+use crate::settings::copy_settings;
 use crate::snapshot_pin::copy_pins;
 use crate::transfer::{TransferPlan, TransferReport, find_unforgotten, transfer_snapshots};
 use crate::volume::{Volume, decode_tag_target, decode_worktree_head};
@@ -202,6 +203,7 @@ pub fn push_to_volume(
         // After the snapshots that they keep, and before a collection there could take these.
         copy_pins(volume, target)?;
         copy_annotations(volume, target)?;
+        copy_settings(volume, target)?;
         Ok(moved)
     })?;
     Ok(PushReport { refs, sent })

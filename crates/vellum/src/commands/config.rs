@@ -156,7 +156,7 @@ fn find_worktree_file(context: &CommandContext) -> Result<SettingsFile> {
 
 /// The settings of a volume; warns about those that are not known.
 pub fn read_volume_settings(volume: &Volume, context: &CommandContext) -> Result<SettingValues> {
-    let values = volume.read_settings()?.values;
+    let values = volume.read_settings()?.values();
     let unknown: Vec<_> =
         values.keys().filter(|name| find_setting(name).is_none()).map(format_path).collect();
     if !unknown.is_empty() {

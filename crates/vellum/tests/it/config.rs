@@ -122,3 +122,23 @@ fn colours_are_those_that_the_user_has_set() {
     world.run_at_home(&["config", "set", "--user", "ui.color", "never"]).ok();
     assert!(!history());
 }
+
+#[test]
+fn settings_of_a_volume_go_with_pushes_pulls_and_clones_and_the_later_one_counts() {
+    let world = World::with_snapshot();
+    let store = world.path("remote").display().to_string();
+    world.run(&["remote", "add", "origin", &store]).ok();
+    world.run(&["config", "set", "--volume", "retention.keep-daily", "7"]).ok();
+    world.run(&["config", "set", "--volume", "retention.keep-weekly", "4"]).ok();
+    world.run(&["push"]).ok();
+    let clone = world.path("clone").display().to_string();
+    world.run_beside("", &["clone", "--plain", &store, &clone]).ok();
+    world.run_beside("clone", &["config", "get", "--volume", "retention.keep-daily"]).ok().says("7");
+    world.run_beside("clone", &["config", "set", "--volume", "retention.keep-daily", "9"]).ok();
+    world.run_beside("clone", &["config", "unset", "--volume", "retention.keep-weekly"]).ok();
+    world.run_beside("clone", &["push"]).ok();
+    world.run(&["pull"]).ok();
+    world.run(&["config", "get", "--volume", "retention.keep-daily"]).ok().says("9");
+    assert!(!world.run(&["config", "list"]).ok().out.contains("keep-weekly"));
+    world.run(&["verify", "--all"]).ok();
+}
