@@ -6,7 +6,7 @@
 mod copy;
 mod segments;
 
-pub use copy::{CloneError, CopyReport, CopyStrategy, clone_or_copy_content, copy_data};
+pub use copy::{CloneError, CopyReport, CopyStrategy, can_share_blocks, clone_or_copy_content, copy_data};
 pub use segments::{DataSegment, iter_data_segments};
 
 #[cfg(test)]

@@ -10,9 +10,10 @@
 
 use std::io;
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, Stat, flock};
 use rustix::io::Errno;
 
 use crate::wait::{self, LongWait};
@@ -44,9 +45,19 @@ pub fn lock_exclusive(file: &impl AsFd, object: impl Fn() -> String) -> io::Resu
     }
 }
 
-/// The process that holds the lock of a file, from the kernel's list of locks.
+/// The process that holds the lock of an open file.
 fn find_lock_holder(file: &impl AsFd) -> Option<u32> {
-    let stat = rustix::fs::fstat(file).ok()?;
+    find_holder(&rustix::fs::fstat(file).ok()?)
+}
+
+/// The process that holds the lock of a file; None if nobody does, or if that process is not visible here.
+#[must_use]
+pub fn find_file_lock_holder(path: &Path) -> Option<u32> {
+    find_holder(&rustix::fs::stat(path).ok()?)
+}
+
+/// The holder of the lock of a file, from the kernel's list of locks.
+fn find_holder(stat: &Stat) -> Option<u32> {
     let major = rustix::fs::major(stat.st_dev);
     let minor = rustix::fs::minor(stat.st_dev);
     let wanted = format!("{major:02x}:{minor:02x}:{}", stat.st_ino);
@@ -86,9 +97,12 @@ mod tests {
             assert_eq!(*holder, Some(std::process::id()));
             false
         });
+        assert_eq!(find_file_lock_holder(&dir.path().join("lock")), Some(std::process::id()));
         let refused = lock_exclusive(&open(), || "the test".into()).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::Interrupted);
         drop(held);
+        assert_eq!(find_file_lock_holder(&dir.path().join("lock")), None);
+        assert_eq!(find_file_lock_holder(&dir.path().join("nothing")), None);
         lock_exclusive(&open(), || "the test".into()).unwrap();
     }
 }

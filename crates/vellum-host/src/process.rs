@@ -2,7 +2,9 @@
 
 #![expect(clippy::disallowed_methods, reason = "the kernel's own files, which nobody can replace")]
 
+use std::collections::BTreeSet;
 use std::io;
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use crate::owner_names::{OwnerTable, read_owner_names};
@@ -76,6 +78,12 @@ impl ProcessStat {
         matches!(self.field(3), Some("Z" | "X") | None)
     }
 
+    /// Whether it is stopped, as by SIGSTOP or a debugger.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        matches!(self.field(3), Some("T" | "t"))
+    }
+
     /// Whether it has exited, or is exiting.
     #[must_use]
     pub fn is_exiting(&self) -> bool {
@@ -113,6 +121,17 @@ impl ProcessStat {
 #[must_use]
 pub fn read_process_start(pid: u32) -> u64 {
     ProcessStat::read(pid).map_or(0, |stat| stat.start_ticks())
+}
+
+/// Returns which of these paths, and what below them, some process has open. The files themselves are not asked. Those of
+/// processes that this user may not look into are not found.
+#[must_use]
+pub fn find_open_paths(wanted: &[PathBuf]) -> BTreeSet<PathBuf> {
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let opened =
+        processes.flat_map(|process| std::fs::read_dir(process.path().join("fd")).into_iter().flatten());
+    let targets = opened.flatten().filter_map(|opened| std::fs::read_link(opened.path()).ok());
+    targets.filter(|target| wanted.iter().any(|path| target.starts_with(path))).collect()
 }
 
 /// What the user is called in this process, if not as the environment says.
@@ -166,6 +185,22 @@ mod tests {
         ] {
             assert_eq!(ProcessStat { text: text.into() }.is_exiting(), is_exiting, "{text}");
         }
+        let stopped = |text: &str| ProcessStat { text: text.into() }.is_stopped();
+        assert!(stopped("12 (a) T 1 12") && !stopped("12 (T) S 1 12"));
+    }
+
+    #[test]
+    fn what_is_open_is_found_by_its_path() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().canonicalize().unwrap();
+        let open = dir.join("open");
+        let closed = dir.join("closed");
+        std::fs::write(&closed, "").unwrap();
+        let file = std::fs::File::create(&open).unwrap();
+        assert_eq!(find_open_paths(&[open.clone(), closed.clone()]), [open.clone()].into());
+        assert_eq!(find_open_paths(&[dir]), [open].into());
+        drop(file);
+        assert!(find_open_paths(&[closed]).is_empty());
     }
 
     #[test]

@@ -3,8 +3,9 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 
-use rustix::fs::{copy_file_range, ftruncate, ioctl_ficlone};
+use rustix::fs::{Mode, OFlags, copy_file_range, ftruncate, ioctl_ficlone};
 use rustix::io::Errno;
 use vellum_types::ErrorKind;
 
@@ -68,6 +69,17 @@ impl CloneError {
     fn at_offset(offset: u64, source: impl Into<io::Error>) -> Self {
         Self::Io { offset, source: source.into() }
     }
+}
+
+/// Whether files in a directory can share blocks. Tried with files that never have a name.
+#[must_use]
+pub fn can_share_blocks(directory: &Path) -> bool {
+    let make = || {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR).map(File::from)
+    };
+    let (Ok(from), Ok(to)) = (make(), make()) else { return false };
+    from.write_all_at(&[1; 4096], 0).is_ok() && ioctl_ficlone(&to, &from).is_ok()
 }
 
 /// Makes `to`, an empty file, equal to `from`, whose attributes are `stat`.

@@ -87,3 +87,18 @@ fn a_file_that_became_shorter_is_an_error() {
     let to = tempfile::tempfile().unwrap();
     assert!(matches!(copy_data(&from, &to, &stat), Err(CloneError::Shrunk { expected: 1000 })));
 }
+
+#[test]
+fn whether_blocks_can_be_shared_is_found_out_without_leaving_anything() {
+    let dir = tempfile::tempdir().unwrap();
+    let can_share = can_share_blocks(dir.path());
+    assert!(std::fs::read_dir(dir.path()).unwrap().next().is_none());
+    // Whatever the answer is, a copy says the same.
+    let from = File::create_new(dir.path().join("from")).unwrap();
+    from.write_all_at(&[1; 4096], 0).unwrap();
+    let from = File::open(dir.path().join("from")).unwrap();
+    let to = File::create_new(dir.path().join("to")).unwrap();
+    let copied = clone_or_copy_content(&from, &to, &stat_file(&from).unwrap()).unwrap();
+    assert_eq!(copied.strategy == CopyStrategy::Reflink, can_share);
+    assert!(!can_share_blocks(&dir.path().join("nothing")));
+}
