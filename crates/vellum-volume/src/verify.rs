@@ -5,6 +5,7 @@
 
 mod foreign;
 mod objects;
+mod part;
 mod places;
 mod rebuild;
 mod small_objects;
@@ -22,6 +23,7 @@ use vellum_types::{BlobId, BlobKind, PackId};
 
 pub use self::foreign::ForeignObjects;
 use self::objects::CheckedObjects;
+pub(crate) use self::objects::FRESH_INDEX_FOLDER;
 pub use self::rebuild::{RebuiltIndex, UnreadablePack, rebuild_index};
 use self::trees::CheckedContent;
 pub use self::verified_packs::{PackPart, PartReport};
@@ -40,7 +42,7 @@ pub enum VerifyScope {
     /// Check every object of the store, every snapshot, and what mounted worktrees published: since their last snapshot,
     /// and of their trash.
     All,
-    /// Check a part of the packs, whether all packs are there, the objects of keys, and refs.
+    /// Check a part of the packs and records, whether all of them are there, the objects of keys, and refs.
     Part(PackPart),
 }
 
@@ -223,11 +225,11 @@ impl Verification {
             VerifyScope::Snapshot(entry) => {
                 let trees = Vec::from_iter(objects::check_record(volume, &entry.id, &mut damage)?);
                 let content = if metadata_only { CheckedContent::Nothing } else { CheckedContent::All };
-                let read = trees::walk_trees(volume, &trees, content, &mut damage, meter)?;
+                let read = trees::walk_trees(volume, &trees, content.into(), &mut damage, meter)?;
                 CheckedTrees { trees, read, part: None }
             }
             VerifyScope::Part(part) => {
-                let checked = objects::check_part(volume, *part, &mut damage, meter)?;
+                let checked = part::check_part(volume, *part, &mut damage, meter)?;
                 // Trees are only needed to name the files that are hit.
                 let is_sound = damage.blobs.is_empty();
                 let trees = if is_sound { Vec::new() } else { objects::list_readable_trees(volume)? };
@@ -314,7 +316,7 @@ fn walk_all_trees(
     let mut attempt = 1;
     loop {
         let trees: Vec<_> = snapshots.iter().chain(&unsnapshotted).cloned().collect();
-        let walked = trees::walk_trees(volume, &trees, content, damage, meter)?;
+        let walked = trees::walk_trees(volume, &trees, content.into(), damage, meter)?;
         let is_sound = damage.blobs.len() == before.blobs.len();
         // A mount that publishes replaces its trees, and a collection then deletes what only these needed.
         let named = if is_sound || attempt == WALKS_MAX {

@@ -20,10 +20,10 @@ use crate::volume::Volume;
 const PACKS_AT_ONCE: usize = 4;
 
 /// Records of snapshots that are read together, and are in memory at once.
-const RECORDS_AT_ONCE: usize = 1024;
+pub const RECORDS_AT_ONCE: usize = 1024;
 
 /// Local folder for an index that is read anew from the store.
-const FRESH_INDEX: &str = "verify-index";
+pub const FRESH_INDEX_FOLDER: &str = "verify-index";
 
 /// What the objects of a store have.
 pub struct CheckedObjects {
@@ -50,17 +50,6 @@ pub fn check_all_objects(
     Ok(CheckedObjects { snapshots, unsnapshotted, read })
 }
 
-/// Checks the objects of keys, the refs, whether all packs are there, and the content of a part of these.
-pub fn check_part(
-    volume: &Volume,
-    part: PackPart,
-    damage: &mut FoundDamage,
-    meter: &ProgressMeter,
-) -> Result<CheckedPacks> {
-    small_objects::check_keys_and_refs(volume, damage)?;
-    check_packs(volume, &PackChoice { metadata_only: false, part: Some(part) }, damage, meter)
-}
-
 /// The trees of all snapshots whose records can be read, and of what refs alone name.
 pub fn list_readable_trees(volume: &Volume) -> Result<Vec<VerifiedTree>> {
     let sound = volume.catalog.read_all_records()?.sound;
@@ -70,17 +59,19 @@ pub fn list_readable_trees(volume: &Volume) -> Result<Vec<VerifiedTree>> {
 }
 
 /// Which packs are read.
-struct PackChoice {
+pub struct PackChoice {
     /// Those with nodes only.
-    metadata_only: bool,
+    pub metadata_only: bool,
     /// Only these; none: all.
-    part: Option<PackPart>,
+    pub part: Option<PackPart>,
 }
 
 /// Packs that were looked at.
 pub struct CheckedPacks {
     pub read: CheckedAmount,
     pub part: Option<PartReport>,
+    /// Those that were read.
+    pub packs: HashSet<PackId>,
 }
 
 /// Checks the records of all snapshots; those of `needed` must be there. Returns the trees of those that are sound.
@@ -113,15 +104,26 @@ fn check_records(
             }
         }
     }
-    // What something stands on, descends from, or was seen here before must be there.
     needed.extend(volume.catalog.known_ids());
-    for id in needed.difference(&met) {
+    check_needed_records(volume, &needed, &met, damage)?;
+    Ok(sound)
+}
+
+/// Names the records that are missing: what something stands on, descends from, or was seen here before must be there. `met`
+/// are those that are listed.
+pub fn check_needed_records(
+    volume: &Volume,
+    needed: &BTreeSet<SnapshotId>,
+    met: &BTreeSet<SnapshotId>,
+    damage: &mut FoundDamage,
+) -> Result<()> {
+    for id in needed.difference(met) {
         // Whatever else may be wrong with it was reported above, with the records that are listed.
         if let Err(VolumeError::MissingRecord(_)) = volume.catalog.fetch_record(id) {
             damage.add_object(format!("snapshots/{id}"), "it is missing");
         }
     }
-    Ok(sound)
+    Ok(())
 }
 
 /// The trees that a worktree's ref alone names.
@@ -150,12 +152,12 @@ pub fn check_record(
 }
 
 impl VerifiedTree {
-    fn of_snapshot(id: &SnapshotId, record: &SnapshotRecord) -> Self {
+    pub fn of_snapshot(id: &SnapshotId, record: &SnapshotRecord) -> Self {
         Self { owner: TreeOwner::Snapshot(id.to_string()), root: record.root }
     }
 }
 
-fn accept_record(
+pub fn accept_record(
     id: &SnapshotId,
     fetched: Result<SnapshotRecord>,
     damage: &mut FoundDamage,
@@ -190,7 +192,7 @@ pub fn record_if_damage<T>(damage: &mut FoundDamage, object: &str, outcome: Resu
     }
 }
 
-fn check_packs(
+pub fn check_packs(
     volume: &Volume,
     choice: &PackChoice,
     damage: &mut FoundDamage,
@@ -239,7 +241,7 @@ fn check_packs(
         of: listed.len() as u64,
         left: verified.list_left(part, &listed).len() as u64,
     });
-    Ok(CheckedPacks { read, part })
+    Ok(CheckedPacks { read, part, packs: is_read })
 }
 
 /// Reads packs, and notes those that are intact. Returns the others.
@@ -357,12 +359,12 @@ fn check_flawed_blobs(fresh: &BlobStore, flawed: &HashSet<PackId>, damage: &mut 
 /// The index as the store has it, not as it was copied once.
 fn open_fresh_index(volume: &Volume) -> Result<BlobStore> {
     remove_fresh_index(volume)?;
-    let local = volume.state.join(FRESH_INDEX);
+    let local = volume.state.join(FRESH_INDEX_FOLDER);
     Ok(BlobStore::open(volume.objects.clone(), volume.keys.clone(), &local, BlobOptions::default())?)
 }
 
 fn remove_fresh_index(volume: &Volume) -> Result<()> {
-    let local = volume.state.join(FRESH_INDEX);
+    let local = volume.state.join(FRESH_INDEX_FOLDER);
     match std::fs::remove_dir_all(&local) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             Err(VolumeError::wrap_local_error(local)(error))

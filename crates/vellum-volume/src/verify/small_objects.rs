@@ -56,9 +56,9 @@ pub fn check_all(volume: &Volume, damage: &mut FoundDamage) -> Result<NamedByRef
     run_checks(volume, &[&KEY_CHECKS[..], &REF_CHECKS, &OTHER_CHECKS].concat(), damage)
 }
 
-/// Checks the objects of keys, and the refs.
-pub fn check_keys_and_refs(volume: &Volume, damage: &mut FoundDamage) -> Result<()> {
-    run_checks(volume, &[&KEY_CHECKS[..], &REF_CHECKS].concat(), damage).map(drop)
+/// Checks the objects of keys, and the refs; gives what these name.
+pub fn check_keys_and_refs(volume: &Volume, damage: &mut FoundDamage) -> Result<NamedByRefs> {
+    run_checks(volume, &[&KEY_CHECKS[..], &REF_CHECKS].concat(), damage)
 }
 
 fn run_checks(volume: &Volume, checks: &[KindCheck], damage: &mut FoundDamage) -> Result<NamedByRefs> {

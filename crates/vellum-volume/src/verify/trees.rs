@@ -8,7 +8,7 @@ use vellum_host::ProgressMeter;
 use vellum_map::{ChildDescription, MapNode};
 use vellum_types::value::SuperBlock;
 use vellum_types::{
-    BlobId, BlobKind, DecodeError, Dentry, ErrorKind, Extent, ExtentSource, Ino, InodeAttr, MapKeyRef,
+    BlobId, BlobKind, DecodeError, Dentry, ErrorKind, Extent, ExtentSource, Ino, InodeAttr, MapKeyRef, PackId,
 };
 
 use super::{CheckedAmount, FoundDamage, VerifiedTree};
@@ -31,14 +31,37 @@ pub enum CheckedContent {
     All,
 }
 
+/// How much of trees is looked at.
+#[derive(Debug, Clone, Copy)]
+pub struct WalkExtent<'p> {
+    /// Which chunks are read.
+    pub content: CheckedContent,
+    /// Only nodes in these packs, and those that are in none; of the others it is enough that they are there. None: all.
+    pub packs: Option<&'p HashSet<PackId>>,
+}
+
+impl WalkExtent<'_> {
+    fn contains(&self, volume: &Volume, id: &BlobId) -> bool {
+        let Some(packs) = self.packs else { return true };
+        volume.blobs.locate_blob(id).is_none_or(|place| packs.contains(&place.pack))
+    }
+}
+
+impl From<CheckedContent> for WalkExtent<'_> {
+    fn from(content: CheckedContent) -> Self {
+        Self { content, packs: None }
+    }
+}
+
 /// Walks the trees, and returns how much it read of them.
 pub fn walk_trees(
     volume: &Volume,
     trees: &[VerifiedTree],
-    content: CheckedContent,
+    extent: WalkExtent<'_>,
     damage: &mut FoundDamage,
     meter: &ProgressMeter,
 ) -> Result<CheckedAmount> {
+    let content = extent.content;
     let mut read = CheckedAmount::default();
     let roots = trees.iter().map(|tree| tree.root.0).filter(|id| *id != volume.empty_root().0);
     let mut seen: HashSet<ClaimedNode> = roots.map(|id| ClaimedNode { id, claim: None }).collect();
@@ -70,6 +93,7 @@ pub fn walk_trees(
             }
             // Snapshots share most of their trees: what another one has named in the same words is not read again.
             let below = references.nodes.into_iter().filter(|place| seen.insert(place.clone()));
+            let below = below.filter(|below| extent.contains(volume, &below.id));
             waiting.extend(below.map(|below| (below, Some(place.id))));
             chunks.extend(references.chunks);
         }

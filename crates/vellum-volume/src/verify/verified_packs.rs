@@ -36,12 +36,31 @@ pub struct PartReport {
     pub left: u64,
 }
 
+/// A share of all ids, which are random.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct IdSlice {
+    number: u64,
+    of: u64,
+}
+
+impl IdSlice {
+    /// Whether an id is one of them.
+    pub fn contains(&self, id: &[u8]) -> bool {
+        let start = id.first_chunk::<8>().map_or(0, |bytes| u64::from_be_bytes(*bytes));
+        // The product of two numbers of 64 bits fits.
+        (u128::from(start) * u128::from(self.of)) >> 64 == u128::from(self.number)
+    }
+}
+
 /// The file.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct VerifiedPacks {
     /// Since when packs count as looked at by samples, seconds since 1970; none: the next sample begins anew.
     #[serde(default)]
     round: Option<i64>,
+    /// How many samples there were.
+    #[serde(default)]
+    samples: u64,
     /// When each pack was found intact last.
     #[serde(default)]
     packs: BTreeMap<String, i64>,
@@ -56,6 +75,15 @@ impl VerifiedPacks {
 
     pub(super) fn write_to_state(&self, state: &StateDir) -> Result<()> {
         state.write_json_file(VERIFIED_FILE, self)
+    }
+
+    /// The records that this run of a sample looks at; another share the next time.
+    pub(super) fn take_slice(&mut self, percent: f64) -> IdSlice {
+        // At least one, and a hundred thousand at most.
+        let of = (100.0 / percent.clamp(0.001, 100.0)).ceil().max(1.0) as u64;
+        let number = self.samples % of;
+        self.samples = self.samples.wrapping_add(1);
+        IdSlice { number, of }
     }
 
     /// Forgets packs that the store does not have any more.
@@ -144,6 +172,19 @@ mod tests {
         listed.push(PackInfo { id: PackId([99; 32]), size: 100, modified: None });
         assert_eq!(verified.select_packs(part, &listed), [PackId([99; 32])]);
         assert_eq!(verified.select_packs(PackPart::SinceLast, &listed), [PackId([99; 32])]);
+    }
+
+    #[test]
+    fn as_many_samples_as_parts_look_at_each_record_once() {
+        let mut verified = VerifiedPacks::default();
+        let ids: Vec<[u8; 32]> = (0..=255).map(|first| [first; 32]).collect();
+        for percent in [100.0, 34.0, 5.0] {
+            let parts = (100.0_f64 / percent).ceil() as usize;
+            let slices: Vec<_> = (0..parts).map(|_| verified.take_slice(percent)).collect();
+            for id in &ids {
+                assert_eq!(slices.iter().filter(|slice| slice.contains(id)).count(), 1, "{percent}");
+            }
+        }
     }
 
     #[test]

@@ -46,10 +46,11 @@ pub struct Args {
     /// Check P percent of the packs, those first that were not looked at for longest
     ///
     /// Runs with the same percentage see everything in turn: with 5%, twenty. What a run has seen is noted on this
-    /// machine, also if it is stopped. Whether all packs are there, keys and refs are checked by each run.
+    /// machine, also if it is stopped. Each run also checks keys, refs and as large a part of the records, and whether all
+    /// packs and records are there. Trees are checked by --since-last and --all.
     #[arg(long, value_name = "P%", conflicts_with_all = ["snapshot", "all", "metadata_only"], value_parser = parse_percent)]
     sample: Option<f64>,
-    /// Check the packs that were not found intact on this machine before
+    /// Check the packs that were not found intact on this machine before, and the snapshots that they belong to
     #[arg(long, conflicts_with_all = ["snapshot", "all", "metadata_only", "sample"])]
     since_last: bool,
     /// Make the index anew from the packs, if objects of it are damaged or missing; verify nothing

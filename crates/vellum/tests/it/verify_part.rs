@@ -94,3 +94,60 @@ fn what_was_found_intact_is_not_read_again_since() {
     fs::write(world.tree().join(".vellum/verified.json"), "junk").unwrap();
     assert_eq!(since(), packs(&world).len() as u64);
 }
+
+fn record_path(world: &World, id: &str) -> PathBuf {
+    world.tree().join(".vellum/store/snapshots").join(id)
+}
+
+#[test]
+fn a_damaged_record_is_found_by_one_of_the_samples_and_when_it_is_new() {
+    let world = world_with_packs(4);
+    let id = world.run(&["snapshot", "-q", "-m", "last"]).ok().out.trim().to_owned();
+    let sound = fs::read(record_path(&world, &id)).unwrap();
+    let mut damaged = sound.clone();
+    *damaged.last_mut().unwrap() ^= 1;
+    let put = |bytes: &[u8]| {
+        fs::remove_file(record_path(&world, &id)).unwrap();
+        fs::write(record_path(&world, &id), bytes).unwrap();
+    };
+    put(&damaged);
+    let object = format!("snapshots/{id}");
+    let found: Vec<_> =
+        (0..4).map(|_| world.run(&["verify", "--sample", "25%"])).filter(|ran| ran.code == 1).collect();
+    assert_eq!(found.len(), 1, "each record is looked at by one of them");
+    assert!(found[0].out.contains(&object), "{}", found[0].out);
+    put(&sound);
+    world.run(&["verify", "--since-last"]).ok();
+    world.write("file", noise(50_000));
+    let id = world.run(&["snapshot", "-q"]).ok().out.trim().to_owned();
+    let mut damaged = fs::read(record_path(&world, &id)).unwrap();
+    *damaged.last_mut().unwrap() ^= 1;
+    fs::remove_file(record_path(&world, &id)).unwrap();
+    fs::write(record_path(&world, &id), damaged).unwrap();
+    world.run(&["verify", "--since-last"]).code(1).says(&format!("snapshots/{id}"));
+}
+
+#[test]
+fn a_lost_record_is_found_by_each_run() {
+    let world = world_with_packs(3);
+    let id = world.run(&["history", "-n", "1", "--json"]).ok().out;
+    let id = serde_json::from_str::<serde_json::Value>(&id).unwrap()["snapshots"][0]["id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    fs::remove_file(record_path(&world, &id)).unwrap();
+    for args in [["--sample", "1%"].as_slice(), &["--since-last"], &["--since-last"]] {
+        world.run(&[&["verify"], args].concat()).code(1).says(&format!("snapshots/{id}")).says("missing");
+    }
+}
+
+#[test]
+fn what_a_new_tree_names_has_to_be_there() {
+    let world = world_with_packs(2);
+    let pack = packs(&world).into_iter().max_by_key(|pack| fs::metadata(pack).unwrap().len()).unwrap();
+    fs::remove_file(pack).unwrap();
+    // Nothing but the trees knows of the lost content now.
+    world.run(&["verify", "--rebuild-index"]).ok();
+    world.run(&["verify", "--since-last"]).code(1).says("not in the store").says("file");
+    world.run(&["verify", "--all"]).code(1).says("not in the store");
+}
