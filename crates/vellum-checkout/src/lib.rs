@@ -7,6 +7,7 @@
 
 mod absent;
 pub mod capture;
+pub mod doctor;
 mod error;
 mod export;
 mod fork;

@@ -22,6 +22,7 @@ use crate::scan::{OpenTreeDirs, ScanEntryId};
 use crate::worktree::{CapturedDirectory, CheckoutSnapshotRequest, CheckoutWorktree};
 
 pub use journal::InterruptedRestore;
+pub(crate) use journal::read_interrupted_restore;
 
 pub(crate) use unsaved::collect_changed_inodes;
 use unsaved::{SnapshottedState, UnsavedSearch};

@@ -11,6 +11,7 @@ mod merge;
 mod stamp;
 mod write;
 
+pub(crate) use load::check_stat_cache_tables;
 pub use load::{CachedDir, CachedEntry, StatCache, StatCacheError};
 pub(crate) use merge::copy_stat_cache;
 pub use merge::{NewStatCache, RecordedEntry, write_stat_cache};

@@ -31,7 +31,7 @@ use crate::scan::{PathSelection, ScanOptions, ScanTree, scan_tree};
 use crate::statcache::{FilesystemTime, StatCache};
 
 /// Name of the stat cache in the state directory.
-const STATCACHE_FILE: &[u8] = b"statcache";
+pub(crate) const STATCACHE_FILE: &[u8] = b"statcache";
 
 /// Longer than the coarsest tick of a filesystem's clock, with its tolerance.
 pub(crate) const CLOCK_TICK: Duration = Duration::from_millis(25);

@@ -21,13 +21,13 @@ pub use index::BlobLocation;
 pub use object::{
     BandwidthLimits, BlockStore, CacheCheck, CacheDiskProbe, CachePart, CachePartSummary, CachePin,
     CacheRoom, CacheSummary, ClaimPace, EarlyFolder, EarlyRead, EarlyReads, EvictedBytes, FetchPolicy,
-    FetchPolicyScope, KeyFilter, KeyUse, LocalStore, MemoryObjectStore, MeteredStore, NumberedRefStore,
+    FetchPolicyScope, InterruptedUpload, KeyFilter, KeyUse, LOCAL_LOCK_FILE, LOCAL_TEMP_FOLDER, LocalStore, MemoryObjectStore, MeteredStore, NumberedRefStore,
     ObjectCondition, ObjectInfo, ObjectKey, ObjectRename, ObjectSelection, ObjectStore, ObjectTag,
     ObjectVersion, OtherObjects, PackCache, PerPart, PerPurpose, PieceSet, PinListing, PlainListing,
     PlainObject, PlainObjectHead, PlainObjects, PlainUpload, PublishedObjects, PublishedStore, PurposeScope,
     PurposeTraffic, ReadOnlyStore, RenameObjects, RequestCounts, RequestLimits, RequestPurpose, ServiceStore,
     ServiceTraffic, SftpStore, SingleWriterStore, StoreAddress, StoreGuarantees, StoreLocation, StoreMode,
-    UploadedFile, VersionedObject, chosen_retry_time, create_store, describe_clock_lead, join_requests,
+    UploadedFile, VersionedObject, chosen_retry_time, create_store, describe_clock_lead, join_requests, list_interrupted_uploads,
     map_requests, open_store, open_store_with_limits, publish_store, set_cache_disk_probe, set_retry_time,
     unlist_objects,
 };

@@ -45,7 +45,7 @@ pub use self::early::{EarlyFolder, EarlyRead, EarlyReads};
 pub use self::fetch_policy::{FetchPolicy, FetchPolicyScope};
 pub use self::guarantees::{StoreGuarantees, StoreMode};
 pub use self::key::ObjectKey;
-pub use self::local::LocalStore;
+pub use self::local::{LOCK_FILE as LOCAL_LOCK_FILE, LocalStore, TEMP_FOLDER as LOCAL_TEMP_FOLDER};
 pub use self::memory::MemoryObjectStore;
 pub use self::metered::{MeteredStore, RequestCounts};
 pub(crate) use self::numbered::fuzz_version_decoder;
@@ -64,7 +64,10 @@ pub use self::purpose::{PerPurpose, PurposeScope, RequestPurpose};
 pub use self::read_only::ReadOnlyStore;
 pub use self::rename::{ObjectRename, RenameObjects};
 pub use self::selection::{KeyFilter, ObjectSelection, OtherObjects};
-pub use self::service::{PlainObjects, PlainUpload, ServiceStore, UploadedFile, describe_clock_lead};
+pub use self::service::{
+    InterruptedUpload, PlainObjects, PlainUpload, ServiceStore, UploadedFile, describe_clock_lead,
+    list_interrupted_uploads,
+};
 pub(crate) use self::service::{fuzz_part_list, fuzz_upload_record};
 pub use self::sftp::SftpStore;
 pub(crate) use self::sftp::fuzz_sftp_decoder;

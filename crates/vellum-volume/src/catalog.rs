@@ -4,19 +4,17 @@
 //! Invariant: a record's name is the hash of its content, so a cached record can be missing but never wrong: each
 //! is checked against its id when the catalog is loaded.
 
+mod file;
 mod forgotten;
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::Write;
 use std::ops::Range;
-use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use vellum_crypto::{RecordDomain, VolumeKeys};
 use vellum_store::{ObjectKey, ObjectStore, RequestPurpose, StoreError, join_requests, map_requests};
-use vellum_types::{ErrorKind, FieldReader, FieldWriter, SnapshotId};
+use vellum_types::{ErrorKind, FieldReader, SnapshotId};
 
 use crate::error::{Result, VolumeError};
 use crate::key_epochs::KeyEpochs;
@@ -470,38 +468,13 @@ impl SnapshotCatalog {
             known.records.extend(records.iter().map(|(id, record)| (*id, Arc::new(record.clone()))));
             // A catalog that cannot be written costs the next command a few requests, nothing else.
             if known.damaged {
-                // Written anew as a whole, with what can be read of it: entries after a damaged one are never found.
-                for id in known.places.keys().copied().collect::<Vec<_>>() {
-                    self.find_record(known, &id);
-                }
-                let all = known.records.iter().map(|(id, record)| (id, &**record));
-                known.damaged =
-                    self.state.write_file(CATALOG_FILE, &[MAGIC, &*encode_entries(all)].concat()).is_err();
+                known.damaged = self.rewrite_known(known).is_err();
             } else {
-                let _ = self.append_entries(&encode_entries(records.iter().map(|(id, record)| (id, record))));
+                let _ = self
+                    .append_entries(&file::encode_entries(records.iter().map(|(id, record)| (id, record))));
             }
         });
     }
-
-    fn append_entries(&self, entries: &[u8]) -> std::io::Result<()> {
-        let path = self.state.join(CATALOG_FILE);
-        let mut file = File::options().append(true).create(true).mode(0o600).open(path)?;
-        vellum_store::set_owner_from_dir(File::open(self.state.path())?, &file)?;
-        // Two processes that begin a file at once both write the magic: the second one reads as a damaged entry, and the
-        // file is written anew.
-        let mut bytes = if file.metadata()?.len() == 0 { MAGIC.to_vec() } else { Vec::new() };
-        bytes.extend_from_slice(entries);
-        // In one write, and not synced: after a crash the tail may be torn, and is then read from the store.
-        file.write_all(&bytes)
-    }
-}
-
-fn encode_entries<'a>(records: impl Iterator<Item = (&'a SnapshotId, &'a SnapshotRecord)>) -> Vec<u8> {
-    let mut writer = FieldWriter::new();
-    for (id, record) in records {
-        writer.write_raw(id.as_bytes()).write_bytes(&record.encode());
-    }
-    writer.into_vec()
 }
 
 /// Whether a key is that of the record of a snapshot, which may be a forgotten one.

@@ -8,6 +8,7 @@ pub mod catalog;
 pub mod config;
 pub mod device;
 pub mod diff;
+pub mod doctor;
 pub mod error;
 pub mod file_history;
 pub mod fuzzing;

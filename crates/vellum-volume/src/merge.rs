@@ -33,6 +33,7 @@ pub use self::conflict::{ConflictKind, ConflictPolicies, ConflictPolicy, MergeCo
 use self::emit::ResultWriter;
 use self::files::FileTable;
 pub use self::progress::{ConflictResolution, MergeProgress, MergeStage, TrackedConflict, check_no_merge_in};
+pub(crate) use self::progress::{find_merge_lock, read_progress};
 pub use self::siblings::{SiblingFinder, SiblingWorktree};
 use self::side::{PerSide, SideChanges, SideName};
 pub use self::snapshot::{SnapshotMerge, StoredMerge};

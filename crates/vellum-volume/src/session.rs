@@ -15,14 +15,14 @@ mod reader;
 use std::sync::Arc;
 
 use vellum_crypto::{RecordDomain, VolumeKeys};
-use vellum_host::process::{host_name, process_scope, read_process_start};
+use vellum_host::process::{ProcessStat, host_name, process_scope, read_process_start};
 use vellum_map::{MapError, MapRoot, NodeSink};
 use vellum_store::{BlobStore, BlobWriter, ObjectKey, ObjectStore, WriteStats};
 use vellum_types::{BlobId, BlobKind, FieldReader, FieldWriter, UnixTime};
 
 pub(crate) use self::claim::SessionClaim;
 pub use self::others::WaitingSession;
-pub(crate) use self::others::end_sessions;
+pub(crate) use self::others::{end_sessions, list_sessions};
 pub use self::reader::ReadSession;
 pub(crate) use self::reader::{end_expired_readers, list_read_trees};
 use crate::error::{Result, VolumeError};
@@ -117,6 +117,14 @@ impl SessionObject {
     pub fn is_process_dead(&self) -> bool {
         // The number alone would not do: the kernel gives it to a later process.
         self.scope == process_scope() && read_process_start(self.pid) != self.started
+    }
+
+    /// Returns whether its process is known to be stopped, as by SIGSTOP.
+    #[must_use]
+    pub fn is_process_stopped(&self) -> bool {
+        self.scope == process_scope()
+            && ProcessStat::read(self.pid)
+                .is_ok_and(|stat| stat.is_stopped() && stat.start_ticks() == self.started)
     }
 
     /// Returns whether it was not renewed for [`LEASE`], assuming that its clock and this one agree.

@@ -449,22 +449,26 @@ impl StateDir {
     /// Removes temporary files of processes that were killed while they replaced a file. What cannot be removed waits for
     /// the next time.
     pub(crate) fn remove_stale_temp_files(&self) {
-        let Ok(entries) = fs::read_dir(&self.path) else { return };
-        for entry in entries.flatten() {
-            let name = entry.file_name();
-            let is_temporary = name.to_str().and_then(|name| name.strip_suffix(".tmp")).is_some_and(|name| {
-                name.rsplit_once('.').is_some_and(|(_, random)| {
-                    random.len() == TEMPORARY_DIGITS && random.bytes().all(|digit| digit.is_ascii_hexdigit())
-                })
-            });
-            let modified = || entry.metadata().and_then(|meta| meta.modified()).ok();
-            // A young one may belong to a process that is about to rename it.
-            if is_temporary
-                && modified().and_then(|time| time.elapsed().ok()).is_some_and(|age| age > LEFTOVER_AGE)
-            {
-                let _ = fs::remove_file(entry.path());
-            }
+        for path in self.list_temp_files(LEFTOVER_AGE) {
+            let _ = fs::remove_file(path);
         }
+    }
+
+    /// The temporary files that are older than `age_min`: a young one may belong to a process that is about to rename it.
+    pub(crate) fn list_temp_files(&self, age_min: Duration) -> Vec<PathBuf> {
+        let entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
+        let is_old = |entry: &fs::DirEntry| {
+            let modified = entry.metadata().and_then(|meta| meta.modified()).ok();
+            modified.and_then(|time| time.elapsed().ok()).is_some_and(|age| age > age_min)
+        };
+        let temporary = entries.filter(|entry| entry.file_name().to_str().is_some_and(is_temp_file_name));
+        temporary.filter(is_old).map(|entry| entry.path()).collect()
+    }
+
+    /// Returns the path of the file whose lock is held while a command changes the worktree.
+    #[must_use]
+    pub fn lock_file_path(&self) -> PathBuf {
+        self.join(LOCK_FILE)
     }
 
     /// Holds a file's lock together with others that do, and notes the time in it. Waits only for those who look whether it
@@ -489,6 +493,14 @@ impl StateDir {
         };
         open().map_err(VolumeError::wrap_local_error(&path))
     }
+}
+
+/// Whether a file of the state directory is one that was being written.
+fn is_temp_file_name(name: &str) -> bool {
+    let random = name.strip_suffix(".tmp").and_then(|name| name.rsplit_once('.'));
+    random.is_some_and(|(_, random)| {
+        random.len() == TEMPORARY_DIGITS && random.bytes().all(|digit| digit.is_ascii_hexdigit())
+    })
 }
 
 /// Held while a command changes a worktree; released when dropped, or when the process dies.

@@ -7,7 +7,7 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
-    bandwidth, bench, cache, cat, clone, completion, config, conflicts, device, diff, evict, export, find,
+    bandwidth, bench, cache, cat, clone, completion, config, conflicts, device, diff, doctor, evict, export, find,
     flush, forget, fork, gc, history, hydrate, info, init, key, ls, manual, mdtest, merge, mount, mounts,
     note, objbench, offline, operations, pin, pins, profile, publish, pull, push, remote, resolve, restore,
     show, snapshot, stats, status, sync, tag, trash, try_command, umount, unpin, usage, verify, view,
@@ -127,6 +127,7 @@ enum Command {
     Pull(pull::Args),
     Publish(publish::Args),
     Verify(verify::Args),
+    Doctor(doctor::Args),
     #[command(subcommand)]
     Gc(gc::Command),
     Forget(forget::Args),
@@ -289,6 +290,7 @@ fn dispatch_command(command: Command, context: &CommandContext) -> Result<Comman
         Command::Pull(args) => pull::run(&args, context),
         Command::Publish(args) => publish::run(&args, context),
         Command::Verify(args) => verify::run(&args, context),
+        Command::Doctor(args) => doctor::run(&args, context),
         Command::Gc(command) => gc::run(&command, context),
         Command::Find(args) => find::run(&args, context),
         Command::Forget(args) => forget::run(&args, context),

@@ -10,6 +10,7 @@ pub mod config;
 pub mod conflicts;
 pub mod device;
 pub mod diff;
+pub mod doctor;
 pub mod evict;
 pub mod export;
 pub mod find;

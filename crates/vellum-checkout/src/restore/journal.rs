@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use vellum_types::SnapshotId;
-use vellum_volume::VolumeError;
+use vellum_volume::{StateDir, VolumeError};
 
 use super::RestoreRequest;
 use crate::error::Result;
@@ -31,21 +31,27 @@ struct RestoreJournal {
 
 const VERSION: u32 = 1;
 
+/// Reads the record of an interrupted restore from a state directory, if there is one.
+pub(crate) fn read_interrupted_restore(
+    state: &StateDir,
+) -> std::result::Result<Option<InterruptedRestore>, VolumeError> {
+    let path = state.join(JOURNAL_FILE);
+    let Some(text) = state.read_file(JOURNAL_FILE)? else { return Ok(None) };
+    let damaged =
+        || VolumeError::wrap_local_error(&path)(std::io::Error::other("it is not the record of a restore"));
+    let note: RestoreJournal = serde_json::from_slice(&text).map_err(|_| damaged())?;
+    if note.version != VERSION {
+        return Err(damaged());
+    }
+    let id = |text: &str| text.parse::<SnapshotId>().map_err(|_| damaged());
+    let safety = note.safety.as_deref().map(id).transpose()?;
+    Ok(Some(InterruptedRestore { target: id(&note.target)?, safety, partial: note.partial }))
+}
+
 impl CheckoutWorktree {
     /// Reads the record of an interrupted restore, if there is one.
     pub fn find_interrupted_restore(&self) -> Result<Option<InterruptedRestore>> {
-        let path = self.volume.state.join(JOURNAL_FILE);
-        let Some(text) = self.volume.state.read_file(JOURNAL_FILE)? else { return Ok(None) };
-        let damaged = || {
-            VolumeError::wrap_local_error(&path)(std::io::Error::other("it is not the record of a restore"))
-        };
-        let note: RestoreJournal = serde_json::from_slice(&text).map_err(|_| damaged())?;
-        if note.version != VERSION {
-            return Err(damaged().into());
-        }
-        let id = |text: &str| text.parse::<SnapshotId>().map_err(|_| damaged());
-        let safety = note.safety.as_deref().map(id).transpose()?;
-        Ok(Some(InterruptedRestore { target: id(&note.target)?, safety, partial: note.partial }))
+        Ok(read_interrupted_restore(&self.volume.state)?)
     }
 
     pub(crate) fn begin_restore(&self, request: &RestoreRequest, safety: Option<SnapshotId>) -> Result<()> {

@@ -1,6 +1,7 @@
 //! Reading a stat cache.
 
 use std::io::Read;
+use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
 
 use vellum_host::beneath::{BeneathError, HeldDir, OpenedFile};
@@ -85,6 +86,25 @@ pub struct StatCache {
     devices: Vec<u64>,
     entries: u64,
     by_ino: OnceLock<Vec<(u64, u64, CachedEntryIndex)>>,
+}
+
+/// Checks the beginning and the end of the cache `name` in `dir`: that it was written to its end, in this version. Its
+/// checksum, and so each of its bytes, is checked by [`StatCache::load`].
+pub(crate) fn check_stat_cache_tables(dir: &HeldDir, name: &[u8]) -> Result<(), StatCacheError> {
+    let OpenedFile { file, stat } = dir.open_file(name)?;
+    let mut header = [0; HEADER_LEN];
+    file.read_exact_at(&mut header, 0)?;
+    StatCacheHeader::decode(&mut FieldReader::new(&header))?;
+    let mut footer = [0; FOOTER_LEN];
+    let footer_start = stat.size.checked_sub(FOOTER_LEN as u64).ok_or(DecodeError::Truncated)?;
+    file.read_exact_at(&mut footer, footer_start)?;
+    let footer = StatCacheFooter::decode(&mut FieldReader::new(&footer))?;
+    let tables_len = u64::from(footer.blocks)
+        .saturating_mul(TABLE_LINE_LEN as u64)
+        .saturating_add(u64::from(footer.devices) * 8);
+    let records_len = footer.entries.saturating_add(1).saturating_mul(RECORD_LEN as u64);
+    let least = tables_len.saturating_add(records_len).saturating_add(HEADER_LEN as u64);
+    if least > footer_start { Err(StatCacheError::Damaged) } else { Ok(()) }
 }
 
 impl StatCache {

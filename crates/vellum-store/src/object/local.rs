@@ -26,9 +26,9 @@ use crate::error::StoreError;
 use crate::reserve::DiskReserve;
 
 /// The folder of unfinished files; on the same filesystem, so that a rename publishes them.
-const TEMP_FOLDER: &str = ".tmp";
+pub const TEMP_FOLDER: &str = ".tmp";
 /// The file whose lock makes compare-and-swap atomic between processes.
-const LOCK_FILE: &str = ".lock";
+pub const LOCK_FILE: &str = ".lock";
 /// The file of the reserve.
 const RESERVE_FILE: &str = ".reserve";
 /// Objects of this folder never change and are read in pieces: their descriptors are kept.

@@ -46,7 +46,7 @@ pub(crate) use self::multipart::fuzz_decoder as fuzz_part_list;
 use self::offline::RequestSwitch;
 pub(super) use self::offline::{is_offline, set_offline};
 pub(crate) use self::plain::fuzz_upload_record;
-pub use self::plain::{PlainObjects, PlainUpload, UploadedFile};
+pub use self::plain::{InterruptedUpload, PlainObjects, PlainUpload, UploadedFile, list_interrupted_uploads};
 use self::pool::RequestPool;
 use self::refs::{DELETION_MARKER, KnownRefs};
 use self::retry::RequestRetryBudget;

@@ -4,6 +4,8 @@
 //! merge that was killed can go on or be taken back. It names a snapshot before that is in the store, so that none is left
 //! there that nothing names; all other snapshots that it names are in the store.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 use vellum_types::{Ino, SnapshotId};
 
@@ -224,7 +226,22 @@ fn merge_file_name(state: &StateDir, worktree: &str) -> Result<String> {
     Ok(format!("merge-{}.json", hash.get(..NAME_DIGITS).unwrap_or_default()))
 }
 
-fn read_progress(state: &StateDir, worktree: &str) -> Result<Option<MergeProgress>> {
+/// The file whose lock a command has that merges in a worktree.
+pub fn find_merge_lock(state: &StateDir, worktree: &str) -> Result<PathBuf> {
+    let name = merge_file_name(state, worktree)?;
+    Ok(match name.as_str() {
+        // The lock for all commands.
+        OWN_FILE => state.lock_file_path(),
+        name => state.join(&lock_name(name)),
+    })
+}
+
+fn lock_name(file: &str) -> String {
+    format!("{}.lock", file.trim_end_matches(".json"))
+}
+
+/// Reads the note of the merge that is under way in a worktree, if one is. Needs no store.
+pub fn read_progress(state: &StateDir, worktree: &str) -> Result<Option<MergeProgress>> {
     let name = merge_file_name(state, worktree)?;
     let Some(bytes) = state.read_file(&name)? else { return Ok(None) };
     let damaged = || {
@@ -281,7 +298,7 @@ impl Volume {
     }
 
     fn merge_lock_file(&self) -> Result<String> {
-        Ok(format!("{}.lock", self.merge_file()?.trim_end_matches(".json")))
+        Ok(lock_name(&self.merge_file()?))
     }
 
     /// Removes the note of a merge, which has ended.

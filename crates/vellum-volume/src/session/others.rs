@@ -65,6 +65,15 @@ pub(super) fn list_other_sessions(
     Ok(others)
 }
 
+/// Returns all sessions, without their ages: nothing is written to ask the store for its time.
+pub(crate) fn list_sessions(objects: &dyn ObjectStore, keys: &VolumeKeys) -> Result<Vec<OtherSession>> {
+    let mut found = Vec::new();
+    for key in objects.list_keys(PREFIX)? {
+        found.extend(read_session(objects, keys, key)?);
+    }
+    Ok(found)
+}
+
 pub(super) fn read_session(
     objects: &dyn ObjectStore,
     keys: &VolumeKeys,

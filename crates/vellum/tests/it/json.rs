@@ -54,6 +54,7 @@ fn every_field_is_documented() {
         &["worktree", "remove", "other"],
         &["tag", "list"],
         &["verify", "--all"],
+        &["doctor"],
         &["operations"],
         &["operations", "--verify"],
         &["usage"],

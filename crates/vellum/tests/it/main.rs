@@ -26,6 +26,7 @@ mod damage;
 mod deny_hydrate;
 mod device;
 mod diff;
+mod doctor;
 mod documents;
 mod ending;
 mod export;

@@ -17,7 +17,7 @@ use vellum_types::{ErrorKind, UnixTime};
 
 use self::upload::UploadStates;
 pub(crate) use self::upload::fuzz_upload_record;
-pub use self::upload::{PlainUpload, UploadedFile};
+pub use self::upload::{InterruptedUpload, PlainUpload, UploadedFile, list_interrupted_uploads};
 use super::failure::{FailedRequest, FailureClass};
 use super::{Attempt, RequestSubject, ServiceStore, body};
 use crate::error::StoreError;

@@ -14,6 +14,7 @@ use vellum_types::UnixTime;
 use self::resumable::ResumableUpload;
 pub(super) use self::state::UploadStates;
 pub(crate) use self::state::fuzz_decoder as fuzz_upload_record;
+pub use self::state::{InterruptedUpload, list_interrupted_uploads};
 use self::stream::StreamUpload;
 use super::PlainObjects;
 use crate::error::StoreError;

@@ -8,9 +8,11 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
+use vellum_host::lock::find_file_lock_holder;
 use vellum_types::UnixTime;
 use vellum_types::codec::{DecodeError, FieldReader, FieldWriter};
 
@@ -177,6 +179,42 @@ impl UploadState {
     }
 }
 
+/// An upload in parts that was interrupted, and that no process is working on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InterruptedUpload {
+    /// The key below the folder of the service.
+    pub key: String,
+    /// Length of the file, bytes.
+    pub size: u64,
+    /// How long ago it was begun or continued; None if that cannot be told.
+    pub age: Option<Duration>,
+}
+
+/// Lists the interrupted uploads of which there are records below a directory, in order of their keys. They are not taken:
+/// a run that begins meanwhile continues them.
+#[must_use]
+pub fn list_interrupted_uploads(dir: &Path) -> Vec<InterruptedUpload> {
+    let list =
+        |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let records = list(dir).flat_map(|folder| list(&folder).collect::<Vec<_>>());
+    let mut found: Vec<_> = records.filter_map(|path| read_interrupted_upload(&path)).collect();
+    found.sort_by(|one, other| one.key.cmp(&other.key));
+    found
+}
+
+fn read_interrupted_upload(path: &Path) -> Option<InterruptedUpload> {
+    // The process that has the lock is uploading.
+    if find_file_lock_holder(path).is_some() {
+        return None;
+    }
+    let opened = OpenOptions::new().read(true).custom_flags(no_follow_flag()).open(path).ok()?;
+    let modified = opened.metadata().and_then(|found| found.modified()).ok();
+    let mut bytes = Vec::new();
+    opened.take(FILE_MAX).read_to_end(&mut bytes).ok()?;
+    let UploadRecord { key, size, .. } = UploadRecord::decode(&bytes).ok()?;
+    Some(InterruptedUpload { key, size, age: modified.and_then(|time| time.elapsed().ok()) })
+}
+
 /// A symlink in the folder is not followed.
 fn no_follow_flag() -> i32 {
     rustix::fs::OFlags::NOFOLLOW.bits().cast_signed()
@@ -224,6 +262,10 @@ mod tests {
         state.write_record(&UploadRecord { key: "longer ".repeat(9), ..record() })?;
         state.write_record(&record())?;
         assert_eq!(state.read_record()?, Some(record()));
+        assert!(list_interrupted_uploads(dir.path()).is_empty(), "it is under way");
+        drop(state);
+        let interrupted = list_interrupted_uploads(dir.path());
+        assert_eq!(interrupted.iter().map(|found| found.key.as_str()).collect::<Vec<_>>(), ["a\nb"]);
         let bytes = record().encode();
         for len in 0..bytes.len() {
             assert!(UploadRecord::decode(&bytes[..len]).is_err(), "{len}");
