@@ -113,7 +113,7 @@ impl Drop for BenchDirectory {
 }
 
 /// A unique name.
-pub(crate) fn random_name(stem: &str) -> Result<String> {
+pub fn random_name(stem: &str) -> Result<String> {
     let mut bytes = [0; 6];
     getrandom::fill(&mut bytes).map_err(|error| {
         BenchError::io_error("read", "random numbers")(std::io::Error::other(error.to_string()))

@@ -7,7 +7,7 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
-    bandwidth, bench, cache, cat, clone, completion, config, conflicts, device, diff, doctor, evict, export, find,
+    bandwidth, bench, cache, cat, clone, completion, config, conflicts, conformance, device, diff, doctor, evict, export, find,
     flush, forget, fork, gc, history, hydrate, info, init, key, ls, manual, mdtest, merge, mount, mounts,
     note, objbench, offline, operations, pin, pins, profile, publish, pull, push, remote, resolve, restore,
     show, snapshot, stats, status, sync, tag, trash, try_command, umount, unpin, usage, verify, view,
@@ -150,6 +150,7 @@ enum Command {
     Bench(bench::Args),
     Mdtest(mdtest::Args),
     Objbench(objbench::Args),
+    Conformance(conformance::Args),
     Stats(stats::Args),
     Profile(profile::Args),
     Completion(completion::Args),
@@ -310,6 +311,7 @@ fn dispatch_command(command: Command, context: &CommandContext) -> Result<Comman
         Command::Bench(args) => bench::run(&args, context),
         Command::Mdtest(args) => mdtest::run(&args, context),
         Command::Objbench(args) => objbench::run(&args, context),
+        Command::Conformance(args) => conformance::run(&args, context),
         Command::Stats(args) => stats::run(&args, context),
         Command::Profile(args) => profile::run(&args, context),
         Command::Completion(args) => completion::run(&args, context),

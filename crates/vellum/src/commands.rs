@@ -8,6 +8,7 @@ pub mod clone;
 pub mod completion;
 pub mod config;
 pub mod conflicts;
+pub mod conformance;
 pub mod device;
 pub mod diff;
 pub mod doctor;

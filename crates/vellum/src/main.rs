@@ -6,6 +6,7 @@ mod cli;
 mod commands;
 mod compare;
 mod completers;
+mod conformance;
 mod context;
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]

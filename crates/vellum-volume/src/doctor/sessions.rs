@@ -40,7 +40,8 @@ pub(super) fn examine_sessions(volume: &Volume, findings: &mut DoctorFindings) -
                     }
                 });
             }
-            Ok(session) if session.is_process_stopped() => {
+            // A reader keeps nobody from anything.
+            Ok(session) if session.reading.is_none() && session.is_process_stopped() => {
                 let SessionObject { pid, .. } = session;
                 let meaning = format!(
                     "process {pid} writes to the store and is stopped: 'vellum gc run' deletes nothing until it ends"

@@ -21,6 +21,7 @@ mod cat;
 mod clouds;
 mod completion;
 mod config;
+mod conformance;
 mod crashes;
 mod damage;
 mod deny_hydrate;
