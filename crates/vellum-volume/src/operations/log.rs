@@ -164,6 +164,11 @@ pub(crate) fn is_operation_key(key: &ObjectKey) -> bool {
     parse_sequence(key).is_some()
 }
 
+/// Whether a key is that of the folder of a chain.
+pub(crate) fn is_chain_folder(key: &ObjectKey) -> bool {
+    key.as_str().strip_prefix(OPERATIONS_FOLDER).is_some_and(|chain| chain.parse::<BlobId>().is_ok())
+}
+
 fn parse_sequence(key: &ObjectKey) -> Option<u64> {
     let (chain, digits) = key.as_str().strip_prefix(OPERATIONS_FOLDER)?.split_once('/')?;
     chain.parse::<BlobId>().ok()?;

@@ -10,7 +10,7 @@ use vellum_store::pack::parse_pack_key;
 
 use crate::catalog::is_record_key;
 use crate::error::Result;
-use crate::operations::is_operation_key;
+use crate::operations::{is_chain_folder, is_operation_key};
 use crate::refs::is_ref_key;
 use crate::volume::Volume;
 
@@ -42,7 +42,8 @@ fn is_own_key(key: &ObjectKey) -> bool {
         "index" => is_index_key(key),
         "snapshots" | "forgotten" => is_record_key(key),
         "refs" => is_ref_key(key),
-        "operations" => is_operation_key(key),
+        // A directory shows the folder of a chain, whose name is an id, as objects that are no files.
+        "operations" => is_operation_key(key) || is_chain_folder(key),
         // What is in them is looked at by itself, whatever its name is.
         "sessions" | "keys" | "removed-keys" | "key-epochs" | "slot-keys" | "devices" => true,
         // What a probe that was killed has left is removed by a later one.
@@ -77,7 +78,7 @@ mod tests {
         for key in ["Snapshots", "refs", "refs/other", "packs", "packs/00", "photos"] {
             assert!(!is_own(&format!("{key}/{id}")), "{key}");
         }
-        assert!(is_own(&format!("operations/{id}/{:016x}", 10)));
+        assert!(is_own(&format!("operations/{id}/{:016x}", 10)) && is_own(&format!("operations/{id}")));
         for name in [format!("{id}/a"), format!("{id}/{:016X}", 10), format!("README/{:016x}", 10)] {
             assert!(!is_own(&format!("operations/{name}")), "{name}");
         }

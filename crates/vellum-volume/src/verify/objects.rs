@@ -224,6 +224,7 @@ pub fn check_packs(
     // Also what was read before the run was stopped. Where it cannot be noted, it is read again.
     let _ = verified.write_to_state(&volume.state);
     let mut flawed = outcome?;
+    forget_replaced_packs(&fresh, &known, &flawed, damage);
     let present: HashSet<PackId> = listed.iter().map(|pack| pack.id).collect();
     check_missing_packs(&fresh, |pack| !present.contains(pack) && wanted(pack), &mut flawed, damage)?;
     check_flawed_blobs(&fresh, &flawed, damage)?;
@@ -297,6 +298,35 @@ fn record_pack_finding(damage: &mut FoundDamage, finding: PackFinding) {
         // Since it was listed; whether that is damage is looked at with the packs that were not.
         (None, PackFlaw::Missing) => {}
         (None, flaw) => damage.add_object(object, flaw.to_string()),
+    }
+}
+
+/// Takes off the damage what nothing is read from any more: packs that the index does not know, if it has all their blobs
+/// elsewhere. A repair leaves such packs to the collector.
+fn forget_replaced_packs(
+    fresh: &BlobStore,
+    known: &HashMap<PackId, BlobKind>,
+    flawed: &HashSet<PackId>,
+    damage: &mut FoundDamage,
+) {
+    for pack in flawed.iter().filter(|pack| !known.contains_key(pack)) {
+        let object = format!("packs/{pack}");
+        let hit = damage.packs.iter().filter(|(_, packs)| packs.contains(&object));
+        let blobs: Vec<_> = hit.map(|(id, _)| *id).collect();
+        if blobs.is_empty() || !blobs.iter().all(|id| fresh.locate_blob(id).is_some()) {
+            continue;
+        }
+        damage.objects.remove(&object);
+        for id in blobs {
+            let others = damage.packs.get_mut(&id).map_or(0, |packs| {
+                packs.remove(&object);
+                packs.len()
+            });
+            if others == 0 {
+                damage.packs.remove(&id);
+                damage.blobs.remove(&id);
+            }
+        }
     }
 }
 

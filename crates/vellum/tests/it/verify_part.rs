@@ -151,3 +151,22 @@ fn what_a_new_tree_names_has_to_be_there() {
     world.run(&["verify", "--since-last"]).code(1).says("not in the store").says("file");
     world.run(&["verify", "--all"]).code(1).says("not in the store");
 }
+
+#[test]
+fn what_was_repaired_is_no_damage_any_more() {
+    let world = world_with_packs(1);
+    let pack = packs(&world).into_iter().max_by_key(|pack| fs::metadata(pack).unwrap().len()).unwrap();
+    let mut bytes = fs::read(&pack).unwrap();
+    bytes[500] ^= 1;
+    fs::remove_file(&pack).unwrap();
+    fs::write(&pack, bytes).unwrap();
+    world.run(&["verify", "--all"]).code(1);
+    world.run(&["verify", "--all", "--repair"]).ok().says("Mended");
+    // The damaged pack is there until it is collected, and nothing is read from it.
+    for args in [&["verify", "--all"][..], &["verify", "--since-last"], &["verify", "--sample", "100%"]] {
+        let ran = world.run(args).ok();
+        assert!(!ran.err.contains("other object") && !ran.err.contains("rebuild-index"), "{}", ran.err);
+    }
+    world.run(&["gc", "run"]).ok();
+    world.run(&["verify", "--all"]).ok();
+}
