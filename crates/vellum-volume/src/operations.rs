@@ -16,6 +16,8 @@ mod record;
 
 pub use self::chain::{ChainCheck, ChainListing, ListedOperation, OperationProblem};
 pub use self::command::{CommandScope, set_command_words};
-pub(crate) use self::log::{ChainName, OperationLog, PutOperation, SealedOperation, is_chain_folder, is_operation_key};
+pub(crate) use self::log::{
+    ChainName, OperationLog, PutOperation, SealedOperation, is_chain_folder, is_operation_key,
+};
 pub(crate) use self::record::EFFECTS_MAX;
 pub use self::record::{KeyChange, OperationEffect, OperationLink, OperationRecord, RefEffect};

@@ -7,11 +7,11 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
-    bandwidth, bench, cache, cat, clone, completion, config, conflicts, conformance, device, diff, doctor, evict, export, find,
-    flush, forget, fork, gc, history, hydrate, info, init, key, ls, manual, mdtest, merge, mount, mounts,
-    note, objbench, offline, operations, pin, pins, profile, publish, pull, push, remote, resolve, restore,
-    show, snapshot, stats, status, sync, tag, trash, try_command, umount, unpin, usage, verify, view,
-    worktree,
+    bandwidth, bench, cache, cat, clone, completion, config, conflicts, conformance, device, diff, doctor,
+    evict, export, find, flush, forget, fork, gc, history, hydrate, info, init, key, ls, manual, mdtest,
+    merge, mount, mounts, note, objbench, offline, operations, pin, pins, profile, publish, pull, push,
+    remote, resolve, restore, show, snapshot, stats, status, sync, tag, trash, try_command, umount, unpin,
+    usage, verify, view, worktree,
 };
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, EXIT_USAGE, Result};
