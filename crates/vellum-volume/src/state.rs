@@ -134,12 +134,14 @@ impl StateDir {
             }
             let path = dir.join(STATE_DIR);
             match fs::metadata(path.join(WORKTREE_FILE)) {
-                // Whoever may work in the directory can make it, with hooks and a key of theirs.
-                Ok(_) if let Some(root) = known => {
-                    let state = places.find_state_path(root).unwrap_or(root).into();
-                    return Err(VolumeError::ChangedMarker { marker: path, state });
-                }
-                Ok(_) => return Ok(Self::at_found_path(path)),
+                Ok(_) => match known {
+                    None => return Ok(Self::at_found_path(path)),
+                    // Whoever may work in the directory can make it, with hooks and a key of theirs.
+                    Some(root) => {
+                        let state = places.find_state_path(root).unwrap_or(root).into();
+                        return Err(VolumeError::ChangedMarker { marker: path, state });
+                    }
+                },
                 // It is there, and may not be looked into. (What may not be looked for at all counts as not there.)
                 Err(error)
                     if error.kind() == ErrorKind::PermissionDenied && path.symlink_metadata().is_ok() =>

@@ -154,7 +154,7 @@ impl StateDir {
     /// Returns whether this is not in the directory whose state it is.
     #[must_use]
     pub fn is_elsewhere(&self) -> bool {
-        self.path.parent() != Some(&self.root)
+        self.path.parent() != Some(self.root.as_path())
     }
 
     /// Returns the state directory of `root` in `holder`, as it would be. Creates nothing. Fails as [`Self::for_new_root`]
