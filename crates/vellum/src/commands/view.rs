@@ -16,11 +16,12 @@ pub struct Args {
     #[arg(value_name = "SNAP")]
     snapshot: String,
     /// The directory to show it on, which must exist and be empty
+    // 'directory' is the name of '-C', which every command has.
     #[arg(value_name = "DIR")]
-    directory: PathBuf,
+    mountpoint: PathBuf,
 }
 
 /// Mounts.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
-    mount::run(&mount::Args::for_snapshot(&args.snapshot, &args.directory), context)
+    mount::run(&mount::Args::for_snapshot(&args.snapshot, &args.mountpoint), context)
 }

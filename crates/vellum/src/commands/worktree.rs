@@ -100,8 +100,9 @@ pub enum Command {
         #[arg(long, value_name = "URL")]
         source: Option<String>,
         /// Where the files are now, of a worktree whose state is elsewhere: run it with '-C STATE'
-        #[arg(long, value_name = "DIR")]
-        directory: Option<PathBuf>,
+        // 'directory' is the name of '-C', which every command has.
+        #[arg(long = "directory", value_name = "DIR")]
+        moved_to: Option<PathBuf>,
         #[command(flatten)]
         credentials: CredentialsArgs,
     },
@@ -157,11 +158,11 @@ pub fn run(command: &Command, context: &CommandContext) -> Result<CommandOutcome
         Command::Quota(args) => quota::run(args, context, &context.open_volume()?),
         // The next two open the volume themselves: in a copy, or without its store, the usual way warns or fails.
         Command::Adopt { name } => adopt_worktree(context, name),
-        Command::Relocate { store, source, directory, credentials } => {
+        Command::Relocate { store, source, moved_to, credentials } => {
             let locate = |url: &String| credentials.locate_store(url, &context.cwd);
             let store = store.as_ref().map(locate).transpose().map_err(VolumeError::from)?;
             let source = source.as_ref().map(locate).transpose().map_err(VolumeError::from)?;
-            let moved = RelocatedPlaces { store, source, directory: directory.as_deref() };
+            let moved = RelocatedPlaces { store, source, directory: moved_to.as_deref() };
             relocate_worktree(context, &moved)
         }
         Command::Remove { name, delete } => {

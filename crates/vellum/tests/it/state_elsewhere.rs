@@ -90,7 +90,7 @@ fn whoever_edits_the_marker_gets_nothing_run() {
     fs::remove_file(&marker).unwrap();
     fs::rename(&theirs, &marker).unwrap();
     refused(world.run_at_home(&["snapshot"]));
-    refused(world.run_at_home(&["config", "list"]));
+    refused(world.run_at_home(&["history"]));
     assert!(!world.path("hooked").exists());
     assert_eq!(world.run_at_home(&["--json", "status"]).code(2).out.matches("\"denied\"").count(), 2);
 }
