@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
+use parking_lot::Mutex;
 use vellum_map::MapRoot;
 use vellum_store::ObjectKey;
 use vellum_types::SnapshotId;
@@ -100,10 +101,9 @@ fn a_reader_on_another_machine_counts_for_a_day_by_the_stores_clock() {
 }
 
 #[test]
-fn a_snapshot_that_is_forgotten_and_collected_while_its_reader_begins_is_refused_or_stays() {
+fn a_snapshot_that_is_forgotten_and_collected_while_its_reader_begins_is_refused() {
     let library = Library::new();
     let image = library.world.ram.image();
-    let mut outcomes = Vec::new();
     for at in 0.. {
         library.world.ram.become_like(&image);
         let other = library.elsewhere();
@@ -121,11 +121,45 @@ fn a_snapshot_that_is_forgotten_and_collected_while_its_reader_begins_is_refused
         start.store(first, Ordering::SeqCst);
         let begun = volume.begin_read_session(library.read);
         if hooked.operations() - first <= at {
+            assert!(at > 2 && begun.is_ok(), "{at}");
             break;
         }
+        // Its last look at the store is whether the snapshot is there.
+        assert!(matches!(refused(begun), VolumeError::MissingRecord(_)), "{at}");
+        assert_eq!(library.world.ram.keys("sessions"), [], "{at}");
+    }
+}
+
+#[test]
+fn a_reader_that_begins_while_its_snapshot_is_forgotten_and_collected_is_refused_or_finds_all() {
+    let library = Library::new();
+    let image = library.world.ram.image();
+    let mut outcomes = Vec::new();
+    for at in 0.. {
+        library.world.ram.become_like(&image);
+        let reader = library.elsewhere();
+        let read = library.read;
+        let begun = Arc::new(Mutex::new(None));
+        let keep = begun.clone();
+        let start = Arc::new(AtomicU64::new(u64::MAX));
+        let begin = start.clone();
+        let hooked = Hooked::new(library.world.ram.clone(), move |number| {
+            if number.checked_sub(begin.load(Ordering::SeqCst)) == Some(at) {
+                *keep.lock() = Some(reader.begin_read_session(read));
+            }
+        });
+        let volume = library.world.seen_in(hooked.clone());
+        let first = hooked.operations();
+        start.store(first, Ordering::SeqCst);
+        volume.forget_snapshot(&library.read).unwrap();
+        collect(&volume).unwrap();
+        let Some(begun) = begun.lock().take() else {
+            assert!(hooked.operations() - first <= at, "{at}");
+            break;
+        };
         outcomes.push(begun.is_ok());
         match begun {
-            Ok(_session) => library.assert_kept(),
+            Ok(_session) => small(1).assert_readable(&library.elsewhere(), library.root),
             Err(error) => assert!(matches!(error, VolumeError::MissingRecord(_)), "{at}: {error}"),
         }
     }
