@@ -45,7 +45,6 @@ use vellum_sync::plan::{SyncPlan, find_dir_links, find_undecided_files};
 use vellum_sync::two_way::ConnectionHealth;
 
 pub use args::{Args, profile_config_path};
-pub use user_state::find_user_state_dir;
 
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result, ResumeHint};

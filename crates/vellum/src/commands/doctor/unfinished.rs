@@ -5,8 +5,8 @@ use std::time::Duration;
 use vellum_store::list_interrupted_uploads;
 use vellum_volume::StateDir;
 use vellum_volume::doctor::{DoctorFinding, DoctorFindings, FindingSeverity};
+use vellum_volume::state::find_user_state_dir;
 
-use crate::commands::sync::find_user_state_dir;
 use crate::context::CommandContext;
 use crate::error::Result;
 use crate::experiment::fork::TryFork;
