@@ -5,11 +5,12 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use vellum_live::LiveStore;
 use vellum_map::{KeySpan, MapRoot};
 use vellum_types::SnapshotId;
 use vellum_volume::lease::HeldLease;
-use vellum_volume::operations::CommandScope;
+use vellum_volume::operations::{CommandScope, RevertScope, RevertedOperation};
 use vellum_volume::refs::WorktreeHead;
 use vellum_volume::{SnapshotOrigin, SnapshotRecord, Volume, VolumeError};
 
@@ -22,12 +23,29 @@ pub(crate) struct WorktreeLease {
     volume: Arc<Volume>,
     worktree: String,
     tenure: Option<Arc<HeldLease>>,
+    /// What changes of the ref are made for at the moment.
+    purpose: Mutex<Option<ChangePurpose>>,
+}
+
+/// What a command changes the worktree for, as operations record it.
+#[derive(Debug, Clone)]
+pub struct ChangePurpose {
+    /// The words of the command.
+    pub words: Vec<String>,
+    /// The operation that it takes back, or carries out once more.
+    pub reverted: RevertedOperation,
+}
+
+/// While it lives, records of operations say for which command the worktree's ref is changed.
+struct ChangeScope {
+    _command: Option<CommandScope>,
+    _reverted: Option<RevertScope>,
 }
 
 impl WorktreeLease {
     /// The ref of a worktree, changed with a lease if it has one.
     pub fn new(volume: Arc<Volume>, worktree: String, tenure: Option<Arc<HeldLease>>) -> Self {
-        Self { volume, worktree, tenure }
+        Self { volume, worktree, tenure, purpose: Mutex::default() }
     }
 
     /// The name of the worktree.
@@ -46,8 +64,43 @@ impl WorktreeLease {
         self.tenure.as_ref().map_or(Ok(false), |tenure| tenure.renew_lease().map(|()| true))
     }
 
+    /// Lets all changes of the ref be made for a command while `act` runs, whichever thread makes them: snapshots are
+    /// published by another one.
+    pub fn change_for<T>(&self, purpose: ChangePurpose, act: impl FnOnce() -> T) -> T {
+        *self.purpose.lock() = Some(purpose);
+        let done = act();
+        *self.purpose.lock() = None;
+        done
+    }
+
+    /// The process that serves a mount was started with another command than the one that it carries out: that which the
+    /// ref is changed for, or else one with these words, if there are any.
+    fn enter_command(&self, command: &[&str]) -> ChangeScope {
+        match self.purpose.lock().clone() {
+            Some(ChangePurpose { words, reverted }) => ChangeScope {
+                _command: Some(CommandScope::enter(words.iter().map(String::as_str))),
+                _reverted: Some(RevertScope::enter(reverted)),
+            },
+            None => {
+                let is_named = !command.is_empty();
+                let named = is_named.then(|| CommandScope::enter(command.iter().copied()));
+                ChangeScope { _command: named, _reverted: None }
+            }
+        }
+    }
+
+    /// As [`Self::update_ref`], for a command with these words.
+    pub fn update_ref_for(&self, command: &[&str], change: impl Fn(&mut WorktreeHead)) -> Result<()> {
+        let _scope = self.enter_command(command);
+        self.change_ref(change)
+    }
+
     /// Changes the value of the ref.
     pub fn update_ref(&self, change: impl Fn(&mut WorktreeHead)) -> Result<()> {
+        self.update_ref_for(&[], change)
+    }
+
+    fn change_ref(&self, change: impl Fn(&mut WorktreeHead)) -> Result<()> {
         Ok(match &self.tenure {
             Some(tenure) => tenure.update_worktree_ref(change),
             None => self.volume.update_worktree_ref(&self.worktree, change),
@@ -60,8 +113,7 @@ impl WorktreeLease {
             SnapshotOrigin::User => "snapshot",
             SnapshotOrigin::Safety => "restore",
         };
-        // The process that serves the mount was started with another command.
-        let _scope = CommandScope::enter([command]);
+        let _scope = self.enter_command(&[command]);
         Ok(match &self.tenure {
             Some(tenure) => tenure.commit_snapshot(record),
             None => self.volume.commit_prepared_snapshot(&self.worktree, record),

@@ -28,7 +28,6 @@ use vellum_host::{DurationDistribution, DurationHistogram};
 use vellum_live::StoreTransaction;
 use vellum_map::{KeySpan, MapRoot};
 use vellum_types::{BlobId, ErrorKind, Ino, SnapshotId};
-use vellum_volume::operations::CommandScope;
 use vellum_volume::refs::UnsnapshottedTree;
 use vellum_volume::{SnapshotRecord, SnapshotStatistics, Volume};
 
@@ -237,11 +236,21 @@ impl LivePublisher {
             let live = Some(UnsnapshottedTree { root: head.state.base, counted: head.state.counted });
             // If the snapshot's tree is the worktree's base, the collector keeps it already.
             let live = live.filter(|live| live.root != root);
-            // The process that serves the mount was started with another command.
-            let _scope = CommandScope::enter(["restore"]);
-            self.lease.update_ref(|old| (old.head, old.live) = (Some(stands), live))?;
+            self.lease.update_ref_for(&["restore"], |old| (old.head, old.live) = (Some(stands), live))?;
             *announced = Some(stands);
         }
+        Ok(())
+    }
+
+    /// Says in the ref on which snapshot the worktree stands since its head was moved.
+    pub(crate) fn announce_moved_head(&self) -> Result<()> {
+        let head = self.map.lock_head().clone();
+        if head.snapshot.is_some() {
+            return self.update_ref_snapshot();
+        }
+        let live = Some(UnsnapshottedTree { root: head.state.base, counted: head.state.counted });
+        self.lease.update_ref_for(&["restore"], |old| (old.head, old.live) = (None, live))?;
+        *self.announced.lock() = None;
         Ok(())
     }
 

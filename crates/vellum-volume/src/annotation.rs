@@ -121,34 +121,53 @@ impl SnapshotAnnotation {
     }
 
     fn apply(&mut self, change: &AnnotationChange) -> Result<()> {
-        let author = recorded_user_name();
-        let host = recorded_host_name();
-        let now = current_time();
-        let mut set = |name: &str, value: Option<&String>| {
-            let old = self.fields.get(name);
-            if old.and_then(|old| old.value.as_ref()) == value {
-                return;
-            }
-            // After what it replaces, also by a clock that is behind.
-            let set = match old {
-                Some(old) => now.max(UnixTime { secs: old.set.secs.saturating_add(1), nanos: 0 }),
-                None => now,
-            };
-            let field =
-                AnnotationField { set, value: value.cloned(), author: author.clone(), host: host.clone() };
-            self.fields.insert(name.into(), field);
-        };
         if let Some(note) = &change.note {
-            set(NOTE, Some(note));
+            self.set_field(NOTE, Some(note));
         }
-        change.set.iter().for_each(|(name, value)| set(name, Some(value)));
-        change.unset.iter().for_each(|name| set(name, None));
+        change.set.iter().for_each(|(name, value)| self.set_field(name, Some(value)));
+        change.unset.iter().for_each(|name| self.set_field(name, None));
         match self.fields.keys().filter(|name| *name != NOTE).count() > PROPERTIES_MAX {
             true => Err(VolumeError::BadAnnotation(format!(
                 "a snapshot has at most {PROPERTIES_MAX} properties, those that were unset included"
             ))),
             false => Ok(()),
         }
+    }
+
+    /// Whether both say the same, whoever said it and when.
+    pub(crate) fn is_same_annotation(&self, other: &Self) -> bool {
+        let said = |annotation: &Self| -> BTreeMap<String, String> {
+            let fields = annotation.fields.iter();
+            fields.filter_map(|(name, field)| Some((name.clone(), field.value.clone()?))).collect()
+        };
+        said(self) == said(other)
+    }
+
+    /// What another one says, said now where it differs.
+    pub(crate) fn renew(&self, other: &Self) -> Self {
+        let mut new = self.clone();
+        let names: BTreeSet<_> = self.fields.keys().chain(other.fields.keys()).cloned().collect();
+        for name in names {
+            new.set_field(&name, other.fields.get(&name).and_then(|field| field.value.as_ref()));
+        }
+        new
+    }
+
+    /// Gives a field a value, or takes it away, unless that is what it says.
+    fn set_field(&mut self, name: &str, value: Option<&String>) {
+        let old = self.fields.get(name);
+        if old.and_then(|old| old.value.as_ref()) == value {
+            return;
+        }
+        let now = current_time();
+        // After what it replaces, also by a clock that is behind.
+        let set = match old {
+            Some(old) => now.max(UnixTime { secs: old.set.secs.saturating_add(1), nanos: 0 }),
+            None => now,
+        };
+        let author = recorded_user_name();
+        let field = AnnotationField { set, value: value.cloned(), author, host: recorded_host_name() };
+        self.fields.insert(name.into(), field);
     }
 
     /// Takes over the fields of another that are later. Returns whether there was one.

@@ -11,6 +11,7 @@ use vellum_types::{DecodeError, FieldReader, FieldWriter, UnixTime};
 
 use crate::error::{Result, VolumeError, is_data_loss};
 use crate::keyring::{self, SLOT_PREFIX, SLOTS_MAX};
+use crate::operations::{KeyChange, OperationEffect};
 use crate::refs::{WorktreeHead, check_ref_name};
 use crate::session::current_time;
 use crate::volume::Volume;
@@ -210,15 +211,18 @@ pub fn add_device(volume: &Volume, name: &str, secret: SlotSecret<'_>) -> Result
     let key = ObjectKey::new(format!("{PREFIX}{}", slot.id()))?;
     let mut sealed = Vec::new();
     volume.keys.seal_record(RecordDomain::Config, key.as_str().as_bytes(), &record.encode(), &mut sealed);
-    // The record before the slot: killed in between, this leaves a record without a slot, which listings skip. The
-    // other order would leave a slot that opens the volume and belongs to no device.
-    objects.put_object(&key, &sealed)?;
-    keyring::store_new_slot(volume, &slot, &exchange)?;
+    let subject = format!("{} device {name}", slot.id());
+    volume.record_around(OperationEffect::key(KeyChange::SlotAdded, &subject), || {
+        // The record before the slot: killed in between, this leaves a record without a slot, which listings skip. The
+        // other order would leave a slot that opens the volume and belongs to no device.
+        objects.put_object(&key, &sealed)?;
+        keyring::store_new_slot(volume, &slot, &exchange)
+    })?;
     let slot_key = keyring::slot_object_key(slot.id())?;
     // Two that are added at once may both not have seen the other. Then both withdraw, at worst.
     let is_same = |device: &Device| device.name == name && device.state == DeviceState::Active;
     if list_devices(volume)?.devices.iter().any(|device| is_same(device) && device.slot != slot_key) {
-        keyring::remove_slot_object(volume, &slot_key)?;
+        remove_device_slot(volume, name, &slot_key)?;
         return Err(VolumeError::Raced(format!("the device '{name}'")));
     }
     // From here on, this machine notices if the record or the slot disappears from the store.
@@ -248,10 +252,15 @@ pub fn revoke_device(volume: &Volume, name: &str, is_forced: bool) -> Result<Rev
         }
     }
     // Also if it was revoked: that may have been interrupted.
-    keyring::remove_slot_object(volume, &device.slot)?;
+    remove_device_slot(volume, name, &device.slot)?;
     let mut worktrees = volume.list_readable_worktrees()?.0;
     worktrees.retain(|(worktree, _)| device.has_worktree(worktree));
     Ok(RevokedDevice { device, worktrees })
+}
+
+fn remove_device_slot(volume: &Volume, name: &str, slot: &ObjectKey) -> Result<()> {
+    let effect = OperationEffect::key(KeyChange::SlotRemoved, &format!("{} device {name}", slot.name()));
+    volume.record_around(effect, || keyring::remove_slot_object(volume, slot))
 }
 
 /// The device whose slot this is, if it is one's.

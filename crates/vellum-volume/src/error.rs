@@ -509,6 +509,9 @@ pub enum VolumeError {
     /// A directory was to be adopted that is the worktree that it says it is.
     #[error("{} is no copy of another worktree", .0.display())]
     NotCopied(PathBuf),
+    /// An operation is not taken back.
+    #[error(transparent)]
+    Revert(#[from] crate::operations::RevertError),
     /// Stopped on request.
     #[error("interrupted")]
     Interrupted,

@@ -25,7 +25,7 @@ pub(crate) use self::kept::EPOCHS_FILE;
 use self::kept::EpochMaster;
 pub use self::kept::HeldSlot;
 use self::record::{END_OBJECT_MAX, end_object_key, epoch_object_key, parse_epoch_key};
-pub(crate) use self::record::{EPOCH_PREFIX, SLOT_KEY_PREFIX};
+pub(crate) use self::record::{EPOCH_PREFIX, SLOT_KEY_PREFIX, finished_epoch_key};
 pub use self::record::{
     EpochRecipient, EpochRecord, EpochSecret, KnownRecordHash, RotationEnd, SlotGrant, SlotKeyRecord,
     decode_slot_public, encode_slot_public,

@@ -97,20 +97,26 @@ pub fn check_key_slot(objects: &dyn ObjectStore, key: &ObjectKey, keys: &VolumeK
 
 /// Adds a slot that `secret` opens, and keeps its secret here if no other is: it gives the keys to come.
 pub fn add_key_slot(volume: &Volume, secret: SlotSecret<'_>, label: &str) -> Result<KeySlot> {
-    let slot = add_first_slot(volume, secret, label)?;
-    let subject = format!("{} {label}", slot.id());
-    volume.refs.record_operation(vec![OperationEffect::key(KeyChange::SlotAdded, &subject)])?;
+    let CreatedSlot { slot, exchange } = create_slot(volume, secret, label)?;
+    let effect = OperationEffect::key(KeyChange::SlotAdded, &format!("{} {label}", slot.id()));
+    volume.record_around(effect, || store_held_slot(volume, &slot, &exchange))?;
     Ok(slot)
 }
 
 /// As [`add_key_slot`], as a part of the operation that makes the worktree.
 fn add_first_slot(volume: &Volume, secret: SlotSecret<'_>, label: &str) -> Result<KeySlot> {
     let CreatedSlot { slot, exchange } = create_slot(volume, secret, label)?;
-    store_new_slot(volume, &slot, &exchange)?;
-    if volume.state.read_held_slot()?.is_none() {
-        volume.state.write_held_slot(slot.id(), &exchange)?;
-    }
+    store_held_slot(volume, &slot, &exchange)?;
     Ok(slot)
+}
+
+/// Stores a slot, and keeps its secret here if no other is.
+fn store_held_slot(volume: &Volume, slot: &KeySlot, exchange: &ExchangeSecret) -> Result<()> {
+    store_new_slot(volume, slot, exchange)?;
+    match volume.state.read_held_slot()? {
+        None => volume.state.write_held_slot(slot.id(), exchange),
+        Some(_) => Ok(()),
+    }
 }
 
 /// Makes a slot with the volume's first key: later ones are wrapped for its public key.
@@ -213,9 +219,8 @@ pub fn remove_key_slot(volume: &Volume, prefix: &str) -> Result<String> {
     match matching.as_slice() {
         [] => Err(VolumeError::NoSuchRef { kind: "key slot", name: prefix.into() }),
         [key] => {
-            remove_slot_object(volume, key)?;
             let effect = OperationEffect::key(KeyChange::SlotRemoved, key.name());
-            volume.refs.record_operation(vec![effect])?;
+            volume.record_around(effect, || remove_slot_object(volume, key))?;
             Ok(key.name().into())
         }
         _ => Err(VolumeError::Ambiguous {
@@ -249,6 +254,32 @@ fn put_unless_there(objects: &dyn ObjectStore, key: &ObjectKey, bytes: &[u8]) ->
     match objects.put_object(key, bytes) {
         Ok(()) | Err(StoreError::Exists { .. }) => Ok(()),
         Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether a change of keys of which a record tells can be seen: `subject` is what the record says of it.
+pub(crate) fn is_key_change_seen(
+    objects: &dyn ObjectStore,
+    change: KeyChange,
+    subject: &str,
+) -> Result<bool> {
+    let is_there = |key: ObjectKey| match objects.object_size(&key) {
+        Ok(_) => Ok(true),
+        Err(StoreError::NotFound { .. }) => Ok(false),
+        Err(error) => Err(VolumeError::from(error)),
+    };
+    let first = subject.split(' ').next().unwrap_or_default();
+    match change {
+        KeyChange::SlotAdded | KeyChange::SlotRemoved => {
+            let slot = ObjectKey::new(format!("{SLOT_PREFIX}{first}"))?;
+            let is_removed = is_there(removal_note_key(&slot)?)?;
+            // One that was removed since had been added.
+            Ok(is_removed || change == KeyChange::SlotAdded && is_there(slot)?)
+        }
+        KeyChange::Rotated => {
+            let epoch = subject.rsplit(' ').next().and_then(|number| number.parse().ok());
+            epoch.map_or(Ok(false), |epoch| is_there(key_epochs::finished_epoch_key(epoch)?))
+        }
     }
 }
 

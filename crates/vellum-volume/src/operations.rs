@@ -13,11 +13,21 @@ mod chain;
 mod command;
 mod log;
 mod record;
+mod revert;
+mod scope;
+mod thinning;
+mod timeline;
 
-pub use self::chain::{ChainCheck, ChainListing, ListedOperation, OperationProblem};
+pub use self::chain::{ChainCheck, ChainListing, CheckedCheckpoint, ListedOperation, OperationProblem};
 pub use self::command::{CommandScope, set_command_words};
 pub(crate) use self::log::{
-    ChainName, OperationLog, PutOperation, SealedOperation, is_chain_folder, is_operation_key,
+    ChainName, OperationLog, OperationSink, PutOperation, SealedOperation, is_chain_folder, is_operation_key,
 };
-pub(crate) use self::record::EFFECTS_MAX;
-pub use self::record::{KeyChange, OperationEffect, OperationLink, OperationRecord, RefEffect};
+pub(crate) use self::record::FORGOTTEN_MAX;
+pub use self::record::{
+    Checkpoint, KeyChange, OperationEffect, OperationLink, OperationRecord, RefEffect, RevertDirection,
+    RevertedOperation,
+};
+pub use self::revert::{HeadChange, KeptSnapshot, OperationChoice, RevertError, RevertPlan, RevertStep};
+pub use self::scope::RevertScope;
+pub use self::thinning::OperationRetention;

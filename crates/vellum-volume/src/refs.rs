@@ -34,7 +34,7 @@ pub(crate) use self::recorded::{read_chain_link, recorded_value};
 pub(crate) use self::reseal::ResealedRefs;
 use crate::error::{Result, VolumeError, is_data_loss};
 use crate::key_epochs::KeyEpochs;
-use crate::operations::{OperationEffect, OperationLog, PutOperation, RefEffect, SealedOperation};
+use crate::operations::{OperationEffect, OperationLog, OperationSink, RefEffect, SealedOperation};
 use crate::state::StateDir;
 
 const VERSION: u8 = 1;
@@ -329,16 +329,16 @@ impl RefStore {
         name: &str,
         change: impl FnMut(Option<&StoredRef>) -> Result<Option<Vec<u8>>>,
     ) -> Result<()> {
-        let mut put = |sealed: &SealedOperation| self.put_operation(sealed);
-        self.update_ref_recording(kind, name, &mut put, change)
+        let put = &mut |sealed: &SealedOperation| self.put_operation(sealed);
+        self.update_ref_recording(kind, name, &mut OperationSink { effects: Vec::new(), put }, change)
     }
 
-    /// As [`Self::update_ref`]; `put` stores the record of the operation, and with it what else the ref is to name.
+    /// As [`Self::update_ref`]; `sink` stores the record of the operation, and with it what else the ref is to name.
     pub(crate) fn update_ref_recording(
         &self,
         kind: RefKind,
         name: &str,
-        put: &mut PutOperation<'_>,
+        sink: &mut OperationSink<'_>,
         mut change: impl FnMut(Option<&StoredRef>) -> Result<Option<Vec<u8>>>,
     ) -> Result<()> {
         kind.check_name(name)?;
@@ -367,7 +367,7 @@ impl RefStore {
                 return Err(VolumeError::TooLong { what, len: new.len(), max: VALUE_MAX });
             }
             let changed = RefChange { kind, name, old: old.as_ref(), counter, new };
-            let RecordedChange { value, pending } = self.record_change(&changed, put)?;
+            let RecordedChange { value, pending } = self.record_change(&changed, sink)?;
             let epoch = self.keys.newest_epoch();
             let stored = self.encode_ref(kind, &key, name, counter, &value);
             // The stored bytes are compared, not the value. They contain the counter, so a value that was changed

@@ -57,6 +57,39 @@ impl SnapshotPin {
         Self { set: current_time(), is_pinned, until, author, host: recorded_host_name(), reason }
     }
 
+    /// That nothing is pinned, which was never said.
+    pub(crate) fn none() -> Self {
+        let nobody = String::new();
+        Self {
+            set: UnixTime { secs: i64::MIN, nanos: 0 },
+            is_pinned: false,
+            until: None,
+            author: nobody.clone(),
+            host: nobody.clone(),
+            reason: nobody,
+        }
+    }
+
+    /// Whether both pin for the same reason and as long, or neither does.
+    pub(crate) fn is_same_pin(&self, other: &Self) -> bool {
+        let both = self.is_pinned && other.is_pinned;
+        self.is_pinned == other.is_pinned
+            && (!both || self.until == other.until && self.reason == other.reason)
+    }
+
+    /// What another one says, said now.
+    pub(crate) fn renew(&self, other: &Self) -> Self {
+        let pin = NewSnapshotPin { reason: other.reason.clone(), until: other.until };
+        let mut new = Self::by_current_user(other.is_pinned, pin);
+        new.follow(self);
+        new
+    }
+
+    /// Makes it later than another one, also by a clock that is behind that of the machine that said the other.
+    fn follow(&mut self, old: &Self) {
+        self.set = self.set.max(UnixTime { secs: old.set.secs.saturating_add(1), nanos: 0 });
+    }
+
     /// Whether it pins at this moment.
     #[must_use]
     pub fn is_in_force(&self, now: UnixTime) -> bool {
@@ -153,8 +186,7 @@ impl Volume {
             let old = old.map(decode_pin).transpose()?.filter(|old| old.is_pinned);
             let old = old.ok_or(VolumeError::NotPinned(id))?;
             let mut new = SnapshotPin::by_current_user(false, NewSnapshotPin::default());
-            // Also by a clock that is behind that of the machine that pinned it.
-            new.set = new.set.max(UnixTime { secs: old.set.secs.saturating_add(1), nanos: 0 });
+            new.follow(&old);
             removed.replace(Some(old));
             Ok(Some(new.encode()))
         })?;

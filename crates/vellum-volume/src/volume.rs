@@ -37,7 +37,7 @@ use crate::error::{Result, VolumeError};
 use crate::key_epochs::KeyEpochs;
 use crate::keyring::unlock_master_key;
 use crate::lost::DamageRecorder;
-use crate::operations::{EFFECTS_MAX, OperationEffect};
+use crate::operations::{FORGOTTEN_MAX, OperationEffect, OperationSink};
 use crate::record::SnapshotRecord;
 use crate::refs::{DamagedRef, RefKind, RefStore, StoredRef, WorktreeHead, check_ref_name};
 use crate::session::WriteSession;
@@ -110,7 +110,10 @@ impl Volume {
         state.write_seen_counters(&self.state.read_seen_counters()?)?;
         let mut fork = Self::assemble_volume(state, self.objects.clone(), epochs, self.config, worktree)?;
         fork.attach_source(&RequestLimits::default())?;
+        // Whoever forks does so from this worktree.
+        fork.refs = fork.refs.with_operations(&self.worktree.worktree);
         fork.add_worktree_ref(name)?;
+        fork.refs = fork.refs.with_operations(name);
         self.copy_remotes_to(state)?;
         // Last: only with this file is it a worktree. Until then, the same command can begin anew.
         state.write_worktree_file(&fork.worktree)?;
@@ -327,7 +330,8 @@ impl Volume {
         let id = record.compute_id(&self.keys);
         // The record before the ref: a head must never name a snapshot that is not there.
         self.catalog.store_record_during(record, |put| {
-            self.refs.update_ref_recording(RefKind::Worktree, worktree, put, |old| {
+            let mut sink = OperationSink { effects: vec![OperationEffect::Made(id)], put };
+            self.refs.update_ref_recording(RefKind::Worktree, worktree, &mut sink, |old| {
                 // `live` counts from the last snapshot, which is this one now.
                 self.change_free_head(worktree, old, |head| (head.head, head.live) = (Some(id), None))
             })
@@ -385,6 +389,19 @@ impl Volume {
         Ok((readable, damaged))
     }
 
+    /// Does what an operation is to tell. It is recorded before: if this is killed, the next operation looks whether it was done,
+    /// and the record is not lost.
+    pub(crate) fn record_around<T>(
+        &self,
+        effect: OperationEffect,
+        act: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let pending = self.refs.begin_recorded(vec![effect])?;
+        let done = act()?;
+        pending.map_or(Ok(()), |pending| self.refs.finish_operation(pending))?;
+        Ok(done)
+    }
+
     /// Forgets a snapshot, unless a worktree stands on it or a tag names it. Fails with [`VolumeError::MissingRecord`] if the
     /// store has no such snapshot.
     pub fn forget_snapshot(&self, id: &SnapshotId) -> Result<()> {
@@ -397,12 +414,28 @@ impl Volume {
     /// Forgets snapshots, unless [`Self::check_forgettable`] refuses one of them: then all stay. Returns those that it forgot;
     /// others are not there any more.
     pub fn forget_snapshots(&self, ids: &[SnapshotId]) -> Result<Vec<SnapshotId>> {
+        self.forget_recording(ids, OperationEffect::Forgotten)
+    }
+
+    /// Forgets a snapshot that a merge had made for itself. Fails as [`Self::forget_snapshot`] does.
+    pub(crate) fn discard_snapshot(&self, id: &SnapshotId) -> Result<()> {
+        match self.forget_recording(&[*id], OperationEffect::Discarded)?.as_slice() {
+            [] => Err(VolumeError::MissingRecord(*id)),
+            _ => Ok(()),
+        }
+    }
+
+    fn forget_recording(
+        &self,
+        ids: &[SnapshotId],
+        effect: impl Fn(SnapshotId) -> OperationEffect,
+    ) -> Result<Vec<SnapshotId>> {
         self.check_forgettable(ids)?;
         self.release_reserves();
         let mut forgotten = Vec::with_capacity(ids.len());
-        for part in ids.chunks(EFFECTS_MAX) {
+        for part in ids.chunks(FORGOTTEN_MAX) {
             // Before they are gone: what is recorded and was not done can be seen to be so.
-            let effects = part.iter().copied().map(OperationEffect::Forgotten).collect();
+            let effects = part.iter().copied().map(&effect).collect();
             let pending = self.refs.begin_recorded(effects)?;
             forgotten.extend(self.catalog.forget_snapshots(part)?);
             pending.map_or(Ok(()), |pending| self.refs.finish_operation(pending))?;

@@ -9,9 +9,9 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::commands::{
     bandwidth, bench, cache, cat, clone, completion, config, conflicts, conformance, device, diff, doctor,
     evict, export, find, flush, forget, fork, gc, history, hydrate, info, init, key, ls, manual, mdtest,
-    merge, mount, mounts, note, objbench, offline, operations, pin, pins, profile, publish, pull, push,
-    remote, resolve, restore, show, snapshot, stats, status, sync, tag, trash, try_command, umount, unpin,
-    usage, verify, view, worktree,
+    merge, mount, mounts, note, objbench, offline, operations, pin, pins, profile, publish, pull, push, redo,
+    remote, resolve, restore, show, snapshot, stats, status, sync, tag, trash, try_command, umount, undo,
+    unpin, usage, verify, view, worktree,
 };
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, EXIT_USAGE, Result};
@@ -94,6 +94,8 @@ enum Command {
     Snapshot(snapshot::Args),
     History(history::Args),
     Operations(operations::Args),
+    Undo(undo::Args),
+    Redo(redo::Args),
     Find(find::Args),
     Show(show::Args),
     Diff(diff::Args),
@@ -265,6 +267,8 @@ fn dispatch_command(command: Command, context: &CommandContext) -> Result<Comman
         Command::Snapshot(args) => snapshot::run(&args, context),
         Command::History(args) => history::run(&args, context),
         Command::Operations(args) => operations::run(&args, context),
+        Command::Undo(args) => undo::run(&args, context),
+        Command::Redo(args) => redo::run(&args, context),
         Command::Show(args) => show::run(&args, context),
         Command::Diff(args) => diff::run(&args, context),
         Command::Ls(args) => ls::run(&args, context),

@@ -15,6 +15,7 @@ use vellum_sync::SyncError;
 use vellum_sync::plan::PlanRefusal;
 use vellum_types::ErrorKind;
 use vellum_volume::VolumeError;
+use vellum_volume::operations::RevertError;
 
 use crate::hooks::HookError;
 use crate::mounting::MountingError;
@@ -509,7 +510,21 @@ pub fn volume_hint(error: &VolumeError) -> Option<String> {
         VolumeError::Store(StoreError::Address { kind: ErrorKind::Unsupported, .. }) => {
             "a directory of another machine is sftp://HOST/PATH; 'vellum sync' copies over ssh"
         }
+        VolumeError::Revert(error) => return revert_hint(error),
         other => return kind_hint(other.kind()),
+    };
+    Some(hint.into())
+}
+
+fn revert_hint(error: &RevertError) -> Option<String> {
+    let hint = match error {
+        RevertError::NothingToUndo
+        | RevertError::NothingToRedo
+        | RevertError::NoSuchOperation { .. }
+        | RevertError::NothingLeft { .. } => "'vellum operations' lists what was done",
+        RevertError::ChangedSince { .. } => "undo that one first; 'vellum operations' lists what was done",
+        // What is impossible says why.
+        RevertError::Impossible { .. } | RevertError::Collected { .. } => return None,
     };
     Some(hint.into())
 }

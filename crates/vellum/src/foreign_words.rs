@@ -3,7 +3,7 @@
 //! Invariant: a word here is never the name of a command; a test runs each command that is named.
 
 /// A word, and how Vellum does it.
-const WORDS: [(&str, &str); 34] = [
+const WORDS: [(&str, &str); 33] = [
     ("add", "'vellum snapshot' records everything in the directory; '.vellumignore' has exceptions"),
     ("backup", "'vellum snapshot' records the directory; 'vellum push' sends snapshots to another store"),
     ("blame", "'vellum find NAME' shows which snapshots have a file, and 'vellum diff' what changed in it"),
@@ -53,7 +53,6 @@ const WORDS: [(&str, &str); 34] = [
         "switch",
         "'vellum restore SNAP' goes to a snapshot; 'vellum fork NAME --to DIR' starts a line of its own",
     ),
-    ("undo", "'vellum restore HEAD~1' goes back by one snapshot"),
     ("unmount", "'vellum umount DIR' ends a mount"),
     ("workspace", "'vellum worktree list' shows worktrees; 'vellum fork NAME --to DIR' makes one"),
 ];

@@ -63,7 +63,7 @@ impl LiveAttributes {
     pub fn set_worktree_quota(&self, quota: WorktreeQuota) -> Result<()> {
         // The ref first: if it cannot be written, this process keeps the quota that everybody else reads
         // there.
-        self.lease.update_ref(|head| head.quota = quota)?;
+        self.lease.update_ref_for(&["worktree", "quota"], |head| head.quota = quota)?;
         self.map.worktree_usage().set_quota(quota);
         Ok(())
     }

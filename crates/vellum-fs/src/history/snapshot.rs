@@ -11,6 +11,7 @@ use crate::error::{FsError, Result};
 use crate::fs::LiveFilesystem;
 use crate::history::pending::{PendingSnapshot, read_pending_snapshots};
 use crate::history::retained_roots;
+use crate::lease::ChangePurpose;
 use crate::publish::LAYERS_MANY;
 use crate::tree::UsageAmount;
 use crate::tree::head::{AncestorSnapshot, LayeredState, LiveHead, pending_snapshot_key};
@@ -136,6 +137,44 @@ impl LiveFilesystem {
     /// computed is never replaced by it.
     pub fn advance_snapshot(&self, target: SnapshotId, from: SnapshotId) -> Result<()> {
         self.replace_state(target, UnsavedChanges::Refuse { expected: from }).map(drop)
+    }
+
+    /// Lets the worktree stand on another snapshot, or on none, and leaves its files alone: what they hold is a change since
+    /// then. Fails with [`FsError::ChangedMeanwhile`] if it stands on another one than `from`.
+    pub fn move_to_snapshot(&self, from: Option<SnapshotId>, target: Option<SnapshotId>) -> Result<()> {
+        self.lease().check_held()?;
+        self.publisher().publish_pending()?;
+        // Until the ref names it as the last one.
+        let _named = target.map(|target| self.pin_snapshot_tree(target)).transpose()?;
+        let published = target.map(|target| self.load_published_state(target)).transpose()?;
+        let ancestor = published.map(|(_, _, ancestor)| ancestor);
+        // Otherwise the publisher could write the ref between the two changes, for another command.
+        let _paused = self.publisher().pause_publishing();
+        let ((), sequence) = self.live_map().change_head(|head, _| {
+            let stands = head.snapshot.as_ref().map(|last| last.id);
+            // A command that was killed before the ref was changed is repeated.
+            if stands != from && stands != target {
+                return Err(FsError::ChangedMeanwhile);
+            }
+            head.snapshot = ancestor;
+            Ok(())
+        })?;
+        self.live_map().live_store().wait_until_durable(sequence)?;
+        self.publisher().announce_moved_head()
+    }
+
+    /// Lets operations be recorded as parts of a command while `act` runs, and publishes afterwards what it left to be
+    /// published.
+    pub fn change_for<T, E: From<FsError>>(
+        &self,
+        purpose: ChangePurpose,
+        act: impl FnOnce() -> std::result::Result<T, E>,
+    ) -> std::result::Result<T, E> {
+        self.lease().change_for(purpose, || {
+            let done = act()?;
+            self.publisher().publish_pending()?;
+            Ok(done)
+        })
     }
 
     fn replace_state(&self, target: SnapshotId, unsaved: UnsavedChanges) -> Result<Option<SnapshotId>> {

@@ -13,6 +13,7 @@ impl VolumeError {
             Self::Blob(error) | Self::Content { source: error, .. } => error.kind(),
             Self::Map(error) => error.kind(),
             Self::Slot(error) => error.kind(),
+            Self::Revert(error) => error.kind(),
             Self::NoVolume(_)
             | Self::UnknownSnapshot(_)
             | Self::NoSnapshotThere { .. }

@@ -10,7 +10,7 @@ use super::mark::{LiveBlobs, mark_live_blobs};
 use super::plan::{CollectionPlan, PackAction, PackPlan, PlannedCollection, build_collection_plan};
 use super::roots::find_live_roots;
 use crate::error::Result;
-use crate::operations::OperationEffect;
+use crate::operations::{OperationEffect, OperationRetention};
 use crate::session::{SessionClaim, WaitingSession, end_expired_readers, end_sessions};
 use crate::volume::Volume;
 
@@ -27,6 +27,8 @@ pub struct CollectionReport {
     pub joined: u64,
     /// Bytes given back.
     pub freed: u64,
+    /// Old records of operations that were deleted.
+    pub operations: u64,
     /// Writers at work, because of whom packs were condemned but not deleted; run again when they are done.
     pub writers: Vec<WaitingSession>,
 }
@@ -52,7 +54,10 @@ pub fn run_collection(
     volume.state.remove_stale_temp_files();
     // The collector may be what makes room on a full disk, so it may use the reserve.
     volume.release_reserves();
-    let collected = execute_collection(volume, request, meter);
+    let collected = execute_collection(volume, request, meter).and_then(|collected| {
+        let operations = volume.thin_operations(&OperationRetention::DEFAULT)?;
+        Ok(CollectionReport { operations, ..collected })
+    });
     volume.ensure_reserves();
     collected
 }
@@ -76,8 +81,15 @@ fn execute_collection(
     }
     let mut packs = select_packs_to_delete(&plan);
     tracing::info!(packs = packs.len(), "collection planned");
-    let mut collected =
-        CollectionReport { plan, deleted: 0, repacked: 0, joined: 0, freed: 0, writers: Vec::new() };
+    let mut collected = CollectionReport {
+        plan,
+        deleted: 0,
+        repacked: 0,
+        joined: 0,
+        freed: 0,
+        operations: 0,
+        writers: Vec::new(),
+    };
     if packs.is_empty() {
         return Ok(collected);
     }
@@ -115,35 +127,50 @@ fn execute_collection(
     }
     // Asleep meanwhile? Then another collector may have taken the new packs for abandoned ones.
     claim.check_not_lost()?;
-    collected.deleted = delete_packs(volume, &packs, &claim, meter)?;
-    volume.refs.record_operation(vec![describe_collection(&packs)])?;
+    let mut going: Vec<_> = packs.keys().copied().collect();
+    going.sort_unstable();
+    collected.deleted = delete_recorded_packs(volume, &going, &claim, meter)?;
     let gone = |pack: &&PackPlan| pack.pack.parse().is_ok_and(|id| packs.contains_key(&id));
     collected.freed = collected.plan.packs.iter().filter(gone).map(|pack| pack.dead).sum();
     Ok(collected)
 }
 
-/// What the operation says of packs that were deleted.
-fn describe_collection(packs: &PacksToDelete) -> OperationEffect {
-    let mut names: Vec<_> = packs.keys().map(ToString::to_string).collect();
-    names.sort_unstable();
-    OperationEffect::collected(&names)
-}
-
-/// Makes the index forget packs, and deletes them. Returns how many.
-fn delete_packs(
+/// Deletes packs, and records that: before, so that a kill does not lose the record, if there is room for it.
+fn delete_recorded_packs(
     volume: &Volume,
-    packs: &PacksToDelete,
+    packs: &[PackId],
     claim: &SessionClaim,
     meter: &ProgressMeter,
 ) -> Result<u64> {
-    let excluded = packs.keys().copied().collect();
+    let effect = OperationEffect::collected(packs);
+    let pending = match volume.refs.begin_recorded(vec![effect.clone()]) {
+        Err(error) if error.kind() == ErrorKind::NoSpace => None,
+        pending => pending?,
+    };
+    let deleted = delete_packs(volume, packs, claim, meter)?;
+    match pending {
+        Some(pending) => volume.refs.finish_operation(pending)?,
+        // The deletions made room.
+        None => volume.refs.record_operation(vec![effect])?,
+    }
+    Ok(deleted)
+}
+
+/// Makes the index forget packs, and deletes them in this order. Returns how many.
+fn delete_packs(
+    volume: &Volume,
+    packs: &[PackId],
+    claim: &SessionClaim,
+    meter: &ProgressMeter,
+) -> Result<u64> {
+    let excluded = packs.iter().copied().collect();
     // Condemned packs may be missing: the index, and a published listing, can forget them when there is room for new ones.
     let is_replaced = check_room(volume.blobs.drop_packs_from_index(&excluded))?;
     let is_unlisted = check_room(volume.blobs.unlist_packs(&excluded))?;
     // After the index has forgotten them: a crash leaves packs that nobody knows, which the next plan finds, and no
     // entry that leads to nothing.
     let mut deleted = 0;
-    for pack in packs.keys() {
+    for pack in packs {
         meter.check_stopped()?;
         // Deleting many packs of a remote store can take longer than a session lasts.
         claim.renew_if_due()?;

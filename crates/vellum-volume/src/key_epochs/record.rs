@@ -41,7 +41,12 @@ pub(crate) fn epoch_object_key(epoch: KeyEpoch) -> Result<ObjectKey> {
 
 /// The object that says that the rotation to an epoch is finished.
 pub(crate) fn end_object_key(epoch: KeyEpoch) -> Result<ObjectKey> {
-    Ok(ObjectKey::new(format!("{EPOCH_PREFIX}{:08x}{END_SUFFIX}", epoch.number()))?)
+    finished_epoch_key(epoch.number())
+}
+
+/// The object that says that the rotation to the epoch of this number is finished.
+pub(crate) fn finished_epoch_key(number: u32) -> Result<ObjectKey> {
+    Ok(ObjectKey::new(format!("{EPOCH_PREFIX}{number:08x}{END_SUFFIX}"))?)
 }
 
 /// The epoch of an object, and whether it is that of a rotation's end.

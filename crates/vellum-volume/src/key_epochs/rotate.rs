@@ -73,13 +73,6 @@ impl RotationReport {
 /// Changes the key of a store: what is sealed from then on, only the slots that remain open. An interrupted rotation is
 /// finished; if it gave the key to a slot that was removed since, another follows.
 pub fn rotate_key(volume: &Volume, meter: &ProgressMeter) -> Result<RotationReport> {
-    let report = change_key(volume, meter)?;
-    let subject = format!("epoch {}", report.epoch);
-    volume.refs.record_operation(vec![OperationEffect::key(KeyChange::Rotated, &subject)])?;
-    Ok(report)
-}
-
-fn change_key(volume: &Volume, meter: &ProgressMeter) -> Result<RotationReport> {
     volume.epochs.refresh_keys()?;
     let mut resealed = ResealedRefs::default();
     let mut is_resumed = false;
@@ -212,9 +205,14 @@ fn build_epoch_record(
     Ok(record)
 }
 
-/// Seals all refs with the newest key, and says so.
+/// Seals all refs with the newest key, and says so. It is recorded under that key: whoever is revoked does not read it.
 fn finish_rotation(volume: &Volume, meter: &ProgressMeter) -> Result<ResealedRefs> {
     let epoch = volume.keys.newest_epoch();
+    let effect = OperationEffect::key(KeyChange::Rotated, &format!("epoch {}", epoch.number()));
+    volume.record_around(effect, || reseal_all_refs(volume, epoch, meter))
+}
+
+fn reseal_all_refs(volume: &Volume, epoch: KeyEpoch, meter: &ProgressMeter) -> Result<ResealedRefs> {
     let resealed = volume.refs.reseal_refs(meter)?;
     // Listed after the new epoch has begun: whoever stores a record from then on finds the new key before anything
     // names the record, and seals it anew.

@@ -15,7 +15,7 @@ use vellum_types::SnapshotId;
 
 use super::{Lease, LeaseToken, is_lease_over};
 use crate::error::{Result, VolumeError};
-use crate::operations::PutOperation;
+use crate::operations::{OperationEffect, OperationSink, SealedOperation};
 use crate::record::SnapshotRecord;
 use crate::refs::{READING_MAX, RefKind, WorktreeHead};
 use crate::session::{SessionObject, current_time};
@@ -186,7 +186,8 @@ impl HeldLease {
     /// and fails with [`VolumeError::Fenced`] if another process took the lease.
     pub fn update_worktree_ref(&self, change: impl Fn(&mut WorktreeHead)) -> Result<()> {
         let refs = &self.volume.refs;
-        self.update_worktree_ref_recording(&mut |sealed| refs.put_operation(sealed), change)
+        let put = &mut |sealed: &SealedOperation| refs.put_operation(sealed);
+        self.update_worktree_ref_recording(&mut OperationSink { effects: Vec::new(), put }, change)
     }
 
     /// Records a snapshot that has its id already, and lets the worktree stand on it. What it names must be durable. Fails as
@@ -194,21 +195,22 @@ impl HeldLease {
     pub fn commit_snapshot(&self, record: &SnapshotRecord) -> Result<SnapshotId> {
         let id = record.compute_id(&self.volume.keys);
         self.volume.catalog.store_record_during(record, |put| {
-            self.update_worktree_ref_recording(put, |head| (head.head, head.live) = (Some(id), None))
+            let mut sink = OperationSink { effects: vec![OperationEffect::Made(id)], put };
+            self.update_worktree_ref_recording(&mut sink, |head| (head.head, head.live) = (Some(id), None))
         })?;
         Ok(id)
     }
 
     fn update_worktree_ref_recording(
         &self,
-        put: &mut PutOperation<'_>,
+        sink: &mut OperationSink<'_>,
         change: impl Fn(&mut WorktreeHead),
     ) -> Result<()> {
         self.check_not_lost()?;
         let begun = self.clock.now();
         // What is read before the change counts, too: a crash may come before the change is known here.
         let reading = self.reading.get().and_then(|reading| reading());
-        self.volume.refs.update_ref_recording(RefKind::Worktree, &self.worktree, put, |old| {
+        self.volume.refs.update_ref_recording(RefKind::Worktree, &self.worktree, sink, |old| {
             let Some(old) = old else { return Err(self.mark_lost("the worktree was removed".into())) };
             let mut head = decode_worktree_head(old)?;
             match &mut head.lease {

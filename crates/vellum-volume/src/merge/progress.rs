@@ -278,7 +278,7 @@ impl Volume {
 
     /// Takes the snapshot of a result out of the history that nothing needs. One that is not there counts as taken out.
     pub fn forget_merge_result(&self, id: &SnapshotId) -> Result<()> {
-        match self.forget_snapshot(id) {
+        match self.discard_snapshot(id) {
             // It was never stored, or an interrupted command has done this.
             Ok(()) | Err(VolumeError::MissingRecord(_)) => Ok(()),
             Err(error) => Err(error),

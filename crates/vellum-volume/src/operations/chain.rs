@@ -6,7 +6,7 @@ use vellum_store::{ObjectKey, map_requests};
 use vellum_types::ErrorKind;
 
 use super::log::{ChainName, OperationLog};
-use super::record::{OperationEffect, OperationLink, OperationRecord, RefEffect};
+use super::record::{Checkpoint, OperationEffect, OperationLink, OperationRecord, RefEffect};
 use crate::error::{Result, VolumeError, is_data_loss};
 use crate::refs::{RefKind, StoredRef, read_chain_link, recorded_value};
 use crate::volume::Volume;
@@ -30,6 +30,8 @@ pub struct ChainListing {
     pub operations: Vec<ListedOperation>,
     /// Whether there are older ones.
     pub more: bool,
+    /// Where the chain ends, if that was reached, and old records were deleted. None for several chains.
+    pub checkpoint: Option<Checkpoint>,
 }
 
 /// Something that is wrong with a chain.
@@ -69,14 +71,25 @@ pub struct ChainCheck {
     pub operations: u64,
     /// What is wrong.
     pub problems: Vec<OperationProblem>,
+    /// Where chains end of which old records were deleted.
+    pub checkpoints: Vec<CheckedCheckpoint>,
     /// Records that no ref names: what they tell was not carried out, or not to the end. Nothing is wrong with that.
     pub unfinished: Vec<OperationProblem>,
 }
 
+/// Where a chain ends since its old records were deleted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckedCheckpoint {
+    /// The worktree whose chain it is; none for that of the volume.
+    pub worktree: Option<String>,
+    /// What the chain says.
+    pub checkpoint: Checkpoint,
+}
+
 /// A chain and the last operation that its ref names.
-struct FoundChain {
-    name: ChainName,
-    end: Option<OperationLink>,
+pub(super) struct FoundChain {
+    pub name: ChainName,
+    pub end: Option<OperationLink>,
     /// What the ref says, as operations record it.
     value: Vec<u8>,
 }
@@ -94,7 +107,7 @@ impl Volume {
     pub fn list_all_operations(&self, limit: usize) -> Result<ChainListing> {
         let mut all = ChainListing::default();
         for chain in self.list_chains()? {
-            let ChainListing { operations, more } = self.read_chain(&chain, limit)?;
+            let ChainListing { operations, more, .. } = self.read_chain(&chain, limit)?;
             all.operations.extend(operations);
             all.more |= more;
         }
@@ -146,13 +159,13 @@ impl Volume {
         log.fetch_record(key).map(drop)
     }
 
-    fn find_chain(&self, name: ChainName) -> Result<Option<FoundChain>> {
+    pub(super) fn find_chain(&self, name: ChainName) -> Result<Option<FoundChain>> {
         let found = self.refs.find_ref(name.kind, &name.name)?;
         found.map(|found| describe_chain(name, &found)).transpose()
     }
 
     /// The chains of all refs that can be read, also of worktrees that were removed.
-    fn list_chains(&self) -> Result<Vec<FoundChain>> {
+    pub(super) fn list_chains(&self) -> Result<Vec<FoundChain>> {
         let mut chains = Vec::new();
         for kind in [RefKind::Worktree, RefKind::Chain] {
             let keys = self.refs.list_ref_objects(kind)?;
@@ -172,12 +185,22 @@ impl Volume {
         Ok(chains)
     }
 
-    fn read_chain(&self, chain: &FoundChain, limit: usize) -> Result<ChainListing> {
+    /// The last `limit` operations of a chain, newest first.
+    pub(super) fn read_chain(&self, chain: &FoundChain, limit: usize) -> Result<ChainListing> {
         let mut listing = ChainListing::default();
         let Some(log) = self.refs.operation_log() else { return Ok(listing) };
         let mut known = BTreeMap::new();
         let mut next = chain.end;
         while let Some(link) = next {
+            match listing.checkpoint {
+                Some(checkpoint) if link == checkpoint.last => break,
+                Some(checkpoint) if link.sequence <= checkpoint.last.sequence => {
+                    let object = format!("operation {} of '{}'", link.sequence, chain.name.name);
+                    let reason = "a checkpoint names another record in its place".into();
+                    return Err(VolumeError::Damaged { object, reason });
+                }
+                Some(_) | None => {}
+            }
             if listing.operations.len() >= limit {
                 listing.more = true;
                 break;
@@ -205,6 +228,8 @@ impl Volume {
                 return Err(lost("it is not the one that was recorded"));
             }
             next = record.previous;
+            // The newest counts: it comes first.
+            listing.checkpoint = listing.checkpoint.or(record.checkpoint());
             listing.operations.push(ListedOperation { link, record });
         }
         Ok(listing)
@@ -219,14 +244,21 @@ impl Volume {
             log,
             check,
             named: BTreeSet::new(),
+            checkpoint: None,
             later_value: Some(chain.value.clone()),
             later_counters: BTreeMap::new(),
         };
         let first = walk.walk_back()?;
-        let ChainWalk { named, .. } = walk;
+        let ChainWalk { named, checkpoint, .. } = walk;
+        check.checkpoints.extend(
+            checkpoint.map(|checkpoint| CheckedCheckpoint { worktree: chain.worktree(), checkpoint }),
+        );
+        let thinned = checkpoint.map_or(0, |checkpoint| checkpoint.last.sequence);
         let problem = |sequence, reason| chain.describe_problem(log, sequence, reason);
         let end = chain.end.map_or(0, |end| end.sequence);
-        for sequence in present.iter().copied().filter(|sequence| !named.contains(sequence)) {
+        // What a checkpoint covers may still be there.
+        let counted = present.iter().copied().filter(|sequence| *sequence > thinned);
+        for sequence in counted.filter(|sequence| !named.contains(sequence)) {
             let reason = match sequence > end {
                 true => "not carried out, or not to the end: the ref names no record as late as this one",
                 false => "not carried out: no later record names it",
@@ -274,6 +306,8 @@ struct ChainWalk<'a> {
     log: &'a OperationLog,
     check: &'a mut ChainCheck,
     named: BTreeSet<u64>,
+    /// The newest checkpoint so far.
+    checkpoint: Option<Checkpoint>,
     /// What the operation after said the worktree's ref said before it; none if it is not known any more.
     later_value: Option<Vec<u8>>,
     /// The lowest counter of each ref so far.
@@ -286,6 +320,15 @@ impl ChainWalk<'_> {
         let mut first = None;
         let mut next = self.chain.end;
         while let Some(link) = next {
+            if let Some(Checkpoint { last, .. }) =
+                self.checkpoint.filter(|it| link.sequence <= it.last.sequence)
+            {
+                // The oldest record that was kept names the last one that was not.
+                if link != last {
+                    self.report(link, "a checkpoint names another record in its place");
+                }
+                return Ok(first);
+            }
             self.named.insert(link.sequence);
             first = Some(link.sequence);
             let record = match self.log.fetch_operation(&self.chain.name, link.sequence) {
@@ -305,6 +348,7 @@ impl ChainWalk<'_> {
                 return Ok(first);
             }
             self.check_effects(link, &record);
+            self.checkpoint = self.checkpoint.or(record.checkpoint());
             self.check.operations += 1;
             next = record.previous;
         }

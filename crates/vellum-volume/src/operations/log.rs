@@ -8,6 +8,7 @@ use vellum_types::BlobId;
 
 use super::command::current_command_words;
 use super::record::{OperationEffect, OperationLink, OperationRecord, RECORD_MAX};
+use super::scope::current_reverted_operation;
 use crate::error::{Result, VolumeError};
 use crate::key_epochs::KeyEpochs;
 use crate::record::{recorded_host_name, recorded_user_name};
@@ -36,6 +37,16 @@ impl ChainName {
     pub fn of_volume() -> Self {
         Self { kind: RefKind::Chain, name: VOLUME_CHAIN.into() }
     }
+
+    /// The worktree whose chain it is; none for that of the volume.
+    pub fn worktree(&self) -> Option<&str> {
+        (self.kind == RefKind::Worktree).then_some(&self.name)
+    }
+
+    /// The chain of a worktree, or that of the volume.
+    pub fn of(worktree: Option<&str>) -> Self {
+        worktree.map_or_else(Self::of_volume, Self::of_worktree)
+    }
 }
 
 /// A record that was sealed and may be put.
@@ -47,6 +58,12 @@ pub(crate) struct SealedOperation {
 
 /// Puts a record that is sealed; fails with [`StoreError::Exists`] if its number is taken.
 pub(crate) type PutOperation<'p> = dyn FnMut(&SealedOperation) -> Result<()> + 'p;
+
+/// How the record of a change gets into the store, and what it says beside the change of the ref.
+pub(crate) struct OperationSink<'p> {
+    pub effects: Vec<OperationEffect>,
+    pub put: &'p mut PutOperation<'p>,
+}
 
 /// The records of a store.
 pub(crate) struct OperationLog {
@@ -75,7 +92,7 @@ impl OperationLog {
         format!("{}{sequence:016x}", self.chain_folder(chain))
     }
 
-    fn record_key(&self, chain: &ChainName, sequence: u64) -> Result<ObjectKey> {
+    pub fn record_key(&self, chain: &ChainName, sequence: u64) -> Result<ObjectKey> {
         Ok(ObjectKey::new(self.record_path(chain, sequence))?)
     }
 
@@ -87,6 +104,7 @@ impl OperationLog {
         previous: Option<OperationLink>,
         effects: &[OperationEffect],
     ) -> Result<SealedOperation> {
+        let reverted = current_reverted_operation().map(OperationEffect::Reverted);
         let record = OperationRecord {
             sequence,
             previous,
@@ -96,7 +114,7 @@ impl OperationLog {
             pid: std::process::id(),
             worktree: self.worktree.clone(),
             command: current_command_words(),
-            effects: effects.to_vec(),
+            effects: reverted.into_iter().chain(effects.iter().cloned()).collect(),
         };
         let key = self.record_key(chain, sequence)?;
         let mut bytes = Vec::new();

@@ -4,7 +4,7 @@
 
 use vellum_crypto::{RecordDomain, VolumeKeys};
 use vellum_types::limits::REF_NAME_MAX;
-use vellum_types::{DecodeError, FieldReader, FieldWriter, SnapshotId, UnixTime};
+use vellum_types::{DecodeError, FieldReader, FieldWriter, PackId, SnapshotId, UnixTime};
 
 use crate::record::WHO_MAX;
 use crate::refs::RefKind;
@@ -16,13 +16,16 @@ pub(super) const WORDS_MAX: usize = 64;
 pub(super) const WORD_MAX: usize = 512;
 /// Longest value of a ref, bytes: as long as a ref may have.
 const VALUE_MAX: usize = 48 << 10;
-/// Most effects of one operation. Who forgets more snapshots at once has several operations.
-pub(crate) const EFFECTS_MAX: usize = 8192;
+/// Most effects of one operation.
+const EFFECTS_MAX: usize = 8192;
+/// Most snapshots that one operation forgets. Who forgets more at once has several operations. Less than it may have: there
+/// is room for what else it says.
+pub(crate) const FORGOTTEN_MAX: usize = EFFECTS_MAX - 16;
 /// Longest plaintext, bytes.
 pub(super) const RECORD_MAX: usize = 1 << 20;
 
 /// The last record of a chain, as the next one and the worktree's ref name it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OperationLink {
     /// Its place in the chain. Numbers of records that were not carried out are left out.
     pub sequence: u64,
@@ -78,9 +81,32 @@ pub enum OperationEffect {
         packs: u64,
         /// Of the list.
         hash: [u8; HASH_LEN],
+        /// The one that was deleted first; None in records of early versions.
+        first: Option<PackId>,
     },
     /// A key.
     Key(KeyChange, String),
+    /// A snapshot was made, on which the worktree then stood.
+    Made(SnapshotId),
+    /// The operation takes back another one, or carries it out once more.
+    Reverted(RevertedOperation),
+    /// A snapshot that was forgotten is in the history again.
+    Recovered(SnapshotId),
+    /// A snapshot that a merge had made for itself was forgotten at its end.
+    Discarded(SnapshotId),
+    /// Old records of the chain were deleted.
+    Thinned(Checkpoint),
+}
+
+/// Where a chain ends since its old records were deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// The last record that was deleted, with all before it.
+    pub last: OperationLink,
+    /// How many were deleted, a count.
+    pub records: u64,
+    /// When the last of them was begun.
+    pub time: UnixTime,
 }
 
 /// What happened to a key. The text beside it says to which.
@@ -92,6 +118,37 @@ pub enum KeyChange {
     SlotRemoved,
     /// A new key epoch was begun.
     Rotated,
+}
+
+/// Which way an operation is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RevertDirection {
+    /// It is taken back.
+    Undo,
+    /// It is carried out once more, after it was taken back.
+    Redo,
+}
+
+impl RevertDirection {
+    /// The other one.
+    #[must_use]
+    pub fn opposite(self) -> Self {
+        match self {
+            Self::Undo => Self::Redo,
+            Self::Redo => Self::Undo,
+        }
+    }
+}
+
+/// An operation that another one takes back, or carries out once more.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RevertedOperation {
+    /// Which of both.
+    pub direction: RevertDirection,
+    /// The worktree in whose chain it is; none if it is in that of the volume.
+    pub worktree: Option<String>,
+    /// Its place there.
+    pub link: OperationLink,
 }
 
 /// A ref before and after an operation.
@@ -115,6 +172,38 @@ impl OperationRecord {
     pub fn link(&self, keys: &VolumeKeys) -> OperationLink {
         let hash = keys.compute_record_id(RecordDomain::Operation, &self.encode());
         OperationLink { sequence: self.sequence, hash }
+    }
+
+    /// The checkpoint that the record is, if it is one.
+    #[must_use]
+    pub fn checkpoint(&self) -> Option<Checkpoint> {
+        self.effects.iter().find_map(|effect| match effect {
+            OperationEffect::Thinned(checkpoint) => Some(*checkpoint),
+            OperationEffect::Ref(_)
+            | OperationEffect::Forgotten(_)
+            | OperationEffect::Collected { .. }
+            | OperationEffect::Key(..)
+            | OperationEffect::Made(_)
+            | OperationEffect::Recovered(_)
+            | OperationEffect::Discarded(_)
+            | OperationEffect::Reverted(_) => None,
+        })
+    }
+
+    /// The operation that this one takes back or carries out once more, if it does.
+    #[must_use]
+    pub fn reverted_operation(&self) -> Option<&RevertedOperation> {
+        self.effects.iter().find_map(|effect| match effect {
+            OperationEffect::Reverted(reverted) => Some(reverted),
+            OperationEffect::Ref(_)
+            | OperationEffect::Forgotten(_)
+            | OperationEffect::Collected { .. }
+            | OperationEffect::Key(..)
+            | OperationEffect::Made(_)
+            | OperationEffect::Recovered(_)
+            | OperationEffect::Discarded(_)
+            | OperationEffect::Thinned(_) => None,
+        })
     }
 
     /// Encodes the plaintext of the stored record (docs/format.md).
@@ -184,9 +273,11 @@ impl OperationEffect {
     }
 
     /// What a collection did that deleted these packs, in ascending order.
-    pub(crate) fn collected(names: &[String]) -> Self {
+    pub(crate) fn collected(packs: &[PackId]) -> Self {
+        let names: Vec<_> = packs.iter().map(ToString::to_string).collect();
         Self::Collected {
             packs: names.len() as u64,
+            first: packs.first().copied(),
             // The record is authenticated; this only has to tell one list from another.
             hash: blake3::hash(names.join("\n").as_bytes()).into(),
         }
@@ -199,8 +290,9 @@ impl OperationEffect {
                 writer.write_varint(*counter).write_bytes(before).write_bytes(after);
             }
             Self::Forgotten(id) => drop(writer.write_u8(2).write_raw(id.as_bytes())),
-            Self::Collected { packs, hash } => {
-                writer.write_u8(3).write_varint(*packs).write_raw(hash);
+            Self::Collected { packs, hash, first } => {
+                writer.write_u8(if first.is_some() { 10 } else { 3 }).write_varint(*packs).write_raw(hash);
+                first.iter().for_each(|first| drop(writer.write_raw(first.as_bytes())));
             }
             Self::Key(change, subject) => {
                 let change = match change {
@@ -209,6 +301,23 @@ impl OperationEffect {
                     KeyChange::Rotated => 2,
                 };
                 writer.write_u8(4).write_u8(change).write_bytes(subject.as_bytes());
+            }
+            Self::Made(id) => drop(writer.write_u8(5).write_raw(id.as_bytes())),
+            Self::Reverted(RevertedOperation { direction, worktree, link }) => {
+                let direction = match direction {
+                    RevertDirection::Undo => 0,
+                    RevertDirection::Redo => 1,
+                };
+                // No worktree has an empty name.
+                let worktree = worktree.as_deref().unwrap_or_default();
+                link.encode(writer.write_u8(6).write_u8(direction).write_bytes(worktree.as_bytes()));
+            }
+            Self::Recovered(id) => drop(writer.write_u8(7).write_raw(id.as_bytes())),
+            Self::Discarded(id) => drop(writer.write_u8(8).write_raw(id.as_bytes())),
+            Self::Thinned(Checkpoint { last, records, time }) => {
+                last.encode(writer.write_u8(9));
+                writer.write_varint(*records);
+                time.encode(writer);
             }
         }
     }
@@ -223,7 +332,7 @@ impl OperationEffect {
                 after: reader.read_bytes(VALUE_MAX)?.to_vec(),
             }),
             2 => Self::Forgotten(SnapshotId(reader.read_array()?)),
-            3 => Self::Collected { packs: reader.read_varint()?, hash: reader.read_array()? },
+            3 => Self::Collected { packs: reader.read_varint()?, hash: reader.read_array()?, first: None },
             4 => {
                 let change = match reader.read_u8()? {
                     0 => KeyChange::SlotAdded,
@@ -233,6 +342,33 @@ impl OperationEffect {
                 };
                 Self::Key(change, reader.read_string(WHO_MAX)?.to_owned())
             }
+            5 => Self::Made(SnapshotId(reader.read_array()?)),
+            6 => {
+                let direction = match reader.read_u8()? {
+                    0 => RevertDirection::Undo,
+                    1 => RevertDirection::Redo,
+                    _ => return Err(DecodeError::Invalid("direction of an operation")),
+                };
+                let worktree = reader.read_string(REF_NAME_MAX)?;
+                let worktree = (!worktree.is_empty()).then(|| worktree.to_owned());
+                Self::Reverted(RevertedOperation {
+                    direction,
+                    worktree,
+                    link: OperationLink::decode(reader)?,
+                })
+            }
+            7 => Self::Recovered(SnapshotId(reader.read_array()?)),
+            8 => Self::Discarded(SnapshotId(reader.read_array()?)),
+            10 => Self::Collected {
+                packs: reader.read_varint()?,
+                hash: reader.read_array()?,
+                first: Some(PackId(reader.read_array()?)),
+            },
+            9 => Self::Thinned(Checkpoint {
+                last: OperationLink::decode(reader)?,
+                records: reader.read_varint()?,
+                time: UnixTime::decode(reader)?,
+            }),
             _ => return Err(DecodeError::Invalid("effect")),
         })
     }
@@ -262,8 +398,27 @@ mod tests {
                     after: vec![1; 32],
                 }),
                 OperationEffect::Forgotten(SnapshotId([4; 32])),
-                OperationEffect::Collected { packs: 3, hash: [5; 32] },
+                OperationEffect::Collected { packs: 3, hash: [5; 32], first: None },
+                OperationEffect::Collected { packs: 3, hash: [5; 32], first: Some(PackId([12; 32])) },
                 OperationEffect::Key(KeyChange::SlotRemoved, "laptop".into()),
+                OperationEffect::Made(SnapshotId([6; 32])),
+                OperationEffect::Recovered(SnapshotId([9; 32])),
+                OperationEffect::Discarded(SnapshotId([10; 32])),
+                OperationEffect::Thinned(Checkpoint {
+                    last: OperationLink { sequence: 2, hash: [11; 32] },
+                    records: 2,
+                    time: UnixTime { secs: 4, nanos: 5 },
+                }),
+                OperationEffect::Reverted(RevertedOperation {
+                    direction: RevertDirection::Redo,
+                    worktree: Some("main".into()),
+                    link: OperationLink { sequence: 2, hash: [7; 32] },
+                }),
+                OperationEffect::Reverted(RevertedOperation {
+                    direction: RevertDirection::Undo,
+                    worktree: None,
+                    link: OperationLink { sequence: 3, hash: [8; 32] },
+                }),
             ],
         }
     }

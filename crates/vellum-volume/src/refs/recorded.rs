@@ -4,13 +4,17 @@
 //! together. A change of anything else puts the record, makes the change, and then swaps the link into the chain's ref. Whoever
 //! is killed in between leaves a record that nothing names: if its change was made, the next operation takes it into the chain.
 
+use vellum_store::pack::pack_key;
 use vellum_store::{ObjectKey, StoreError};
 use vellum_types::{DecodeError, FieldReader, FieldWriter, SnapshotId};
 
 use super::{RETRIES, RefKind, RefStore, RememberedRef, StoredRef, WorktreeHead};
 use crate::catalog::record_object_key;
 use crate::error::{Result, VolumeError, is_data_loss};
-use crate::operations::{ChainName, OperationEffect, OperationLink, OperationLog, PutOperation, RefEffect};
+use crate::keyring::is_key_change_seen;
+use crate::operations::{
+    ChainName, OperationEffect, OperationLink, OperationLog, OperationSink, PutOperation, RefEffect,
+};
 
 /// After so many numbers that were taken, the chain is listed.
 const LISTED_FROM: usize = 4;
@@ -131,7 +135,7 @@ impl RefStore {
     pub(super) fn record_change(
         &self,
         change: &RefChange<'_>,
-        put: &mut PutOperation<'_>,
+        sink: &mut OperationSink<'_>,
     ) -> Result<RecordedChange> {
         let RefChange { kind, name, old, counter, new } = change;
         let old_value = old.map_or(&[][..], |old| &old.value);
@@ -147,10 +151,11 @@ impl RefStore {
             after: recorded_value(*kind, new),
         };
         let is_operation = effect.before != effect.after;
-        let effects = [OperationEffect::Ref(effect)];
+        let own = OperationEffect::Ref(effect);
+        let effects: Vec<_> = sink.effects.iter().cloned().chain([own]).collect();
         match kind {
             RefKind::Tag | RefKind::Pin | RefKind::Settings | RefKind::Annotation | RefKind::Chain => {
-                let begin = || self.begin_operation(log, effects.to_vec());
+                let begin = || self.begin_operation(log, effects.clone());
                 let pending = is_operation.then(begin).transpose()?;
                 Ok(RecordedChange { value: new.clone(), pending })
             }
@@ -160,7 +165,7 @@ impl RefStore {
                     true => {
                         let chain = ChainName::of_worktree(name);
                         let end = ChainEnd { chain: &chain, named: link };
-                        Some(self.put_next_operation(log, &end, &effects, put)?.link)
+                        Some(self.put_next_operation(log, &end, &effects, sink.put)?.link)
                     }
                     false => link,
                 };
@@ -183,8 +188,23 @@ impl RefStore {
         }
     }
 
+    /// Records an operation in a chain, whatever the worktree from which it is carried out.
+    pub(crate) fn record_in_chain(&self, chain: &ChainName, effects: Vec<OperationEffect>) -> Result<()> {
+        let Some(log) = &self.log else { return Ok(()) };
+        let pending = self.begin_in_chain(log, chain.clone(), effects)?;
+        self.finish_operation(pending)
+    }
+
     fn begin_operation(&self, log: &OperationLog, effects: Vec<OperationEffect>) -> Result<PendingOperation> {
-        let chain = self.find_own_chain(log)?;
+        self.begin_in_chain(log, self.find_own_chain(log)?, effects)
+    }
+
+    fn begin_in_chain(
+        &self,
+        log: &OperationLog,
+        chain: ChainName,
+        effects: Vec<OperationEffect>,
+    ) -> Result<PendingOperation> {
         let link = match self.find_recent(&chain)? {
             Some(found) => read_chain_link(chain.kind, &found.value)?,
             None => None,
@@ -264,8 +284,15 @@ impl RefStore {
                         found.counter >= *counter && recorded_value(*kind, &found.value) == *after
                     })
                 }
-                OperationEffect::Forgotten(id) => self.is_forgotten(id)?,
-                OperationEffect::Collected { .. } | OperationEffect::Key(..) => false,
+                OperationEffect::Forgotten(id) | OperationEffect::Discarded(id) => self.is_forgotten(id)?,
+                OperationEffect::Recovered(id) => !self.is_forgotten(id)?,
+                OperationEffect::Collected { first: Some(first), .. } => !self.has_object(&pack_key(first))?,
+                OperationEffect::Key(change, subject) => is_key_change_seen(&*self.objects, *change, subject)?,
+                OperationEffect::Collected { first: None, .. }
+                | OperationEffect::Made(_)
+                | OperationEffect::Reverted(_)
+                // Nothing is deleted before a ref names it.
+                | OperationEffect::Thinned(_) => false,
             };
             if is_seen {
                 return Ok(true);
@@ -275,9 +302,13 @@ impl RefStore {
     }
 
     fn is_forgotten(&self, id: &SnapshotId) -> Result<bool> {
-        match self.objects.object_size(&record_object_key(id)?) {
-            Ok(_) => Ok(false),
-            Err(StoreError::NotFound { .. }) => Ok(true),
+        Ok(!self.has_object(&record_object_key(id)?)?)
+    }
+
+    fn has_object(&self, key: &ObjectKey) -> Result<bool> {
+        match self.objects.object_size(key) {
+            Ok(_) => Ok(true),
+            Err(StoreError::NotFound { .. }) => Ok(false),
             Err(error) => Err(error.into()),
         }
     }

@@ -40,7 +40,7 @@ impl Volume {
     }
 
     /// The value of a worktree's ref after a change, unless somebody has its lease.
-    pub(super) fn change_free_head(
+    pub(crate) fn change_free_head(
         &self,
         name: &str,
         old: Option<&StoredRef>,

@@ -1,11 +1,15 @@
 //! What is recorded of operations, and what a verification finds when records are changed.
 
-use vellum_crypto::RecordDomain;
+use vellum_crypto::{RecordDomain, RecoveryCode, SlotSecret};
 use vellum_store::{ObjectKey, ObjectStore};
-use vellum_volume::operations::{CommandScope, ListedOperation, OperationEffect, OperationRecord, RefEffect};
+use vellum_volume::device;
+use vellum_volume::operations::{
+    CommandScope, KeyChange, ListedOperation, OperationEffect, OperationRecord, RefEffect,
+};
 use vellum_volume::refs::RefKind;
 use vellum_volume::{Result, Volume};
 
+use crate::collecting::collect;
 use crate::killed::{kill_everywhere, try_snapshot};
 use crate::model::small;
 use crate::world::{PLAIN, SEALED, World, assert_clean, snapshot};
@@ -171,6 +175,41 @@ fn refs_and_chains_agree_wherever_a_command_is_killed() {
             }
         });
     }
+}
+
+#[test]
+fn changes_of_keys_and_collections_lose_no_record_wherever_they_are_killed() {
+    let world = World::new(SEALED);
+    let gone = snapshot(&world.volume, &small(1), "gone");
+    let head = snapshot(&world.volume, &small(2), "head");
+    world.volume.forget_snapshot(&gone).unwrap();
+    let code = RecoveryCode::generate();
+    let slot = device::add_device(&world.volume, "laptop", SlotSecret::Recovery(&code)).unwrap();
+    let added = OperationEffect::Key(KeyChange::SlotAdded, format!("{} device laptop", slot.id()));
+    let removed = OperationEffect::Key(KeyChange::SlotRemoved, format!("{} device laptop", slot.id()));
+    assert!(has_effect(&world.volume, |effect| *effect == added));
+    let image = world.ram.image();
+    let packs = world.ram.keys("packs").len();
+    let revoke = |volume: &Volume| device::revoke_device(volume, "laptop", true).map(drop);
+    kill_everywhere(&world, &image, revoke, |volume, ram| {
+        volume.add_tag("later", head).unwrap();
+        let is_revoked = !ram.keys("removed-keys").is_empty();
+        assert_eq!(has_effect(volume, |effect| *effect == removed), is_revoked);
+        assert_sound(volume);
+    });
+    let collect = |volume: &Volume| collect(volume).map(drop);
+    kill_everywhere(&world, &image, collect, |volume, ram| {
+        volume.add_tag("later", head).unwrap();
+        let is_collected = |effect: &OperationEffect| matches!(effect, OperationEffect::Collected { .. });
+        // Packs are repacked before others are deleted.
+        let is_deleted = ram.keys("packs").len() < packs;
+        assert!(!is_deleted || has_effect(volume, is_collected));
+        assert_sound(volume);
+    });
+}
+
+fn has_effect(volume: &Volume, is_wanted: impl Fn(&OperationEffect) -> bool) -> bool {
+    operations(volume).iter().flat_map(|found| &found.record.effects).any(is_wanted)
 }
 
 #[test]

@@ -72,6 +72,7 @@ pub struct GcRunJson {
     repacked_packs: u64,
     joined_packs: u64,
     freed: u64,
+    deleted_operations: u64,
     writers: u64,
     waiting: Vec<SessionWait>,
 }
@@ -218,6 +219,7 @@ impl From<&CollectionReport> for GcRunJson {
             repacked_packs: done.repacked,
             joined_packs: done.joined,
             freed: done.freed,
+            deleted_operations: done.operations,
             writers: done.writers.len() as u64,
             waiting: done.writers.iter().map(SessionWait::from).collect(),
         }

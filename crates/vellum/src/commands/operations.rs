@@ -5,8 +5,8 @@ use vellum_host::escape::format_path;
 use vellum_types::SnapshotId;
 use vellum_volume::Volume;
 use vellum_volume::operations::{
-    ChainCheck, ChainListing, KeyChange, ListedOperation, OperationEffect, OperationProblem, OperationRecord,
-    RefEffect,
+    ChainCheck, ChainListing, CheckedCheckpoint, Checkpoint, KeyChange, ListedOperation, OperationEffect,
+    OperationProblem, OperationRecord, RefEffect, RevertDirection, RevertedOperation,
 };
 use vellum_volume::refs::{RefKind, WorktreeHead};
 
@@ -65,6 +65,19 @@ enum ChangeJson {
     Forgotten { snapshot: String },
     Collected { packs: u64, hash: String },
     Key { change: &'static str, subject: String },
+    Made { snapshot: String },
+    Recovered { snapshot: String },
+    Thinned { number: u64, records: u64, time: String },
+    Undo(RevertedJson),
+    Redo(RevertedJson),
+}
+
+/// The operation that another one takes back, or carries out once more.
+#[derive(Serialize)]
+struct RevertedJson {
+    worktree: Option<String>,
+    number: u64,
+    hash: String,
 }
 
 /// A ref of which operations are listed without its content.
@@ -92,6 +105,16 @@ struct CheckJson {
     operations: u64,
     problems: Vec<ProblemJson>,
     unfinished: Vec<ProblemJson>,
+    checkpoints: Vec<CheckpointJson>,
+}
+
+/// Where a chain ends of which old records were deleted.
+#[derive(Serialize)]
+struct CheckpointJson {
+    worktree: Option<String>,
+    number: u64,
+    records: u64,
+    time: String,
 }
 
 #[derive(Serialize)]
@@ -128,7 +151,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
 
 fn report_operations(context: &CommandContext, volume: &Volume, listing: &ChainListing) -> Result<()> {
     let ui = &context.ui;
-    let ChainListing { operations, more } = listing;
+    let ChainListing { operations, more, .. } = listing;
     if ui.is_json() {
         let operations = operations.iter().map(to_operation_json).collect();
         return ui.print_json(&OperationsJson { operations, more: *more });
@@ -156,11 +179,17 @@ fn report_operations(context: &CommandContext, volume: &Volume, listing: &ChainL
 /// What an operation changed, in words; forgotten snapshots are counted.
 fn summarize_effects(record: &OperationRecord, volume: &Volume) -> Vec<String> {
     let mut forgotten = 0;
+    let mut recovered = 0;
     let mut summary = Vec::new();
     for effect in &record.effects {
         match effect {
             OperationEffect::Ref(effect) => summary.push(summarize_ref(effect, volume)),
-            OperationEffect::Forgotten(_) => forgotten += 1,
+            OperationEffect::Forgotten(_) | OperationEffect::Discarded(_) => forgotten += 1,
+            OperationEffect::Recovered(_) => recovered += 1,
+            // The worktree stands on it, which is told.
+            OperationEffect::Made(_) => {}
+            OperationEffect::Thinned(checkpoint) => summary.push(summarize_checkpoint(checkpoint)),
+            OperationEffect::Reverted(reverted) => summary.push(summarize_reverted(reverted, volume)),
             OperationEffect::Collected { packs, .. } => {
                 summary.push(format!("deleted {}", format::format_count(*packs, "pack")));
             }
@@ -172,7 +201,27 @@ fn summarize_effects(record: &OperationRecord, volume: &Volume) -> Vec<String> {
     if forgotten > 0 {
         summary.push(format!("forgot {}", format::format_count(forgotten, "snapshot")));
     }
+    if recovered > 0 {
+        summary.push(format!("brought {} back", format::format_count(recovered, "snapshot")));
+    }
     summary
+}
+
+fn summarize_checkpoint(checkpoint: &Checkpoint) -> String {
+    let Checkpoint { last, records, time } = checkpoint;
+    let records = format::format_count(*records, "old record");
+    format!("deleted {records}, up to {} of {}", last.sequence, format::format_local_time(*time))
+}
+
+fn summarize_reverted(reverted: &RevertedOperation, volume: &Volume) -> String {
+    let RevertedOperation { direction, worktree, link } = reverted;
+    let verb = match direction {
+        RevertDirection::Undo => "undoes",
+        RevertDirection::Redo => "redoes",
+    };
+    let of = worktree.as_ref().filter(|worktree| **worktree != volume.worktree.worktree);
+    let of = of.map(|worktree| format!(" of {}", format_path(worktree))).unwrap_or_default();
+    format!("{verb} {}{of}", link.sequence)
 }
 
 fn summarize_ref(effect: &RefEffect, volume: &Volume) -> String {
@@ -267,8 +316,28 @@ fn to_change_json(effect: &OperationEffect) -> ChangeJson {
                 }
             }
         }
-        OperationEffect::Forgotten(id) => ChangeJson::Forgotten { snapshot: id.to_string() },
-        OperationEffect::Collected { packs, hash } => {
+        OperationEffect::Forgotten(id) | OperationEffect::Discarded(id) => {
+            ChangeJson::Forgotten { snapshot: id.to_string() }
+        }
+        OperationEffect::Recovered(id) => ChangeJson::Recovered { snapshot: id.to_string() },
+        OperationEffect::Thinned(Checkpoint { last, records, time }) => ChangeJson::Thinned {
+            number: last.sequence,
+            records: *records,
+            time: json::format_json_time(*time),
+        },
+        OperationEffect::Made(id) => ChangeJson::Made { snapshot: id.to_string() },
+        OperationEffect::Reverted(RevertedOperation { direction, worktree, link }) => {
+            let reverted = RevertedJson {
+                worktree: worktree.clone(),
+                number: link.sequence,
+                hash: format_hash(&link.hash),
+            };
+            match direction {
+                RevertDirection::Undo => ChangeJson::Undo(reverted),
+                RevertDirection::Redo => ChangeJson::Redo(reverted),
+            }
+        }
+        OperationEffect::Collected { packs, hash, .. } => {
             ChangeJson::Collected { packs: *packs, hash: format_hash(hash) }
         }
         OperationEffect::Key(change, subject) => ChangeJson::Key {
@@ -301,7 +370,7 @@ fn format_hash(hash: &[u8; 32]) -> String {
 
 fn report_check(context: &CommandContext, check: &ChainCheck) -> Result<CommandOutcome> {
     let ui = &context.ui;
-    let ChainCheck { chains, operations, problems, unfinished } = check;
+    let ChainCheck { chains, operations, problems, unfinished, checkpoints } = check;
     let outcome = CommandOutcome::from_findings(!problems.is_empty());
     if ui.is_json() {
         let list = |problems: &[OperationProblem]| problems.iter().map(to_problem_json).collect();
@@ -310,6 +379,7 @@ fn report_check(context: &CommandContext, check: &ChainCheck) -> Result<CommandO
             operations: *operations,
             problems: list(problems),
             unfinished: list(unfinished),
+            checkpoints: checkpoints.iter().map(to_checkpoint_json).collect(),
         })?;
         return Ok(outcome);
     }
@@ -319,6 +389,13 @@ fn report_check(context: &CommandContext, check: &ChainCheck) -> Result<CommandO
     for note in unfinished {
         ui.print_note(format!("{}: {}", format_path(note.subject()), note.reason))?;
     }
+    for CheckedCheckpoint { worktree, checkpoint } in checkpoints {
+        let chain = match worktree {
+            Some(worktree) => format!("worktree '{worktree}'"),
+            None => "the volume".into(),
+        };
+        ui.print_note(format!("{}: {}", format_path(chain), summarize_checkpoint(checkpoint)))?;
+    }
     let checked = format::format_count(*operations, "operation");
     match problems.is_empty() {
         true => ui.print_line(format!("{checked}: all as they were recorded"))?,
@@ -327,6 +404,16 @@ fn report_check(context: &CommandContext, check: &ChainCheck) -> Result<CommandO
         }
     }
     Ok(outcome)
+}
+
+fn to_checkpoint_json(found: &CheckedCheckpoint) -> CheckpointJson {
+    let Checkpoint { last, records, time } = found.checkpoint;
+    CheckpointJson {
+        worktree: found.worktree.clone(),
+        number: last.sequence,
+        records,
+        time: json::format_json_time(time),
+    }
 }
 
 fn to_problem_json(problem: &OperationProblem) -> ProblemJson {

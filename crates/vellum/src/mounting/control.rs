@@ -17,6 +17,7 @@ use vellum_fs::content::residence::EvictedContent;
 use vellum_host::ProgressMeter;
 use vellum_host::escape::format_path;
 use vellum_volume::hydration_policy::HydrationPolicy;
+use vellum_volume::operations::{OperationLink, RevertDirection, RevertedOperation};
 use vellum_volume::residence::{HydratedContent, RefusedContent};
 
 use super::MountingError;
@@ -142,6 +143,57 @@ pub enum ControlRequest {
         /// Whether what no snapshot holds is given up.
         discard: bool,
     },
+    /// Another snapshot to stand on, or none, with the files as they are.
+    MoveHead {
+        /// On which it stands, in hexadecimal.
+        from: Option<String>,
+        /// Which, in hexadecimal.
+        target: Option<String>,
+    },
+    /// A request that takes an operation back, or carries it out once more. What it changes is in the store when it is answered.
+    Revert {
+        /// The words of the command.
+        words: Vec<String>,
+        /// The operation.
+        reverted: RevertedName,
+        /// The request.
+        request: Box<ControlRequest>,
+    },
+}
+
+/// An operation that is taken back, as it is named to the process.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RevertedName {
+    /// Whether it is carried out once more instead.
+    redo: bool,
+    /// The worktree in whose chain it is; none if it is in that of the volume.
+    worktree: Option<String>,
+    /// Its place there.
+    sequence: u64,
+    /// Its hash.
+    hash: [u8; 32],
+}
+
+impl From<&RevertedOperation> for RevertedName {
+    fn from(reverted: &RevertedOperation) -> Self {
+        let RevertedOperation { direction, worktree, link } = reverted;
+        Self {
+            redo: *direction == RevertDirection::Redo,
+            worktree: worktree.clone(),
+            sequence: link.sequence,
+            hash: link.hash,
+        }
+    }
+}
+
+impl From<&RevertedName> for RevertedOperation {
+    fn from(name: &RevertedName) -> Self {
+        Self {
+            direction: if name.redo { RevertDirection::Redo } else { RevertDirection::Undo },
+            worktree: name.worktree.clone(),
+            link: OperationLink { sequence: name.sequence, hash: name.hash },
+        }
+    }
 }
 
 /// What the daemon answers.

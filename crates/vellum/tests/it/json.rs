@@ -57,6 +57,7 @@ fn every_field_is_documented() {
         &["doctor"],
         &["operations"],
         &["operations", "--verify"],
+        &["undo", "-n"],
         &["usage"],
         &["gc", "plan"],
         &["gc", "run"],

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use vellum_fs::history::partial::ReplacedName;
 use vellum_fs::history::pending::PendingSnapshot;
 use vellum_fs::history::snapshot::LiveSnapshotRequest;
+use vellum_fs::lease::ChangePurpose;
 use vellum_fs::log::NEARLY_FULL;
 use vellum_fs::publish::publisher::BackgroundPublisher;
 use vellum_fs::{FsError, LiveFilesystem, StateReader};
@@ -266,6 +267,14 @@ impl ControlService {
                 answer.snapshot =
                     self.restore_snapshot(parse_snapshot_id(target)?, *discard)?.map(|id| id.to_string());
                 self.publisher.request_publish();
+            }
+            ControlRequest::MoveHead { from, target } => {
+                let parse = |id: &Option<String>| id.as_deref().map(parse_snapshot_id).transpose();
+                self.fs.move_to_snapshot(parse(from)?, parse(target)?)?;
+            }
+            ControlRequest::Revert { words, reverted, request } => {
+                let purpose = ChangePurpose { words: words.clone(), reverted: reverted.into() };
+                return self.fs.change_for(purpose, || self.handle_request(request, meter));
             }
         }
         Ok(self.add_worktree_status(answer)?)
