@@ -28,7 +28,7 @@ pub use object::{
     PublishedObjects, PublishedStore, PurposeScope, PurposeTraffic, ReadOnlyStore, RenameObjects,
     RequestCounts, RequestLimits, RequestPurpose, ServiceStore, ServiceTraffic, SftpStore, SingleWriterStore,
     StoreAddress, StoreGuarantees, StoreLocation, StoreMode, UploadedFile, VersionedObject,
-    chosen_retry_time, create_store, describe_clock_lead, join_requests, list_interrupted_uploads,
+    chosen_retry_time, create_store, describe_clock_lead, join_requests, join_work, list_interrupted_uploads,
     map_requests, open_store, open_store_with_limits, publish_store, set_cache_disk_probe, set_retry_time,
     unlist_objects,
 };

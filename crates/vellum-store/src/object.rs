@@ -54,7 +54,7 @@ pub use self::open::{
     RequestLimits, StoreLocation, chosen_retry_time, create_store, open_store, open_store_with_limits,
     set_retry_time,
 };
-pub use self::parallel::{join_requests, map_requests};
+pub use self::parallel::{join_requests, join_work, map_requests};
 pub use self::pieces::PieceSet;
 pub use self::plain::{ObjectCondition, ObjectTag, PlainListing, PlainObject, PlainObjectHead};
 pub(crate) use self::published::fuzz_listing_decoder;
@@ -277,6 +277,14 @@ pub trait ObjectStore: Send + Sync {
     /// What is kept of its packs on this machine, if the store is in a service.
     fn as_block_store(&self) -> Option<&BlockStore> {
         self.inner_store()?.as_block_store()
+    }
+
+    /// From now on, requests are sent even if the service did not answer a moment ago: the last chance of a process that
+    /// ends.
+    fn ignore_silence(&self) {
+        if let Some(inner) = self.inner_store() {
+            inner.ignore_silence();
+        }
     }
 
     /// What this process sent to the service, if the store is in one.

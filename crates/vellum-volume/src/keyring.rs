@@ -8,7 +8,7 @@ use vellum_crypto::{
     CreatedSlot, ExchangePublic, ExchangeSecret, KdfParams, KeyEpoch, KeySlot, KeySlotKind, MasterKey,
     RecordDomain, RecoveryCode, SlotSecret, UnlockedSlot, VolumeKeys,
 };
-use vellum_store::{ObjectKey, ObjectStore, StoreError, map_requests, unlist_objects};
+use vellum_store::{ObjectKey, ObjectStore, StoreError, join_requests, map_requests, unlist_objects};
 use vellum_types::{DecodeError, ErrorKind, FieldReader, FieldWriter, VolumeId};
 
 use crate::device;
@@ -395,13 +395,19 @@ pub(crate) fn copy_key_slots(from: &Volume, to: &Volume) -> Result<()> {
 
 /// Remembers in the state directory which slots there are, so that a verification misses them when they are lost.
 pub fn record_seen_slots(volume: &Volume) -> Result<()> {
-    record_listed_slots(volume, &volume.objects.list_keys(SLOT_PREFIX)?)
+    let list = |folder| volume.objects.list_keys(folder);
+    let (slots, publics) =
+        join_requests(&*volume.objects, || list(SLOT_PREFIX), || list(key_epochs::SLOT_KEY_PREFIX));
+    record_slot_objects(volume, &slots?, &publics?)
 }
 
 /// As [`record_seen_slots`], with the slots as they were listed a moment ago.
 pub(crate) fn record_listed_slots(volume: &Volume, slots: &[ObjectKey]) -> Result<()> {
-    let publics = volume.objects.list_keys(key_epochs::SLOT_KEY_PREFIX)?;
-    slots.iter().chain(&publics).try_for_each(|key| volume.refs.record_seen_object(key))
+    record_slot_objects(volume, slots, &volume.objects.list_keys(key_epochs::SLOT_KEY_PREFIX)?)
+}
+
+fn record_slot_objects(volume: &Volume, slots: &[ObjectKey], publics: &[ObjectKey]) -> Result<()> {
+    slots.iter().chain(publics).try_for_each(|key| volume.refs.record_seen_object(key))
 }
 
 /// The slots and public keys of slots that were seen here, are gone, and were not removed by a holder of the volume's key.

@@ -26,6 +26,7 @@ use std::collections::HashMap;
 
 use vellum_chunker::Chunker;
 use vellum_map::MapRoot;
+use vellum_store::join_work;
 use vellum_types::SnapshotId;
 
 pub use self::bases::{MergeBase, MergeBaseOrigin, SnapshotRelation};
@@ -85,8 +86,10 @@ impl Volume {
         // The sides are ordered by id: whoever merges, and whichever side they call theirs, gets the same tree.
         let is_ours_first = input.ours.id <= input.theirs.id;
         let collect = |side| SideChanges::collect(self, &input.base.root, side);
-        let ours = collect(input.ours)?;
-        let theirs = collect(input.theirs)?;
+        // Each is a walk of its own, and most of a merge is to read what differs.
+        let (ours, theirs) = join_work(|| collect(input.ours), || collect(input.theirs));
+        let ours = ours?;
+        let theirs = theirs?;
         let sides = match is_ours_first {
             true => PerSide { first: ours, second: theirs },
             false => PerSide { first: theirs, second: ours },

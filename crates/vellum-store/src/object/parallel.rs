@@ -16,9 +16,14 @@ pub fn join_requests<A: Send, B: Send>(
     one: impl FnOnce() -> A + Send,
     other: impl FnOnce() -> B,
 ) -> (A, B) {
-    if objects.parallel_get_count() <= 1 {
-        return (one(), other());
+    match objects.parallel_get_count() {
+        0 | 1 => (one(), other()),
+        _ => join_work(one, other),
     }
+}
+
+/// Does two things at once. Requests of both are for what this thread works for.
+pub fn join_work<A: Send, B>(one: impl FnOnce() -> A + Send, other: impl FnOnce() -> B) -> (A, B) {
     let purpose = RequestPurpose::current();
     let policy = FetchPolicy::current();
     std::thread::scope(|scope| {

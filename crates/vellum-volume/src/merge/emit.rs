@@ -248,7 +248,7 @@ impl<'w, 'a> ResultWriter<'w, 'a> {
             };
             // From the side whose numbers are given, so that what the result adds to them and takes from them is
             // counted once.
-            let old = ino.map(|ino| self.work.side_tree(side).inode_attr(ino)).transpose()?.flatten();
+            let old = ino.map(|ino| self.work.table.side_attr(side, ino)).transpose()?.flatten();
             let is_changed = old.is_some() != new.is_some()
                 || new.is_some()
                     && (*file.is_touched.get(side.other()) || !file.links.get(side.other()).is_empty());

@@ -106,6 +106,10 @@ pub(super) struct FileTable {
     files: Vec<MergedFile>,
     by_base: HashMap<Ino, FileId>,
     by_side: PerSide<HashMap<Ino, FileId>>,
+    /// Attributes that differ between the base and a side, as the base has them. They are asked for again and again.
+    base_attrs: HashMap<Ino, Option<InodeAttr>>,
+    /// The same as a side has them.
+    side_attrs: PerSide<HashMap<Ino, Option<InodeAttr>>>,
     /// Directories that a side made: those that the other side makes in the same place are the same ones.
     new_dirs: HashMap<FileLink, FileId>,
 }
@@ -120,6 +124,8 @@ impl FileTable {
             files: Vec::new(),
             by_base: HashMap::new(),
             by_side: PerSide::default(),
+            base_attrs: HashMap::new(),
+            side_attrs: PerSide::default(),
             new_dirs: HashMap::new(),
         };
         // Inodes before names: a name leads to a file only when it is known which inode of each tree is which file. The
@@ -203,11 +209,23 @@ impl FileTable {
         }
     }
 
+    /// The attributes of an inode of the base.
+    pub fn base_attr(&self, ino: Ino) -> Result<Option<InodeAttr>> {
+        self.base_attrs.get(&ino).map_or_else(|| self.base.inode_attr(ino), |known| Ok(known.clone()))
+    }
+
+    /// The attributes of an inode of a side: where the side has no others, those of the base.
+    pub fn side_attr(&self, side: SideName, ino: Ino) -> Result<Option<InodeAttr>> {
+        self.side_attrs.get(side).get(&ino).map_or_else(|| self.base_attr(ino), |known| Ok(known.clone()))
+    }
+
     fn match_side(&mut self, side: SideName) -> Result<()> {
         let mut gone: BTreeMap<Ino, InodeAttr> = BTreeMap::new();
         let mut new: Vec<(Vec<u8>, Ino, InodeAttr)> = Vec::new();
         let attrs = std::mem::take(&mut self.sides.get_mut(side).attrs);
         for (ino, changed) in attrs {
+            self.base_attrs.insert(ino, changed.before.clone());
+            self.side_attrs.get_mut(side).insert(ino, changed.after.clone());
             match (changed.before, changed.after) {
                 // What became another kind of file under its number counts as another file.
                 (Some(before), Some(after)) if before.kind == after.kind && ino < self.shared => {

@@ -20,10 +20,9 @@ impl MergeWork<'_> {
         let mut links: BTreeSet<FileLink> = file.outcome.added.union(&file.retained).cloned().collect();
         if let Some(base) = file.base {
             // The attributes of each tree tell one name of the file, so that no directory has to be searched.
-            let mut known = vec![self.table.base.inode_attr(base)?.map(|attr| (None, attr))];
+            let mut known = vec![self.table.base_attr(base)?.map(|attr| (None, attr))];
             for side in SideName::BOTH {
-                let attr =
-                    file.sides.get(side).map(|ino| self.side_tree(side).inode_attr(ino)).transpose()?;
+                let attr = file.sides.get(side).map(|ino| self.table.side_attr(side, ino)).transpose()?;
                 known.push(attr.flatten().map(|attr| (Some(side), attr)));
             }
             for (side, attr) in known.into_iter().flatten().filter(|(_, attr)| !attr.name.is_empty()) {
@@ -41,6 +40,12 @@ impl MergeWork<'_> {
         if links.is_empty() {
             // The name that the attributes tell is gone, and the others are recorded only in their directories.
             links.extend(self.find_other_links(id)?);
+        }
+        // Most files have one name, and to find its path means to read the directories above it.
+        if links.len() == 1
+            && let Some(link) = links.pop_first()
+        {
+            return Ok(link);
         }
         let mut best: Option<(Vec<u8>, FileLink)> = None;
         for link in links {

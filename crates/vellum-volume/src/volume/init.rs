@@ -226,8 +226,7 @@ impl Volume {
         // now has none.
         let there = if is_begun_here && !is_new { volume.list_worktrees()? } else { Vec::new() };
         let attached = !(is_begun_here && there.iter().all(|(_, head)| ours(head)));
-        // It fails if the name is that of another directory.
-        volume.add_worktree_ref(&name)?;
+        let early_code = volume.add_first_worktree(&name, is_new && config.encrypted)?;
         // Not before: a name that is taken leaves nothing behind.
         let mut listed = None;
         if let Some(UnkeptKeys { master, held, slots }) = unkept {
@@ -251,15 +250,31 @@ impl Volume {
             }
         }
         // The code of an interrupted `init` may never have been shown: then this gives another one.
-        let recovery = match state.read_master_key()? {
-            Some(_) if !attached => Some(keyring::add_first_recovery_slot(&volume)?),
-            _ => None,
+        let recovery = match (early_code, state.read_master_key()?) {
+            (Some(code), _) => Some(code),
+            (None, Some(_)) if !attached => Some(keyring::add_first_recovery_slot(&volume)?),
+            (None, _) => None,
         };
         match listed {
             Some(slots) => keyring::record_listed_slots(&volume, &slots)?,
             None => keyring::record_seen_slots(&volume)?,
         }
         Ok(InitialisedVolume { volume, recovery, attached })
+    }
+}
+
+impl Volume {
+    /// Adds the worktree that is being made; fails if the name is that of another directory. A volume that was made just now
+    /// gets its recovery code at the same time: that takes requests of its own, and much computing.
+    fn add_first_worktree(&self, name: &str, needs_code: bool) -> Result<Option<RecoveryCode>> {
+        if !needs_code {
+            self.add_worktree_ref(name)?;
+            return Ok(None);
+        }
+        let add_slot = || keyring::add_first_recovery_slot(self);
+        let (code, added) = join_requests(&*self.objects, add_slot, || self.add_worktree_ref(name));
+        added?;
+        code.map(Some)
     }
 }
 

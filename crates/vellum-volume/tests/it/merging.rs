@@ -313,6 +313,61 @@ fn directories_that_were_moved_into_each_other_are_not_lost() {
 }
 
 #[test]
+fn moves_of_both_sides_that_close_a_circle_together_are_not_lost() {
+    let base = |tree: &mut Tree| {
+        for name in ["d", "e", "g"] {
+            let dir = tree.dir(Ino::ROOT, name);
+            tree.file(dir, "in", name.as_bytes().to_vec());
+        }
+    };
+    let first = |tree: &mut Tree| rename(tree, "d", "e/d");
+    let second = |tree: &mut Tree| {
+        rename(tree, "e", "g/e");
+        rename(tree, "g", "d/g");
+    };
+    let case = Case::new(base, first, second);
+    let (all, conflicts) = case.merge();
+    let files: BTreeSet<_> = all.values().map(String::as_str).collect();
+    assert_eq!(files, BTreeSet::from(["", "d", "e", "g"]), "{all:?}");
+    assert_eq!(all.len(), 6, "{all:?}");
+    assert_eq!(conflicts.len(), 1, "{conflicts:?}");
+    assert_eq!(conflicts[0].0, ConflictKind::Cycle);
+}
+
+#[test]
+fn names_that_one_side_exchanges_follow_the_edits_of_the_other() {
+    let base = |tree: &mut Tree| {
+        new_file(tree, "a", b"a");
+        new_file(tree, "b", b"b");
+    };
+    let exchange = |tree: &mut Tree| {
+        rename(tree, "a", "c");
+        rename(tree, "b", "a");
+        rename(tree, "c", "b");
+    };
+    let case = Case::new(base, exchange, |tree| write(tree, "a", b"edited"));
+    assert_eq!(case.merge(), (paths(&[("a", "b"), ("b", "edited")]), vec![]));
+    let case = Case::new(base, exchange, exchange);
+    assert_eq!(case.merge(), (paths(&[("a", "b"), ("b", "a")]), vec![]));
+}
+
+#[test]
+fn what_became_a_directory_and_was_edited_is_there_as_both() {
+    let change_kind = |tree: &mut Tree| {
+        remove(tree, "f");
+        let dir = tree.dir(Ino::ROOT, "f");
+        tree.file(dir, "in", b"in".to_vec());
+    };
+    let case = Case::new(base_file, change_kind, |tree| write(tree, "f", b"edited\n"));
+    let (all, conflicts) = case.merge();
+    assert_eq!(all, paths(&[("f/", ""), ("f/in", "in"), ("f.~22222222", "edited\n")]));
+    assert!(!conflicts.is_empty(), "{conflicts:?}");
+    // Alone, it is no conflict.
+    let case = Case::new(base_file, change_kind, |_| {});
+    assert_eq!(case.merge(), (paths(&[("f/", ""), ("f/in", "in")]), vec![]));
+}
+
+#[test]
 fn modes_owners_and_attributes_are_merged_by_themselves() {
     let first = |tree: &mut Tree| {
         let file = at(tree, "f");

@@ -25,7 +25,10 @@ fn first_contacts_take_few_requests() {
     world.run_at_home(&["init", "--name", "main", "--store", &url, "--credentials", "test"]).ok();
     // The probe takes 23 of them.
     let counts = count_requests(&server);
-    assert_eq!(counts, BTreeMap::from([("DELETE", 3), ("GET", 18), ("LIST", 5), ("PUT", 15)]), "init");
+    // The worktree and the recovery code are added at once: one of them may find that the other has looked for newer keys.
+    let gets = counts["GET"];
+    assert!((17..=18).contains(&gets), "{gets}");
+    assert_eq!(counts, BTreeMap::from([("DELETE", 3), ("GET", gets), ("LIST", 5), ("PUT", 15)]), "init");
     world
         .run_at_home(&["remote", "add", "origin", &server.store_url("origin"), "--credentials", "test"])
         .ok();
