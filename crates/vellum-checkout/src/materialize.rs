@@ -79,6 +79,8 @@ pub struct MaterializeReport {
     pub copied: u64,
     /// Files written from chunks.
     pub from_chunks: u64,
+    /// Entries that could not be given to their owner or group.
+    pub owners_not_set: u64,
     /// The failures of single entries.
     pub problems: Vec<CheckoutProblem>,
 }
@@ -90,6 +92,7 @@ struct MaterializeCounters {
     reflinked: AtomicU64,
     copied: AtomicU64,
     from_chunks: AtomicU64,
+    owners_not_set: AtomicU64,
 }
 
 /// The execution of a plan.
@@ -143,6 +146,7 @@ impl MaterializeRun<'_> {
         done.reflinked = count(&self.counters.reflinked);
         done.copied = count(&self.counters.copied);
         done.from_chunks = count(&self.counters.from_chunks);
+        done.owners_not_set = count(&self.counters.owners_not_set);
         done.problems.sort_by(|a, b| a.path.cmp(&b.path));
         done
     }
@@ -400,10 +404,13 @@ impl MaterializeRun<'_> {
             None => apply_metadata(node, &wanted, self.caller),
         };
         let mut problems: Vec<_> = applied.problems.iter().map(|error| format_error_chain(error)).collect();
-        // Only root can give a file to another user (EPERM otherwise), so for other users this is expected
-        // and not reported.
-        if applied.owner_lost && self.caller.is_privileged() {
-            problems.push(format!("its owner {}:{} could not be set", attr.uid, attr.gid));
+        if applied.owner_lost {
+            self.counters.owners_not_set.fetch_add(1, Ordering::Relaxed);
+            // Only root can give a file to another user (EPERM otherwise): for other users this is expected, and reported for
+            // all files together.
+            if self.caller.is_privileged() {
+                problems.push(format!("its owner {}:{} could not be set", attr.uid, attr.gid));
+            }
         }
         problems
     }

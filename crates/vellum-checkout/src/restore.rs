@@ -108,6 +108,8 @@ pub struct RestoreReport {
     pub deleted: u64,
     /// Bytes of content written.
     pub bytes: u64,
+    /// Entries that could not be given to their owner or group.
+    pub owners_not_set: u64,
     /// What could not be done.
     pub problems: Vec<CheckoutProblem>,
 }
@@ -241,8 +243,8 @@ impl CheckoutWorktree {
         // If the process is killed before this, the next restore finds the journal, plans again, and has
         // nothing left to do.
         self.end_restore()?;
-        let MaterializeReport { written, deleted, bytes, problems, .. } = done;
-        Ok(RestoreReport { safety, written, deleted, bytes, problems })
+        let MaterializeReport { written, deleted, bytes, owners_not_set, problems, .. } = done;
+        Ok(RestoreReport { safety, written, deleted, bytes, owners_not_set, problems })
     }
 
     /// What snapshots are known to hold, beside the last one.

@@ -176,6 +176,17 @@ impl UserInterface {
         problems.iter().try_for_each(|problem| self.print_warning(problem))
     }
 
+    /// How many files got the user who runs this as their owner, and not the one that the snapshot records.
+    pub fn report_owners_not_set(&self, count: u64) -> Result<()> {
+        if count == 0 {
+            return Ok(());
+        }
+        let entries = format::format_count(count, "entry");
+        self.print_note(format!(
+            "{entries} could not be given to the owner or group that the snapshot records: only root can do that"
+        ))
+    }
+
     /// A line that a program of the user has printed, beside the result.
     pub fn print_program_line(&self, line: &str) -> Result<()> {
         self.write_to_stderr(&format!("{line}\n"))

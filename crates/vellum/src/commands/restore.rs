@@ -79,6 +79,7 @@ struct RestoreJson {
     written: u64,
     deleted: u64,
     bytes: u64,
+    owners_not_set: u64,
     problems: Vec<ProblemJson>,
 }
 
@@ -357,6 +358,7 @@ fn report_restore(
             written: done.written,
             deleted: done.deleted,
             bytes: done.bytes,
+            owners_not_set: done.owners_not_set,
             problems,
         })?;
         return Ok(outcome);
@@ -382,5 +384,6 @@ fn report_restore(
             ui.style.paint_yellow(&short)
         ))?;
     }
+    ui.report_owners_not_set(done.owners_not_set)?;
     Ok(outcome)
 }

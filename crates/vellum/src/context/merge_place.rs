@@ -34,14 +34,16 @@ pub struct PlaceReport {
     pub written: u64,
     /// Entries removed.
     pub deleted: u64,
+    /// Entries that could not be given to their owner or group.
+    pub owners_not_set: u64,
     /// What could not be done.
     pub problems: Vec<CheckoutProblem>,
 }
 
 impl From<RestoreReport> for PlaceReport {
     fn from(report: RestoreReport) -> Self {
-        let RestoreReport { safety, written, deleted, problems, .. } = report;
-        Self { safety, written, deleted, problems }
+        let RestoreReport { safety, written, deleted, owners_not_set, problems, .. } = report;
+        Self { safety, written, deleted, owners_not_set, problems }
     }
 }
 

@@ -60,6 +60,7 @@ struct MergeJson {
     saved: Option<String>,
     written: u64,
     deleted: u64,
+    owners_not_set: u64,
     conflicts: Vec<ConflictJson>,
     problems: Vec<ProblemJson>,
 }
@@ -137,6 +138,7 @@ impl MergeReport {
             saved: self.saved_snapshot().map(|id| id.to_string()),
             written: self.files.written,
             deleted: self.files.deleted,
+            owners_not_set: self.files.owners_not_set,
             conflicts: self.conflicts.iter().map(ConflictJson::new).collect(),
             problems: self.problems(),
         })
@@ -164,7 +166,7 @@ impl MergeReport {
             let short = names.short_id(&saved);
             ui.print_note(format!("what no snapshot held is in {}", ui.style.paint_yellow(&short)))?;
         }
-        Ok(())
+        ui.report_owners_not_set(self.files.owners_not_set)
     }
 
     fn print_result(&self, context: &CommandContext, kind: MergeOutcomeKind, snapshot: &str) -> Result<()> {
