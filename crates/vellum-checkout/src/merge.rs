@@ -22,22 +22,13 @@ impl CheckoutWorktree {
 
     /// Takes a snapshot of what no snapshot holds, before a merge.
     pub fn save_before_merge(&self, note: String, meter: &ProgressMeter) -> Result<SnapshotReport> {
-        let request = CheckoutSnapshotRequest {
-            note,
-            paths: Vec::new(),
-            origin: SnapshotOrigin::Safety,
-            only_if_changed: false,
-        };
-        self.create_snapshot(&request, meter)
+        self.create_snapshot(&new_safety_request(note, false), meter)
     }
 
     /// Takes a snapshot of what no snapshot holds, if there is anything. Returns the snapshot that the worktree then stands on.
-    /// The caller holds the lock.
+    /// The directory is scanned once. The caller holds the lock.
     pub fn snapshot_if_changed(&self, note: String, meter: &ProgressMeter) -> Result<SnapshotId> {
-        match self.head_snapshot()? {
-            Some(head) if !self.has_unsaved_changes(meter)? => Ok(head.id),
-            Some(_) | None => Ok(self.save_before_merge(note, meter)?.id),
-        }
+        Ok(self.create_snapshot(&new_safety_request(note, true), meter)?.id)
     }
 
     /// Brings the directory, or paths in it, to a snapshot. The caller holds the lock.
@@ -82,4 +73,8 @@ impl CheckoutWorktree {
         };
         self.create_snapshot_with_parents(Some(parents), &request, meter)
     }
+}
+
+fn new_safety_request(note: String, only_if_changed: bool) -> CheckoutSnapshotRequest {
+    CheckoutSnapshotRequest { note, paths: Vec::new(), origin: SnapshotOrigin::Safety, only_if_changed }
 }

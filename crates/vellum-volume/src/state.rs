@@ -1,7 +1,8 @@
 //! The state directory `.vellum` of a worktree: the volume that it belongs to, the master key, what was seen of the
 //! store, and the lock that serialises commands. It is in the worktree's directory, or elsewhere (`placement`).
 //!
-//! Invariant: every file is replaced atomically (temporary file, fsync, rename) and readable by its owner only.
+//! Invariant: every file is replaced atomically (temporary file, fsync unless it may be lost, rename) and readable by its owner
+//! only.
 
 mod placement;
 
@@ -54,6 +55,13 @@ const TEMPORARY_DIGITS: usize = 16;
 const LEFTOVER_AGE: Duration = Duration::from_secs(10 * 60);
 /// Version of the layout of the state directory.
 const LAYOUT: u32 = 1;
+
+/// Whether a file that was replaced survives a power cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FileDurability {
+    Synced,
+    Unsynced,
+}
 
 /// The worktree and the volume to which a directory belongs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -380,13 +388,26 @@ impl StateDir {
 
     /// Replaces a JSON file of the state directory, as [`Self::write_file`] does.
     pub fn write_json_file(&self, name: &str, value: &impl Serialize) -> Result<()> {
-        let text = serde_json::to_vec_pretty(value)
-            .map_err(|error| VolumeError::wrap_local_error(self.join(name))(std::io::Error::other(error)))?;
-        self.write_file(name, &text)
+        self.write_file(name, &self.encode_json(name, value)?)
+    }
+
+    /// Replaces a JSON file of the state directory atomically, but not durably: after a power cut it may be empty, or not
+    /// there.
+    pub fn write_json_file_unsynced(&self, name: &str, value: &impl Serialize) -> Result<()> {
+        self.replace_file(name, &self.encode_json(name, value)?, FileDurability::Unsynced)
+    }
+
+    fn encode_json(&self, name: &str, value: &impl Serialize) -> Result<Vec<u8>> {
+        serde_json::to_vec_pretty(value)
+            .map_err(|error| VolumeError::wrap_local_error(self.join(name))(std::io::Error::other(error)))
     }
 
     /// Replaces a file of the state directory atomically and durably: after a power cut it has the old or the new content.
     pub fn write_file(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        self.replace_file(name, bytes, FileDurability::Synced)
+    }
+
+    fn replace_file(&self, name: &str, bytes: &[u8], durability: FileDurability) -> Result<()> {
         let path = self.join(name);
         // Threads and processes write at the same time, also processes of several containers with equal numbers.
         let random = getrandom::u64().map_err(|error| VolumeError::wrap_local_error(&path)(error.into()))?;
@@ -396,10 +417,15 @@ impl StateDir {
             // Of the folder that it goes to: `sudo` must not shut its owner out.
             set_owner_from_dir(File::open(temporary.parent().unwrap_or(&self.path))?, &file)?;
             file.write_all(bytes)?;
-            // Before the new name: otherwise a power cut may leave the name with an empty file.
-            file.sync_all()?;
-            fs::rename(&temporary, &path)?;
-            File::open(&self.path)?.sync_all()
+            match durability {
+                FileDurability::Unsynced => fs::rename(&temporary, &path),
+                FileDurability::Synced => {
+                    // Before the new name: otherwise a power cut may leave the name with an empty file.
+                    file.sync_all()?;
+                    fs::rename(&temporary, &path)?;
+                    File::open(&self.path)?.sync_all()
+                }
+            }
         };
         write().map_err(|error| {
             let _ = fs::remove_file(&temporary);

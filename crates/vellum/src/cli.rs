@@ -15,7 +15,7 @@ use crate::commands::{
 };
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, EXIT_USAGE, Result};
-use crate::experiment::{init as try_init, namespace as try_namespace};
+use crate::experiment::namespace as try_namespace;
 use crate::settings::{apply_settings, load_local_settings};
 use crate::ui::json::JsonForm;
 use crate::ui::preferences::{ColorChoice, OutputPreferences};
@@ -158,12 +158,13 @@ enum Command {
     Completion(completion::Args),
     Manual(manual::Args),
     Probe(probe::Args),
-    EnterTry(try_namespace::Args),
-    InitTry(try_init::Args),
 }
 
 /// Runs the command that the process was started with. Returns its exit code.
 pub fn run_command_line() -> u8 {
+    if let Some(result) = try_namespace::run_if_started_for_it() {
+        return finish_command(&UserInterface::new(OutputOptions::default()), result);
+    }
     // Before any thread exists: with threads, the kernel takes milliseconds for each enlargement of the table.
     vellum_host::beneath::reserve_descriptor_table();
     if std::env::args_os().next().is_some_and(|program| mount_helper::is_helper_name(&program)) {
@@ -321,8 +322,6 @@ fn dispatch_command(command: Command, context: &CommandContext) -> Result<Comman
         Command::Completion(args) => completion::run(&args, context),
         Command::Manual(args) => manual::run(&args, context),
         Command::Probe(args) => probe::run(&args, context),
-        Command::EnterTry(args) => try_namespace::run(&args),
-        Command::InitTry(args) => try_init::run(&args),
     }
 }
 

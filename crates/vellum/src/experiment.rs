@@ -2,14 +2,15 @@
 //! their own.
 //!
 //! Three processes take part, beside the one that serves the fork's mount: `vellum try` itself stays outside, where the
-//! worktree is visible ([`program`]); a child enters the namespaces and covers the path ([`namespace`]); and its child is the
-//! first process of the PID namespace, which starts the command and collects what it leaves ([`init`]).
+//! worktree is visible ([`program`]); a child enters the namespaces and covers the path ([`namespace`]); and a process that is
+//! forked from that is the first of the PID namespace, which starts the command and collects what it leaves ([`init`]).
 //!
 //! Invariant: the process that serves the fork is never in the mount namespace where the path is covered. Its state directory
 //! may lie below that path: its own requests would come back to itself, and it would wait for them for ever.
 
 pub mod fork;
 pub mod init;
+mod kept_mount;
 pub mod namespace;
 pub mod note;
 pub mod program;

@@ -406,6 +406,10 @@ impl ObjectStore for ServiceStore {
         })
     }
 
+    fn ignore_silence(&self) {
+        self.switch.ignore_silence();
+    }
+
     fn service_traffic(&self) -> Option<ServiceTraffic> {
         Some(self.pool.read_traffic())
     }

@@ -213,14 +213,7 @@ impl HeldLease {
         self.volume.refs.update_ref_recording(RefKind::Worktree, &self.worktree, sink, |old| {
             let Some(old) = old else { return Err(self.mark_lost("the worktree was removed".into())) };
             let mut head = decode_worktree_head(old)?;
-            match &mut head.lease {
-                // The token alone decides. Times say when others may take the lease, not whether they did.
-                Some(lease) if lease.token == self.token && !lease.ended => {
-                    lease.session = SessionObject::for_current_process();
-                }
-                Some(lease) => return Err(self.mark_lost(format!("it was taken over by {lease}"))),
-                None => return Err(self.mark_lost("the worktree was removed and made anew".into())),
-            }
+            self.expect_own_lease(&mut head)?.session = SessionObject::for_current_process();
             if let Some(reading) = &reading {
                 head.reading = reading.iter().take(READING_MAX).copied().collect();
             }
@@ -229,6 +222,32 @@ impl HeldLease {
         })?;
         self.set_sure_from(begun);
         tracing::debug!(worktree = self.worktree, "lease renewed");
+        Ok(())
+    }
+
+    /// The lease of a ref; an error if it is not the one that this process took.
+    fn expect_own_lease<'h>(&self, head: &'h mut WorktreeHead) -> Result<&'h mut Lease> {
+        let Some(lease) = &mut head.lease else {
+            return Err(self.mark_lost("the worktree was removed and made anew".into()));
+        };
+        // The token alone decides. Times say when others may take the lease, not whether they did.
+        if lease.token != self.token || lease.ended {
+            return Err(self.mark_lost(format!("it was taken over by {lease}")));
+        }
+        Ok(lease)
+    }
+
+    /// Removes the worktree, and the lease with it. Fails as [`Self::update_worktree_ref`] does.
+    pub fn remove_worktree(&self) -> Result<()> {
+        self.check_not_lost()?;
+        // A removal is how room is made on a full disk, so it may use the reserve.
+        self.volume.release_reserves();
+        self.volume.refs.update_ref(RefKind::Worktree, &self.worktree, |old| {
+            let Some(old) = old else { return Err(self.mark_lost("the worktree was removed".into())) };
+            self.expect_own_lease(&mut decode_worktree_head(old)?)?;
+            Ok(None)
+        })?;
+        self.mark_lost("the worktree was removed".into());
         Ok(())
     }
 

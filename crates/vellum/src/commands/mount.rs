@@ -36,6 +36,7 @@ use crate::mounting::policies::PolicyKeeper;
 use crate::mounting::{MountingError, daemon, metrics, mountpoint, service_manager};
 use crate::secret::read_secret_file;
 use crate::ui::format;
+pub use background::StartingMount;
 use hook::{find_mount_hook, serve_beside_hook};
 use naming::choose_worktree;
 use options::{MountOption, parse_interval};
@@ -133,6 +134,9 @@ pub struct Args {
     /// Leave the terminal once the mount is ready: how the command runs itself
     #[arg(long, hide = true)]
     detach: bool,
+    /// Begin when a line comes on standard input: the worktree does not exist before
+    #[arg(long, hide = true, requires = "detach")]
+    on_word: bool,
     /// The source that the table of mounts shows
     #[arg(long, hide = true)]
     pub table_name: Option<String>,
@@ -179,6 +183,7 @@ impl Args {
             fetch_names: false,
             lease_term: None,
             detach: false,
+            on_word: false,
         }
     }
 }
@@ -198,11 +203,6 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     } else {
         background::mount_in_background(&args, context)
     }
-}
-
-/// Mounts with a process in the background, and prints nothing.
-pub fn mount_quietly(args: &Args, context: &CommandContext) -> Result<()> {
-    background::start_mount_process(args, context).map(drop)
 }
 
 /// The state directory of the volume that is to be mounted.
@@ -248,6 +248,9 @@ fn serve_mount(args: &Args, context: &CommandContext) -> Result<CommandOutcome> 
     let limits = RequestLimits { retry_for, ..RequestLimits::default() };
     let state = unlock_with_file(args, context, open_state_dir(args, context)?, &limits)?;
     let volume = Arc::new(Volume::open_with_limits(&state, &limits)?);
+    if args.on_word && !daemon::wait_for_word() {
+        return Ok(CommandOutcome::Done);
+    }
     let mountpoint = mountpoint::resolve_mountpoint(&context.resolve_local_path(&args.mountpoint))?;
     let ready = match &args.snapshot {
         Some(typed) => mount_snapshot(args, &volume, volume.resolve_snapshot(typed)?.id, &mountpoint)?,

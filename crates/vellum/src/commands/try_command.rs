@@ -5,19 +5,21 @@ mod list;
 mod place;
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use serde::Serialize;
-use vellum_volume::Volume;
+use vellum_volume::{StateDir, Volume};
 
 use self::decide::TryDecision;
-use self::place::check_place;
+use self::place::{check_fork_place, find_submounts, report_outputs, report_submounts};
 use crate::compare::ComparedSnapshots;
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
-use crate::experiment::TRY_VARIABLE;
 use crate::experiment::fork::{TryFork, TryOrigin};
 use crate::experiment::note::TryNote;
-use crate::experiment::program::TryProgram;
+use crate::experiment::program::{ProgramEnd, TryProgram};
+use crate::experiment::{TRY_VARIABLE, close_descriptors_at_exec};
+use crate::mounting::daemon::DaemonStart;
 use crate::ui::changes::ChangeCounts;
 use crate::ui::changes::list::{ChangeDetail, CollapsedDirs};
 
@@ -40,7 +42,7 @@ use crate::ui::changes::list::{ChangeDetail, CollapsedDirs};
 )]
 pub struct Args {
     /// List the tries that were kept, run now or were killed
-    #[arg(short, long, conflicts_with_all = ["decision", "command", "strict", "wait"])]
+    #[arg(short, long, conflicts_with_all = ["decision", "command", "strict", "wait", "with_mounts", "keep_fds"])]
     list: bool,
     /// Apply the changes without asking; without COMMAND, those of the try NAME
     #[arg(long, value_name = "NAME", num_args = 0..=1, group = "decision")]
@@ -57,6 +59,12 @@ pub struct Args {
     /// Wait for what COMMAND leaves running; without it, this is killed when COMMAND ends
     #[arg(long)]
     wait: bool,
+    /// Show in the try, read-only, what is mounted in the worktree
+    #[arg(long)]
+    with_mounts: bool,
+    /// Let COMMAND inherit open files beside standard input, output and error; one in the worktree leads past the try
+    #[arg(long, conflicts_with = "strict")]
+    keep_fds: bool,
     /// The command and its arguments
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -112,9 +120,13 @@ fn run_command(
         let message = format!("this is the try {} already", name.display());
         return Err(CliError::usage_error(message, "run the command as it is, or end that try first"));
     }
+    if !args.keep_fds {
+        // Neither the process that serves the fork nor COMMAND gets what the caller has open.
+        close_descriptors_at_exec();
+    }
     let origin = TryOrigin::open(context)?;
     let state = origin.state()?;
-    check_place(&origin, &state, args.strict, context)?;
+    let mounts = check_place(args, &origin, &state, context)?;
     if let Some(TryDecision::KeepAs(name)) = &decision {
         check_name(&Volume::open(&state)?, name)?;
     }
@@ -122,7 +134,7 @@ fn run_command(
     let note = TryNote::new(origin.worktree(), origin.root(), &args.command, device.as_deref());
     let mut fork = TryFork::new(&state, note, context);
     fork.write_note()?;
-    let status = start_and_run(args, &origin, &mut fork, context);
+    let status = start_and_run(args, &origin, mounts, &mut fork, context);
     let status = status.inspect_err(|_| {
         if fork.note.status.is_none() {
             // That it could not be started is what the user wants to know; what cannot be removed is found by --list.
@@ -130,6 +142,23 @@ fn run_command(
         }
     })?;
     finish(fork, status, decision, context)
+}
+
+/// Fails if a fork cannot stand in the place of the worktree; tells what leads past it. Returns the mounts to be shown in it.
+fn check_place(
+    args: &Args,
+    origin: &TryOrigin,
+    state: &StateDir,
+    context: &CommandContext,
+) -> Result<Vec<PathBuf>> {
+    report_outputs(origin.root(), args.strict, context)?;
+    check_fork_place(origin)?;
+    let mounts = find_submounts(origin.root(), state)?;
+    if args.with_mounts {
+        return Ok(mounts);
+    }
+    report_submounts(&mounts, context)?;
+    Ok(Vec::new())
 }
 
 /// A name that the fork cannot get must be known before the command runs.
@@ -141,39 +170,54 @@ fn check_name(volume: &Volume, name: &str) -> Result<()> {
     }
 }
 
-/// Makes and mounts the fork, and runs the command in it. Returns its exit status.
+/// Makes the fork, and runs the command in it. Returns its exit status.
 fn start_and_run(
     args: &Args,
     origin: &TryOrigin,
+    mounts: Vec<PathBuf>,
     fork: &mut TryFork<'_>,
     context: &CommandContext,
 ) -> Result<u8> {
-    let base = origin.make_fork(&fork.note, context)?;
-    fork.note.base = Some(base.to_string());
-    let is_covered = fork.state().path().starts_with(origin.root());
-    let view = is_covered.then(|| fork.note.make_state_view()).transpose()?;
-    fork.write_note()?;
-    fork.mount()?;
-    let state = fork.state().clone();
-    let program = TryProgram {
-        name: &fork.note.name,
-        mount: fork.mountpoint(),
-        cover: origin.root(),
-        state: view.map(|view| (state.path(), view)),
-        directory: &context.cwd,
-        strict: args.strict,
-        wait: args.wait,
-        command: &args.command,
-    };
-    let end = program.run();
-    fork.note.remove_state_view();
-    let end = end?;
+    let end = run_in_mount(args, origin, mounts, fork, context)?;
     if let Some(problem) = end.problem {
         context.ui.print_warning(problem)?;
     }
     fork.note.status = Some(end.status);
     fork.write_note()?;
     Ok(end.status)
+}
+
+fn run_in_mount(
+    args: &Args,
+    origin: &TryOrigin,
+    mounts: Vec<PathBuf>,
+    fork: &mut TryFork<'_>,
+    context: &CommandContext,
+) -> Result<ProgramEnd> {
+    // Its process opens the volume while the fork is made.
+    let mount = fork.start_mount(DaemonStart::OnWord)?;
+    let base = origin.make_fork(fork)?;
+    fork.note.base = Some(base.to_string());
+    let is_covered = fork.state().path().starts_with(origin.root());
+    let view = is_covered.then(|| fork.note.make_state_view()).transpose()?;
+    fork.write_note()?;
+    mount.wait_until_ready()?;
+    let state = fork.state().clone();
+    let program = TryProgram {
+        name: &fork.note.name,
+        mount: fork.mountpoint(),
+        cover: origin.root(),
+        state: view.map(|view| (state.path(), view)),
+        mounts,
+        directory: &context.cwd,
+        strict: args.strict,
+        wait: args.wait,
+        keeps_descriptors: args.keep_fds,
+        command: &args.command,
+    };
+    let end = program.run();
+    fork.note.remove_state_view();
+    end
 }
 
 /// Lists what the command changed, and does what is wanted with it.

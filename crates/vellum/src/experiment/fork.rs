@@ -10,13 +10,13 @@ use vellum_types::{ErrorKind, SnapshotId};
 use vellum_volume::{StateDir, Volume, VolumeError};
 
 use super::note::{TryNote, TryNotes};
-use crate::commands::mount;
+use crate::commands::mount::{self, StartingMount};
 use crate::context::CommandContext;
 use crate::context::mounted::{MountProcess, MountedWorktree};
 use crate::error::Result;
-use crate::mounting::MountingError;
 use crate::mounting::control::ControlRequest;
-use crate::mounting::table;
+use crate::mounting::daemon::DaemonStart;
+use crate::mounting::{MountingError, table};
 use crate::ui::progress::ProgressTask;
 
 /// How often a mount that is in use is tried again, and how long after.
@@ -69,7 +69,9 @@ impl TryOrigin {
 
     /// Makes the fork that a note names, with what the worktree holds now. Returns the snapshot that it begins with: what no
     /// snapshot held is recorded in one first.
-    pub fn make_fork(&self, note: &TryNote, context: &CommandContext) -> Result<SnapshotId> {
+    pub fn make_fork(&self, fork: &TryFork<'_>) -> Result<SnapshotId> {
+        let note = &fork.note;
+        let context = fork.context;
         let saving = format!("before the try of {}", note.format_command());
         match self {
             Self::Directory(worktree) => fork_directory(worktree, note, saving, context),
@@ -145,12 +147,12 @@ impl<'c> TryFork<'c> {
         self.notes.write_note(&self.note)
     }
 
-    /// Mounts the fork, if it is not. What a killed process left mounted is taken away.
-    pub fn mount(&self) -> Result<()> {
+    /// Starts the process that is to mount the fork: on word, it can open the volume before the fork exists.
+    pub fn start_mount(&self, start: DaemonStart) -> Result<StartingMount> {
         let mut request = mount::Args::for_worktree(self.state.root(), &self.mountpoint(), &self.note.name);
         // Programs that root starts as other users must see it where they saw the worktree; others may not allow that.
         request.allow_other = rustix::process::geteuid().is_root();
-        mount::mount_quietly(&request, self.context)
+        StartingMount::start(&request, start, self.context)
     }
 
     /// The process that serves the fork, with the volume. A process that died is started again: it finds all that was written.
@@ -158,7 +160,7 @@ impl<'c> TryFork<'c> {
         if let Ok(Some(process)) = MountProcess::find_at(&self.mountpoint()) {
             return process.open_volume();
         }
-        self.mount()?;
+        self.start_mount(DaemonStart::Now)?.wait_until_ready()?;
         let process = MountProcess::find_at(&self.mountpoint())?;
         process.ok_or_else(|| MountingError::NotMounted(self.mountpoint()))?.open_volume()
     }
@@ -168,6 +170,13 @@ impl<'c> TryFork<'c> {
         if let Some(result) = self.note.result_id() {
             return Ok(result);
         }
+        let result = self.seal_mount()?;
+        self.note.result = Some(result.to_string());
+        self.write_note()?;
+        Ok(result)
+    }
+
+    fn seal_mount(&self) -> Result<SnapshotId> {
         let mounted = self.open()?;
         mounted.sync_filesystem()?;
         let status = mounted.send_request(&ControlRequest::Status)?;
@@ -180,11 +189,8 @@ impl<'c> TryFork<'c> {
             }
         };
         mounted.send_request(&ControlRequest::Settle)?;
-        let result = last.as_deref().and_then(|id| id.parse().ok());
-        let result = result.ok_or_else(|| MountingError::NoAnswer(self.mountpoint()))?;
-        self.note.result = last;
-        self.write_note()?;
-        Ok(result)
+        let result = last.and_then(|id| id.parse().ok());
+        Ok(result.ok_or_else(|| MountingError::NoAnswer(self.mountpoint()))?)
     }
 
     /// What is said of the snapshot of the result.
@@ -241,15 +247,22 @@ impl<'c> TryFork<'c> {
         Ok(())
     }
 
-    /// Gives the fork up with all that is in it.
+    /// Gives the fork up with all that is in it: afterwards it is neither mounted nor on the list.
     pub fn discard(&mut self) -> Result<()> {
-        if let Ok(Some(process)) = MountProcess::find_at(&self.mountpoint()) {
-            let end = process.await_end()?;
-            process.send_request(&ControlRequest::Discard)?;
-            // That it died is as good.
-            let _ = end.wait_for_reply();
-        }
+        let removed = match MountProcess::find_at(&self.mountpoint()) {
+            // Its process removes the worktree, and what is left of it on the disk after its answer.
+            Ok(Some(process)) => process.send_request(&ControlRequest::Discard).ok(),
+            Ok(None) | Err(_) => None,
+        };
         self.detach()?;
+        // If the process died, or could not do it, why it cannot be done is found here.
+        if removed.is_none_or(|answer| answer.failure.is_some()) {
+            self.remove_worktree()?;
+        }
+        self.remove_note()
+    }
+
+    fn remove_worktree(&self) -> Result<()> {
         let volume = Volume::open(&self.state)?;
         match live::remove_live_worktree(&volume, &self.note.name) {
             Ok(()) => {}
@@ -259,7 +272,7 @@ impl<'c> TryFork<'c> {
             }
             Err(error) => return Err(error.into()),
         }
-        self.remove_note()
+        Ok(())
     }
 
     fn remove_note(&mut self) -> Result<()> {

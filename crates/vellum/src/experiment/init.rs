@@ -1,79 +1,92 @@
 //! The first process of a try's PID namespace: it starts the command, collects what ends, and ends with the command's exit
 //! status. When it ends, the kernel kills whatever is left.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::mount::{MountFlags, mount};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_parent_process_death_signal, wait};
-use rustix::thread::clear_ambient_capability_set;
 
 use super::signals::{ReceivedSignals, WaitEvent};
-use super::{StartReport, TRY_VARIABLE, close_descriptors_at_exec, take_report_pipe};
+use super::{StartReport, TRY_STATE_VARIABLE, TRY_VARIABLE, close_descriptors_at_exec};
 use crate::error::{CliError, CommandOutcome, Result};
 
 /// Exit status of a command that does not exist, as shells have it.
-pub const NOT_FOUND: u8 = 127;
+const NOT_FOUND: u8 = 127;
 /// Exit status of a command that cannot be executed.
-pub const NOT_EXECUTABLE: u8 = 126;
+const NOT_EXECUTABLE: u8 = 126;
 /// What shells add to the number of the signal that ended a command.
 const BY_SIGNAL: i32 = 128;
 
-/// Start the command of a try
-#[derive(Debug, clap::Args)]
-#[command(hide = true)]
-pub struct Args {
-    /// The pipe for the report
-    #[arg(long)]
-    report: i32,
-    /// The try
-    #[arg(long)]
-    name: String,
-    /// Wait for what the command leaves running
-    #[arg(long)]
-    wait: bool,
-    /// The command
-    #[arg(last = true, required = true)]
-    command: Vec<OsString>,
+/// A command that is to be started in the namespaces of a try.
+pub struct FirstProcess<'a> {
+    /// The try.
+    pub name: &'a str,
+    /// Where the state directory of the volume is shown, if the fork covers it.
+    pub state_view: Option<&'a Path>,
+    /// Whether what the command leaves running is waited for.
+    pub wait: bool,
+    /// Whether the command gets open files of the caller beside the standard ones.
+    pub keeps_descriptors: bool,
+    /// The command and its arguments.
+    pub command: &'a [OsString],
 }
 
-/// Runs the command.
-pub fn run(args: &Args) -> Result<CommandOutcome> {
-    let report = File::from(take_report_pipe(args.report));
-    // The end of the pipe must not wait for what the command leaves running.
-    let _ = fcntl_setfd(&report, FdFlags::CLOEXEC);
-    close_descriptors_at_exec();
-    // Whoever kills `vellum try` ends the try with it.
-    let _ = set_parent_process_death_signal(Some(Signal::KILL));
-    let mut signals = ReceivedSignals::begin()?;
-    // A container may forbid it: then programs in the try see the processes of the container, and nothing else changes.
-    let _ = mount("proc", "/proc", "proc", MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC, None);
-    // The command gets no more than its user has.
-    let _ = clear_ambient_capability_set();
-    let mut words = args.command.iter();
-    let program = words.next().map(OsString::as_os_str).unwrap_or_default();
-    let started = Command::new(program).args(words).env(TRY_VARIABLE, &args.name).spawn();
-    let child = match started {
-        Ok(child) => {
-            send_report(&report, &StartReport::Running);
-            child
+impl FirstProcess<'_> {
+    /// Runs the command. `signals` are those of the process that this one was forked from.
+    pub fn run(&self, report: File, signals: ReceivedSignals) -> Result<CommandOutcome> {
+        // Whoever kills `vellum try` ends the try with it.
+        let _ = set_parent_process_death_signal(Some(Signal::KILL));
+        // The end of the report must not wait for what the command leaves running.
+        let _ = fcntl_setfd(&report, FdFlags::CLOEXEC);
+        if !self.keeps_descriptors {
+            close_descriptors_at_exec();
         }
-        Err(error) => {
-            let status = match error.kind() {
-                std::io::ErrorKind::NotFound => NOT_FOUND,
-                _ => NOT_EXECUTABLE,
-            };
-            let message = format!("cannot run {}: {error}", program.display());
-            send_report(&report, &StartReport::NotExecuted(message));
-            return Ok(CommandOutcome::Program(status));
+        let mut signals = signals.begin_in_fork()?;
+        // A container may forbid it: then programs in the try see the processes of the container, and nothing else changes.
+        let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+        let _ = mount("proc", "/proc", "proc", flags, None);
+        let child = match self.start_command() {
+            Ok(child) => {
+                send_report(&report, &StartReport::Running);
+                child
+            }
+            Err(error) => {
+                let status = status_of_start_failure(&error);
+                let message = format!("cannot run {}: {error}", self.program().display());
+                send_report(&report, &StartReport::NotExecuted(message));
+                return Ok(CommandOutcome::Program(status));
+            }
+        };
+        drop(report);
+        wait_for_command(&child, &mut signals, self.wait)
+    }
+
+    fn program(&self) -> &OsStr {
+        self.command.first().map(OsString::as_os_str).unwrap_or_default()
+    }
+
+    fn start_command(&self) -> std::io::Result<Child> {
+        let mut command = Command::new(self.program());
+        command.args(self.command.iter().skip(1)).env(TRY_VARIABLE, self.name);
+        if let Some(view) = self.state_view {
+            command.env(TRY_STATE_VARIABLE, view);
         }
-    };
-    drop(report);
-    wait_for_command(&child, &mut signals, args.wait)
+        command.spawn()
+    }
+}
+
+/// The exit status for a command that cannot be started.
+fn status_of_start_failure(error: &std::io::Error) -> u8 {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => NOT_FOUND,
+        _ => NOT_EXECUTABLE,
+    }
 }
 
 /// Tells the process outside. It may be gone: then this one is killed, too.

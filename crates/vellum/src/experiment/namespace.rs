@@ -5,32 +5,30 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
-use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
-use std::process::{Child, Command};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
 
-use rustix::fs::CWD;
-use rustix::io::{Errno, FdFlags, fcntl_setfd};
-use rustix::mount::{
-    MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount_bind, mount_change, move_mount, open_tree,
-};
+use clap::Parser;
+use rustix::io::{Errno, retry_on_intr};
+use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
 use rustix::process::{
-    Pid, Signal, getegid, geteuid, getppid, kill_process, set_parent_process_death_signal,
+    Pid, Signal, WaitOptions, getegid, geteuid, getppid, kill_process, set_parent_process_death_signal,
+    waitpid,
 };
-use rustix::thread::{
-    CapabilitySet, UnshareFlags, capabilities, configure_capability_in_ambient_set, set_capabilities,
-    unshare_unsafe,
-};
+use rustix::thread::{UnshareFlags, unshare_unsafe};
 
-use super::init::{exit_code, send_report};
+use super::init::{FirstProcess, exit_code, send_report};
+use super::kept_mount::KeptMount;
 use super::signals::{ReceivedSignals, WaitEvent};
-use super::{StartReport, TRY_STATE_VARIABLE, take_report_pipe};
+use super::{StartReport, take_report_pipe};
 use crate::error::{CliError, CommandOutcome, Result};
 
+/// The word with which `vellum try` starts this program again.
+pub const ENTER_WORD: &str = "enter-try";
+
 /// Enter the namespaces of a try
-#[derive(Debug, clap::Args)]
-#[command(hide = true)]
+#[derive(Debug, Parser)]
 pub struct Args {
     /// The pipe for the report
     #[arg(long)]
@@ -53,6 +51,9 @@ pub struct Args {
     /// The directory on which it is then shown
     #[arg(long, requires = "state")]
     pub state_view: Option<PathBuf>,
+    /// What is mounted in the worktree and is shown read-only in the try
+    #[arg(long)]
+    pub with_mount: Vec<PathBuf>,
     /// Where the command stands
     #[arg(long)]
     pub directory: PathBuf,
@@ -62,6 +63,9 @@ pub struct Args {
     /// Wait for what the command leaves running
     #[arg(long)]
     pub wait: bool,
+    /// Pass on open files of the caller
+    #[arg(long)]
+    pub keep_fds: bool,
     /// The command
     #[arg(last = true, required = true)]
     pub command: Vec<OsString>,
@@ -80,20 +84,41 @@ impl NamespaceError {
     }
 }
 
+/// Enters a try, if that is what this process was started for. These arguments are parsed by themselves: building the
+/// parser of all commands takes longer than the rest of the start.
+pub fn run_if_started_for_it() -> Option<Result<CommandOutcome>> {
+    let mut words = std::env::args_os().skip(1).peekable();
+    if words.peek()? != ENTER_WORD {
+        return None;
+    }
+    Some(run(&Args::parse_from(words)))
+}
+
 /// Covers the worktree, and runs the command there.
-pub fn run(args: &Args) -> Result<CommandOutcome> {
+fn run(args: &Args) -> Result<CommandOutcome> {
     let report = File::from(take_report_pipe(args.report));
-    let mut signals = ReceivedSignals::begin()?;
+    let signals = ReceivedSignals::begin()?;
     let started = enter_namespaces(args).and_then(|()| {
-        start_init(args, &report).map_err(|source| NamespaceError {
+        fork_process().map_err(|source| NamespaceError {
             action: "start the first process of the try",
             source,
             hint: None,
         })
     });
     match started {
-        Ok(child) => {
+        Ok(ForkedProcess::New) => {
+            let first = FirstProcess {
+                name: &args.name,
+                state_view: args.state_view.as_deref(),
+                wait: args.wait,
+                keeps_descriptors: args.keep_fds,
+                command: &args.command,
+            };
+            first.run(report, signals)
+        }
+        Ok(ForkedProcess::Original { child }) => {
             drop(report);
+            let mut signals = signals;
             wait_for_child(child, &mut signals)
         }
         Err(NamespaceError { action, source, hint }) => {
@@ -127,10 +152,6 @@ fn enter_namespaces(args: &Args) -> std::result::Result<(), NamespaceError> {
             hint: namespace_hint(),
         })?;
     }
-    if needs_user_namespace {
-        // The first process of the try needs it once, to show its own processes in /proc. Only root keeps it without this.
-        let _ = pass_capability_on();
-    }
     // After the last change of credentials, which clears it.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     if getppid().map(Pid::as_raw_pid) != Some(args.parent) {
@@ -158,19 +179,32 @@ fn enter_namespaces(args: &Args) -> std::result::Result<(), NamespaceError> {
 
 fn cover_worktree(args: &Args) -> std::result::Result<(), NamespaceError> {
     let state = args.state.as_deref().zip(args.state_view.as_deref());
-    let state = state.map(|(state, view)| {
-        // With what is mounted below it: in a user namespace, the kernel does not show what lies beneath a mount.
-        let flags =
-            OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::AT_RECURSIVE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-        let tree = open_tree(CWD, state, flags);
-        tree.map(|tree| (view, tree)).map_err(NamespaceError::new("keep the state directory in view"))
-    });
-    let state = state.transpose()?;
+    let keep = |state: &Path| {
+        KeptMount::clone_mounts(state).map_err(NamespaceError::new("keep the state directory in view"))
+    };
+    let state = state.map(|(state, view)| keep(state).map(|kept| (view, kept))).transpose()?;
+    let mut others = Vec::new();
+    for place in &args.with_mount {
+        let kept = KeptMount::clone_mounts(place).and_then(|kept| kept.make_read_only().map(|()| kept));
+        others.push((
+            place,
+            kept.map_err(NamespaceError::new("keep in view what is mounted in the worktree"))?,
+        ));
+    }
     mount_bind(&args.mount, &args.cover).map_err(NamespaceError::new("mount the fork over the worktree"))?;
-    if let Some((view, tree)) = state {
+    if let Some((view, kept)) = state {
         // Not in the fork: the kernel would take it away when a restore exchanges the fork's names.
-        move_mount(&tree, "", CWD, view, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
-            .map_err(NamespaceError::new("show the state directory in the try"))?;
+        kept.show_at(view).map_err(NamespaceError::new("show the state directory in the try"))?;
+    }
+    for (place, kept) in others {
+        kept.show_at(place).map_err(|error| NamespaceError {
+            action: "show in the try what is mounted in the worktree",
+            source: error.into(),
+            hint: Some(format!(
+                "the fork may lack {}: .vellumignore keeps it out of snapshots; run the command without --with-mounts",
+                place.display()
+            )),
+        })?;
     }
     Ok(())
 }
@@ -181,14 +215,6 @@ fn map_ids(user: u32, group: u32) -> io::Result<()> {
     write_process_file("setgroups", "deny")?;
     write_process_file("uid_map", &format!("{user} {user} 1"))?;
     write_process_file("gid_map", &format!("{group} {group} 1"))
-}
-
-/// Lets the next program have the capability to mount, in the user namespace.
-fn pass_capability_on() -> rustix::io::Result<()> {
-    let mut sets = capabilities(None)?;
-    sets.inheritable |= CapabilitySet::SYS_ADMIN;
-    set_capabilities(None, sets)?;
-    configure_capability_in_ambient_set(CapabilitySet::SYS_ADMIN, true)
 }
 
 fn write_process_file(name: &str, text: &str) -> io::Result<()> {
@@ -223,33 +249,38 @@ fn namespace_hint() -> Option<String> {
     })
 }
 
-/// Starts the process that becomes the first of the PID namespace.
-fn start_init(args: &Args, report: &File) -> io::Result<Child> {
-    fcntl_setfd(report, FdFlags::empty())?;
-    // The program may lie below the path that is covered by now: not by its path.
-    let mut command = Command::new("/proc/self/exe");
-    command.arg0("vellum").args(["init-try", "--report", &report.as_raw_fd().to_string()]);
-    command.args(["--name", &args.name]);
-    if let Some(view) = &args.state_view {
-        command.env(TRY_STATE_VARIABLE, view);
+/// Which of the two processes that a fork leaves this one is.
+enum ForkedProcess {
+    /// The one that forked.
+    Original { child: Pid },
+    /// The one that was made: the first of the PID namespace.
+    New,
+}
+
+/// Makes a process of this one: to start the program again takes longer, and needs capabilities that outlast that.
+fn fork_process() -> io::Result<ForkedProcess> {
+    #[expect(unsafe_code, reason = "no safe call forks")]
+    // SAFETY: this process has one thread, so that the new one finds no lock taken and no state half changed by another.
+    let forked = unsafe { libc::fork() };
+    match forked {
+        -1 => Err(io::Error::last_os_error()),
+        child => {
+            Ok(Pid::from_raw(child).map_or(ForkedProcess::New, |child| ForkedProcess::Original { child }))
+        }
     }
-    if args.wait {
-        command.arg("--wait");
-    }
-    command.arg("--").args(&args.command).spawn()
 }
 
 /// Waits for the end of a child; passes signals on. Returns its exit status.
-pub fn wait_for_child(mut child: Child, signals: &mut ReceivedSignals) -> Result<CommandOutcome> {
-    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+pub fn wait_for_child(child: Pid, signals: &mut ReceivedSignals) -> Result<CommandOutcome> {
+    let failed = || CliError::io_error("wait for", "the command");
     loop {
-        let ended = child.try_wait().map_err(CliError::io_error("wait for", "the command"))?;
-        if let Some(status) = ended {
-            return Ok(CommandOutcome::Program(exit_code(status)));
+        let ended = retry_on_intr(|| waitpid(Some(child), WaitOptions::NOHANG));
+        if let Some((_, status)) = ended.map_err(|error| failed()(error.into()))? {
+            return Ok(CommandOutcome::Program(exit_code(ExitStatus::from_raw(status.as_raw()))));
         }
-        if let (WaitEvent::PassOn(signal), Some(pid)) = (signals.wait()?, pid) {
+        if let WaitEvent::PassOn(signal) = signals.wait()? {
             // It has ended: the next round finds that.
-            let _ = kill_process(pid, signal);
+            let _ = kill_process(child, signal);
         }
     }
 }

@@ -1,7 +1,8 @@
 //! The notes of tries, `try/<name>/note.json` in the state directory: what each try is of, and how far it is.
 //!
 //! Invariant: a note is written before anything of its try exists, and removed after everything of it is gone, so that
-//! whatever a killed process leaves is found by its note.
+//! whatever a killed process leaves is found by its note. It is durable when the result is: of a try whose command has not
+//! ended, a power cut may leave no more than the folder.
 
 use std::ffi::OsString;
 use std::fs;
@@ -9,6 +10,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use vellum_host::escape::format_path;
@@ -17,6 +19,7 @@ use vellum_library::live;
 use vellum_types::{SnapshotId, UnixTime};
 use vellum_volume::StateDir;
 use vellum_volume::device::join_line_name;
+use vellum_volume::refs::check_ref_name;
 use vellum_volume::session::current_time;
 use vellum_volume::state::STATE_DIR;
 
@@ -27,6 +30,9 @@ const FOLDER: &str = "try";
 const NOTE_FILE: &str = "note.json";
 /// Name of the mountpoint in the folder of a try.
 const MOUNT_FOLDER: &str = "mnt";
+
+/// How long a try may have a folder and no note: it writes that at once.
+const BEGINNING_MAX: Duration = Duration::from_secs(60);
 
 /// What is known of a try.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -66,16 +72,30 @@ impl TryNote {
         let process = std::process::id();
         let started = current_time();
         Self {
-            name: device.map_or_else(|| name.clone(), |device| join_line_name(device, &name)),
             of: of.into(),
             place: place.as_os_str().as_bytes().into(),
-            base: None,
             command: command.iter().map(|word| word.as_bytes().into()).collect(),
-            state_view: None,
             started: started.secs,
             started_nanos: started.nanos,
             process,
             process_start: read_process_start(process),
+            ..Self::new_unknown(&device.map_or_else(|| name.clone(), |device| join_line_name(device, &name)))
+        }
+    }
+
+    /// A try of which only the name is known. It does not run.
+    pub fn new_unknown(name: &str) -> Self {
+        Self {
+            name: name.into(),
+            of: String::new(),
+            place: Vec::new(),
+            base: None,
+            command: Vec::new(),
+            state_view: None,
+            started: 0,
+            started_nanos: 0,
+            process: 0,
+            process_start: 0,
             status: None,
             result: None,
         }
@@ -175,12 +195,22 @@ impl TryNotes {
     /// Writes a note. The first time, the folder of the try is made.
     pub fn write_note(&self, note: &TryNote) -> Result<()> {
         live::create_state_dir(&self.mountpoint(&note.name))?;
-        Ok(self.state.write_json_file(&note_path(&note.name), note)?)
+        let path = note_path(&note.name);
+        // To make it durable takes as long as all else that has to be done before the command runs.
+        match note.result {
+            None => self.state.write_json_file_unsynced(&path, note)?,
+            Some(_) => self.state.write_json_file(&path, note)?,
+        }
+        Ok(())
     }
 
     /// The note of a try; None: there is none of this name.
     pub fn read_note(&self, name: &str) -> Result<Option<TryNote>> {
         let Some(text) = self.state.read_file(&note_path(name))? else { return Ok(None) };
+        if text.is_empty() {
+            // A power cut came before its content was on the disk.
+            return Ok(None);
+        }
         let note = serde_json::from_slice(&text).map_err(|error| {
             CliError::io_error("read", self.state.join(&note_path(name)).display().to_string())(error.into())
         })?;
@@ -189,20 +219,39 @@ impl TryNotes {
 
     /// All tries, the oldest first.
     pub fn list_notes(&self) -> Result<Vec<TryNote>> {
+        let mut notes = Vec::new();
+        for name in self.list_folders()? {
+            notes.extend(self.read_note(&name)?);
+        }
+        notes.sort_by_key(TryNote::started);
+        Ok(notes)
+    }
+
+    /// The names of tries that have no note: they were killed before it was written, or a power cut took it.
+    pub fn list_without_note(&self) -> Result<Vec<String>> {
+        let is_old = |name: &String| {
+            let made = fs::metadata(self.folder(name)).and_then(|folder| folder.modified());
+            // A younger one may be about to be written. What the clock cannot tell stays.
+            made.ok().and_then(|made| made.elapsed().ok()).is_some_and(|age| age > BEGINNING_MAX)
+        };
+        let mut names = Vec::new();
+        for name in self.list_folders()?.into_iter().filter(is_old) {
+            if self.read_note(&name)?.is_none() {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+
+    fn list_folders(&self) -> Result<Vec<String>> {
         let folder = self.state.join(FOLDER);
         let entries = match fs::read_dir(&folder) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
             read => read.map_err(CliError::io_error("list", folder.display().to_string()))?,
         };
-        let mut notes = Vec::new();
-        for entry in entries.flatten() {
-            // Names of tries are plain text; what else is there is not ours.
-            let name = entry.file_name();
-            let Some(name) = name.to_str() else { continue };
-            notes.extend(self.read_note(name)?);
-        }
-        notes.sort_by_key(TryNote::started);
-        Ok(notes)
+        // Names of tries are plain text; what else is there is not ours.
+        let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        Ok(names.filter(|name| check_ref_name(name).is_ok()).collect())
     }
 
     /// Removes the folder of a try of which nothing else is left. The mountpoint must be empty.
@@ -259,5 +308,27 @@ mod tests {
         fs::remove_file(notes.mountpoint(&note.name).join("file")).unwrap();
         notes.remove_note(&note.name).unwrap();
         assert!(notes.list_notes().unwrap().is_empty() && notes.read_note("../../x").unwrap().is_none());
+    }
+
+    #[test]
+    fn what_has_no_note_is_found_when_nobody_writes_it_any_more() {
+        let temp = tempfile::tempdir().unwrap();
+        let state = StateDir::create(temp.path()).unwrap();
+        let notes = TryNotes::new(&state);
+        for name in ["killed", "cut", "young"] {
+            fs::create_dir_all(notes.mountpoint(name)).unwrap();
+        }
+        // What a power cut leaves of a file that was not synced.
+        fs::write(state.join(&note_path("cut")), "").unwrap();
+        for name in ["killed", "cut"] {
+            let folder = fs::File::open(notes.folder(name)).unwrap();
+            folder.set_modified(std::time::SystemTime::now() - 2 * BEGINNING_MAX).unwrap();
+        }
+        assert!(notes.list_notes().unwrap().is_empty());
+        let mut found = notes.list_without_note().unwrap();
+        found.sort();
+        assert_eq!(found, ["cut", "killed"]);
+        notes.remove_note("cut").unwrap();
+        assert_eq!(notes.list_without_note().unwrap(), ["killed"]);
     }
 }

@@ -5,14 +5,15 @@ use std::io::Read;
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command};
 
 use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::process::Pid;
 use vellum_types::ErrorKind;
 
-use super::namespace::wait_for_child;
+use super::StartReport;
+use super::namespace::{ENTER_WORD, wait_for_child};
 use super::signals::ReceivedSignals;
-use super::{StartReport, close_descriptors_at_exec};
 use crate::error::{CliError, CommandOutcome, Result};
 use crate::mounting::MountingError;
 
@@ -26,12 +27,16 @@ pub struct TryProgram<'a> {
     pub cover: &'a Path,
     /// The state directory of the volume, and where it is shown, if the fork covers it.
     pub state: Option<(&'a Path, PathBuf)>,
+    /// What is mounted in the worktree and is shown in the try.
+    pub mounts: Vec<PathBuf>,
     /// Where the command stands.
     pub directory: &'a Path,
     /// Whether a user namespace is used even by root.
     pub strict: bool,
     /// Whether what it leaves running is waited for.
     pub wait: bool,
+    /// Whether it gets open files of the caller beside the standard ones.
+    pub keeps_descriptors: bool,
     /// The command.
     pub command: &'a [OsString],
 }
@@ -48,24 +53,27 @@ impl TryProgram<'_> {
     /// Runs the command, and waits for it.
     pub fn run(&self) -> Result<ProgramEnd> {
         let failed = || CliError::io_error("start", "the try");
-        close_descriptors_at_exec();
         let mut signals = ReceivedSignals::begin()?;
         let (mut reader, writer) = std::io::pipe().map_err(failed())?;
         // The child gets it by its number.
         fcntl_setfd(&writer, FdFlags::empty()).map_err(|error| failed()(error.into()))?;
         let mut command = Command::new("/proc/self/exe");
-        command.arg0("vellum").args(["enter-try", "--report", &writer.as_raw_fd().to_string()]);
+        command.arg0("vellum").args([ENTER_WORD, "--report", &writer.as_raw_fd().to_string()]);
         command.args(["--parent", &std::process::id().to_string(), "--name", self.name]);
         command.arg("--mount").arg(&self.mount).arg("--cover").arg(self.cover);
         command.arg("--directory").arg(self.directory);
         if let Some((state, view)) = &self.state {
             command.arg("--state").arg(state).arg("--state-view").arg(view);
         }
-        let flags = [(self.strict, "--strict"), (self.wait, "--wait")];
+        for place in &self.mounts {
+            command.arg("--with-mount").arg(place);
+        }
+        let flags =
+            [(self.strict, "--strict"), (self.wait, "--wait"), (self.keeps_descriptors, "--keep-fds")];
         command.args(flags.into_iter().filter(|(set, _)| *set).map(|(_, name)| name));
         let child = command.arg("--").args(self.command).spawn().map_err(failed())?;
         drop(writer);
-        let outcome = wait_for_child(child, &mut signals)?;
+        let outcome = wait_for_child(child_id(&child)?, &mut signals)?;
         // Both processes that had the other end are gone by now, or hold nothing more to say.
         let mut text = Vec::new();
         reader.read_to_end(&mut text).map_err(failed())?;
@@ -86,4 +94,9 @@ impl TryProgram<'_> {
             }
         }
     }
+}
+
+fn child_id(child: &Child) -> Result<Pid> {
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    pid.ok_or_else(|| CliError::io_error("wait for", "the command")(std::io::ErrorKind::InvalidData.into()))
 }

@@ -9,8 +9,9 @@ use std::os::unix::net::UnixStream;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::retry_on_intr;
 use rustix::process::Signal;
+use signal_hook::SigId;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM};
-use signal_hook::low_level::pipe;
+use signal_hook::low_level::{pipe, unregister};
 
 use crate::error::{CliError, Result};
 
@@ -27,6 +28,8 @@ pub enum WaitEvent {
 pub struct ReceivedSignals {
     /// A socket for each of [`Self::EVENTS`], in which each signal leaves a byte.
     sockets: Vec<UnixStream>,
+    /// What writes to the sockets, and to those of signals that are only not to end the process.
+    handlers: Vec<SigId>,
 }
 
 impl ReceivedSignals {
@@ -40,14 +43,26 @@ impl ReceivedSignals {
     pub fn begin() -> Result<Self> {
         let failed = || CliError::io_error("wait for", "signals");
         let mut sockets = Vec::new();
+        let mut handlers = Vec::new();
         for (signal, _) in Self::EVENTS {
-            sockets.push(register_socket(signal).map_err(failed())?);
+            let (socket, handler) = register_socket(signal).map_err(failed())?;
+            sockets.push(socket);
+            handlers.push(handler);
         }
         // A handler, and not 'ignore': the command would inherit that.
         for signal in [SIGINT, SIGQUIT] {
-            register_socket(signal).map_err(failed())?;
+            handlers.push(register_socket(signal).map_err(failed())?.1);
         }
-        Ok(Self { sockets })
+        Ok(Self { sockets, handlers })
+    }
+
+    /// For a process that was forked from the one that began: its own signals arrive, and no longer in the sockets that it
+    /// shares with that.
+    pub fn begin_in_fork(self) -> Result<Self> {
+        for handler in self.handlers {
+            unregister(handler);
+        }
+        Self::begin()
     }
 
     /// Waits for the next one.
@@ -68,8 +83,8 @@ impl ReceivedSignals {
     }
 }
 
-fn register_socket(signal: i32) -> std::io::Result<UnixStream> {
+fn register_socket(signal: i32) -> std::io::Result<(UnixStream, SigId)> {
     let (received, sender) = UnixStream::pair()?;
-    pipe::register(signal, sender)?;
-    Ok(received)
+    let handler = pipe::register(signal, sender)?;
+    Ok((received, handler))
 }

@@ -52,7 +52,8 @@ pub enum ControlRequest {
     /// Word of the end: answered at once, and again when the mount is gone and what was written is in the store, or
     /// cannot be.
     AwaitEnd,
-    /// The end, at once: what was written is given up. The worktree is left to whoever asks.
+    /// The end, at once: what was written is given up, and the worktree removed. Answered when it is off the list; what is
+    /// left of it on the disk goes afterwards.
     Discard,
     /// The mount went out of sight of those who do not use it yet.
     NoteDetached,

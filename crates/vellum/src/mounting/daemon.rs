@@ -4,7 +4,8 @@
 //! Invariant: it ends by an unmount, or by a signal, which makes it unmount itself and end even if programs still hold
 //! the mount; then everything that was written is made durable.
 
-use std::io::Read;
+use std::ffi::OsString;
+use std::io::{BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -88,14 +89,15 @@ pub fn serve_until_unmount(serving: ServedMount) -> Result<bool> {
         }
     }
     // Nobody writes any more, and what still waits for room is not lost.
-    live.iter().for_each(|live| live.fs.write_log().set_limit(u64::MAX));
+    // And the store is asked once more, though it may not have answered a moment ago: this is the last chance.
+    live.iter().for_each(|live| {
+        live.fs.write_log().set_limit(u64::MAX);
+        live.fs.volume().objects.ignore_silence();
+    });
     service_manager::notify_stopping("putting what was written into the store");
     let ended = match live {
         None => Ok(UnmountReport::default()),
-        Some(live) if end.is_discarded() => {
-            live.discard_worktree(&log);
-            Ok(UnmountReport::default())
-        }
+        Some(live) if end.is_discarded() => Ok(live.discard_worktree(&log)),
         Some(live) => live.end_worktree(&log, end.skips_publishing()),
     };
     // A failure must not end the function here: whoever waits for the report is told the reason, and the log has it.
@@ -234,21 +236,54 @@ struct DaemonFailure {
 /// How long a process that was not ready in time is waited for after it was told to end.
 const ENDING_WAIT: Duration = Duration::from_secs(2);
 
-/// Starts this program again in the background with these arguments. Returns what it reports when it is ready. If that is
-/// not before the deadline, the process is ended.
-pub fn start_daemon(arguments: &[std::ffi::OsString], deadline: Option<Duration>) -> Result<Value> {
-    let program = std::env::current_exe().map_err(MountingError::NotStarted)?;
-    let mut command = Command::new(&program);
-    // The program may have been called by the name of mount(8)'s helper.
-    command.arg0("vellum");
-    // Its working directory must not be one that the user wants to unmount.
-    command
-        .args(arguments)
-        .current_dir("/")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    let child = command.spawn().map_err(MountingError::NotStarted)?;
+/// When the process that serves a mount begins to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DaemonStart {
+    /// At once.
+    Now,
+    /// On word of the process that started it; if that ends without a word, it ends, too.
+    OnWord,
+}
+
+/// A process in the background that is going to serve a mount.
+pub struct StartingDaemon {
+    child: Child,
+}
+
+impl StartingDaemon {
+    /// Starts this program again in the background with these arguments.
+    pub fn start(arguments: &[OsString], start: DaemonStart) -> Result<Self> {
+        let program = std::env::current_exe().map_err(MountingError::NotStarted)?;
+        let mut command = Command::new(&program);
+        // The program may have been called by the name of mount(8)'s helper.
+        command.arg0("vellum");
+        // Its working directory must not be one that the user wants to unmount.
+        command.args(arguments).current_dir("/").stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stdin(match start {
+            DaemonStart::Now => Stdio::null(),
+            DaemonStart::OnWord => Stdio::piped(),
+        });
+        Ok(Self { child: command.spawn().map_err(MountingError::NotStarted)? })
+    }
+
+    /// Gives it the word, if it waits for it, and waits for what it reports when it is ready. If that is not before the
+    /// deadline, the process is ended.
+    pub fn wait_until_ready(mut self, deadline: Option<Duration>) -> Result<Value> {
+        if let Some(mut word) = self.child.stdin.take() {
+            // If it died, its report says so.
+            let _ = word.write_all(b"\n");
+        }
+        wait_for_daemon_report(self.child, deadline)
+    }
+}
+
+/// Waits for the word to begin. False: the process that started this one has ended without it.
+pub fn wait_for_word() -> bool {
+    let mut word = [0];
+    std::io::stdin().lock().read_exact(&mut word).is_ok()
+}
+
+fn wait_for_daemon_report(child: Child, deadline: Option<Duration>) -> Result<Value> {
     let Some(deadline) = deadline else { return read_daemon_report(child) };
     let pid = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw);
     let (ready, is_ready) = mpsc::channel();
@@ -280,7 +315,8 @@ fn read_daemon_report(mut child: Child) -> Result<Value> {
         text
     });
     // An object is complete with its closing brace, so that this does not wait for the end of the output.
-    let said = out.and_then(|out| serde_json::Deserializer::from_reader(out).into_iter().next());
+    let said =
+        out.and_then(|out| serde_json::Deserializer::from_reader(BufReader::new(out)).into_iter().next());
     // It ends, too, when the process is ready: what is written later goes into the mount's log.
     let errors = errors.join().unwrap_or_default();
     let said: Value = match said {

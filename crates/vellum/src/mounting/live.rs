@@ -13,6 +13,7 @@ use vellum_library::live::{HolderStage, OpenedLiveState};
 use vellum_store::{PurposeTraffic, RequestPurpose};
 use vellum_volume::Volume;
 use vellum_volume::lease::{HeldLease, LeaseKeeper};
+use vellum_volume::operations::CommandScope;
 
 use super::MountingError;
 use super::end::UnmountReport;
@@ -61,14 +62,25 @@ impl MountedLiveWorktree {
         Ok(Self { fs, publisher, tenure, keeper, claim: Arc::new(claim) })
     }
 
-    /// Gives up what was written, and the lease.
-    pub fn discard_worktree(self, log: &MountLog) {
+    /// Gives up what was written, and takes the worktree off the list. The report tells if it is still there.
+    pub fn discard_worktree(self, log: &MountLog) -> UnmountReport {
         let Self { fs, publisher, tenure, keeper, claim } = self;
         let _ = claim.record_stage(HolderStage::Ending);
         // Its thread may be at work for the store, and whoever discards does not wait: it ends with the process.
         std::mem::forget(publisher);
         drop(keeper);
-        release_while_answered(&fs, tenure, log);
+        let remove = move || {
+            // This process was started with another command.
+            let _scope = CommandScope::enter(["try", "--discard"]);
+            tenure.remove_worktree()
+        };
+        let failure = match run_while_answered(fs.volume(), remove) {
+            Some(Ok(())) => return UnmountReport::default(),
+            Some(Err(error)) => error.to_string(),
+            None => EndFailure::Silence.to_string(),
+        };
+        log.write_line(&format!("the worktree could not be removed: {failure}"));
+        UnmountReport { failure: Some(failure), ..UnmountReport::default() }
     }
 
     /// Makes everything durable, publishes it unless that is to be skipped, and gives the lease up. What is not published

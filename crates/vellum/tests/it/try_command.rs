@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
+use crate::disk::Disk;
 use crate::mounting::{Mount, kill, sh, wait_until};
 use crate::world::{Ran, World, run};
 
@@ -194,6 +195,20 @@ fn no_descriptor_leads_to_the_worktree() {
 }
 
 #[test]
+fn open_files_are_inherited_if_that_is_wanted() {
+    let world = World::with_snapshot();
+    fs::write(world.path("beside"), "beside").unwrap();
+    let vellum = env!("CARGO_BIN_EXE_vellum");
+    let list = "cat <&7; ls /proc/self/fd";
+    let script = format!("exec 7< ../beside; {vellum} try --keep-fds --discard -- bash -c '{list}'");
+    let out = sh(&world.tree(), &script);
+    // What the try itself has open is not for the command.
+    assert_eq!(out, sh(&world.tree(), &format!("exec 7< ../beside; bash -c '{list}'")));
+    assert!(out.starts_with("beside"), "{out}");
+    world.run(&["try", "--strict", "--keep-fds", "--", "true"]).code(3);
+}
+
+#[test]
 fn how_it_ended_is_how_the_command_ended() {
     let world = World::with_snapshot();
     let code = |words: &[&str]| world.run(&[&["try", "--discard", "--"], words].concat()).code;
@@ -216,6 +231,16 @@ fn what_a_command_leaves_running_ends_with_it() {
         format!("(sleep 600; true) & (while :; do date > {}; sleep 0.05; done) & true", beside.display());
     tried(&world.tree(), &["--discard"], &script).ok();
     let _ = fs::remove_file(&beside);
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    assert!(!beside.exists());
+    // One that has left the session, and heeds no signal.
+    let daemon = format!(
+        "setsid -f bash -c 'trap \"\" HUP TERM INT; touch {0}; while :; do sleep 0.05; date > {0}; done' < /dev/null > /dev/null 2>&1
+         while ! [ -e {0} ]; do sleep 0.01; done",
+        beside.display()
+    );
+    tried(&world.tree(), &["--discard"], &daemon).ok();
+    fs::remove_file(&beside).unwrap();
     std::thread::sleep(std::time::Duration::from_millis(300));
     assert!(!beside.exists());
     tried(&world.tree(), &["--wait", "--apply"], "(sleep 0.3; echo late > late) > /dev/null 2>&1 & true")
@@ -338,6 +363,89 @@ fn what_is_mounted_below_is_named() {
     assert!(err.contains("nothing is mounted on") && err.contains("/sub"), "{err}");
 }
 
+#[test]
+fn what_is_mounted_below_can_be_seen_and_not_written() {
+    let world = World::with_snapshot();
+    fs::create_dir(world.tree().join("sub")).unwrap();
+    world.snapshot("sub");
+    let vellum = env!("CARGO_BIN_EXE_vellum");
+    for options in ["", "--strict"] {
+        let script = format!(
+            "mount -t tmpfs none sub && mkdir sub/deep && mount -t tmpfs none sub/deep && touch sub/file sub/deep/file && \
+             {vellum} try {options} --with-mounts --discard -- \
+             bash -c 'ls sub sub/deep; echo x > a.txt; ! touch sub/new && ! touch sub/deep/new' && touch sub/still-writable"
+        );
+        let mut command = Command::new("unshare");
+        let ran =
+            command.args(["--mount", "bash", "-c", &script]).current_dir(world.tree()).output().unwrap();
+        let err = String::from_utf8_lossy(&ran.stderr);
+        assert!(ran.status.success(), "{options}: {err}");
+        assert_eq!(String::from_utf8_lossy(&ran.stdout), "sub:\ndeep\nfile\n\nsub/deep:\nfile\n");
+        assert!(!err.contains("nothing is mounted on"), "{err}");
+    }
+    assert_clean(&world);
+}
+
+#[test]
+fn a_command_may_move_the_directory_that_it_stands_in() {
+    let world = World::with_snapshot();
+    let (_mount, places) = places(&world);
+    for place in places {
+        let script = "mv ../dir ../moved; pwd -P; echo new > new; rmdir ../gone 2> /dev/null; ls";
+        let ran = tried(&place.join("dir"), &["--apply"], script).ok();
+        assert!(
+            ran.out.starts_with(&format!("{}/moved\nb.txt\ndeep\nnew\n", place.display())),
+            "{}",
+            ran.out
+        );
+        assert_eq!(fs::read_to_string(place.join("moved/new")).unwrap(), "new\n");
+        assert!(place.join("moved/b.txt").exists() && !place.join("dir").exists());
+        // And one that is not there any more when it ends.
+        let script = format!("rm -r ../moved; echo alone > {}/alone", place.display());
+        let ran = tried(&place.join("moved"), &["--apply"], &script).ok();
+        ran.says("alone");
+        assert!(place.join("alone").exists() && !place.join("moved").exists());
+        assert_clean(&world);
+    }
+}
+
+#[test]
+fn a_command_that_fills_the_disk_harms_the_try_only() {
+    let disk = Disk::in_memory(24);
+    let world = World::on(&disk.path());
+    world.run(&["init", "--plain"]).ok();
+    world.write("a.txt", "one\n");
+    world.snapshot("first");
+    let ran =
+        tried(&world.tree(), &["--discard"], "head -c 60M /dev/urandom > big; [ $? != 0 ] && cat a.txt");
+    assert_eq!(ran.ok().out, "one\n");
+    assert_eq!(world.read("a.txt"), "one\n");
+    assert!(!world.has("big"));
+    assert_clean(&world);
+    world.run(&["verify"]).ok();
+    // There is room again.
+    world.write("b.txt", "two\n");
+    world.run(&["gc", "run"]).ok();
+    world.snapshot("second");
+}
+
+#[test]
+fn what_is_left_of_a_try_is_removed_by_the_next_list() {
+    let world = World::with_snapshot();
+    tried(&world.tree(), &[], "echo tried > a.txt").ok();
+    let name = tries(&world.tree())[0]["name"].as_str().unwrap().to_owned();
+    // As if it had been killed when it had removed the worktree, and not the rest.
+    world.run(&["worktree", "remove", &name]).ok();
+    // And one before its note was written, or whose note a power cut took.
+    let folder = world.tree().join(".vellum/try/try-00000000");
+    fs::create_dir_all(folder.join("mnt")).unwrap();
+    fs::write(folder.join("note.json"), "").unwrap();
+    let long_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
+    fs::File::open(&folder).unwrap().set_modified(long_ago).unwrap();
+    assert!(tries(&world.tree()).is_empty());
+    assert_clean(&world);
+}
+
 /// Runs a script in the worktree as a user who may use FUSE, as on most machines.
 fn as_user(world: &World, script: &str) -> Ran {
     world.give_to(65534);
@@ -364,6 +472,19 @@ fn who_is_not_root_tries_in_a_user_namespace() {
     assert!(seen[0] == 65534 && seen[1] < 8, "{}\n{}", ran.out, ran.err);
     assert!(ran.out.contains("one\ntwo\nthree\n") && ran.out.contains("tried\n"), "{}", ran.out);
     assert_clean(&world);
+}
+
+#[test]
+fn who_is_not_root_hears_of_owners_that_cannot_be_set() {
+    let world = World::with_snapshot();
+    let vellum = env!("CARGO_BIN_EXE_vellum");
+    // What the snapshot has is root's.
+    let ran = as_user(&world, &format!("{vellum} restore --discard first")).ok();
+    ran.remarks("could not be given to the owner or group");
+    let script =
+        format!("{vellum} try --apply -- bash -c \"! chown 0 a.txt; echo tried > a.txt\"; cat a.txt");
+    let ran = as_user(&world, &script).ok();
+    assert!(ran.out.ends_with("tried\n"), "{}", ran.out);
 }
 
 #[test]

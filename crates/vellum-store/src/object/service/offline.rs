@@ -50,6 +50,8 @@ pub(super) struct RequestSwitch {
     /// For how long nothing is sent after the service did not answer.
     break_for: Duration,
     broken: Mutex<Option<Instant>>,
+    /// Whether requests are sent during a break, too.
+    ignores_silence: AtomicBool,
 }
 
 impl RequestSwitch {
@@ -61,6 +63,7 @@ impl RequestSwitch {
             sends_requests: limits.sends_requests,
             break_for: limits.break_for,
             broken: Mutex::new(None),
+            ignores_silence: AtomicBool::new(false),
         }
     }
 
@@ -79,7 +82,13 @@ impl RequestSwitch {
             return Some(WithheldRequest::Offline);
         }
         let is_broken = self.broken.lock().is_some_and(|since| since.elapsed() < self.break_for);
-        is_broken.then_some(WithheldRequest::Unanswered)
+        let is_withheld = is_broken && !self.ignores_silence.load(Ordering::Relaxed);
+        is_withheld.then_some(WithheldRequest::Unanswered)
+    }
+
+    /// Ends breaks for good.
+    pub fn ignore_silence(&self) {
+        self.ignores_silence.store(true, Ordering::Relaxed);
     }
 
     /// The service did not answer, however often it was asked.
@@ -132,6 +141,8 @@ mod tests {
         assert_eq!(switch.find_obstacle(), None);
         switch.note_unanswered();
         assert_eq!(switch.find_obstacle(), Some(WithheldRequest::Unanswered));
+        switch.ignore_silence();
+        assert_eq!(switch.find_obstacle(), None);
         let limits = RequestLimits { sends_requests: false, ..limits };
         let switch = RequestSwitch::new(None, &limits);
         assert_eq!(switch.find_obstacle(), Some(WithheldRequest::OnlyCached));

@@ -3,6 +3,7 @@
 //! Invariant: the command returns when the mount is ready, or nothing is mounted.
 
 use std::ffi::OsString;
+use std::time::Duration;
 
 use serde::Deserialize;
 use vellum_store::RequestLimits;
@@ -14,7 +15,8 @@ use super::report::{MountJson, report_mount};
 use super::{Args, open_state_dir, unlock_with_file};
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
-use crate::mounting::{MountingError, daemon};
+use crate::mounting::MountingError;
+use crate::mounting::daemon::{DaemonStart, StartingDaemon};
 
 /// Mounts, with a process in the background that serves.
 pub(super) fn mount_in_background(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
@@ -36,11 +38,39 @@ pub(super) fn mount_in_background(args: &Args, context: &CommandContext) -> Resu
 }
 
 /// Starts the process that serves the mount; returns what it reports when the mount is ready.
-pub(super) fn start_mount_process(args: &Args, context: &CommandContext) -> Result<MountJson> {
-    // This program is started again instead of forked: threads that run here by now would not exist in a forked
-    // process.
-    let said = daemon::start_daemon(&daemon_arguments(args, context), args.deadline())?;
-    MountJson::deserialize(&said).map_err(|error| CliError::Output(error.into()))
+fn start_mount_process(args: &Args, context: &CommandContext) -> Result<MountJson> {
+    StartingMount::start(args, DaemonStart::Now, context)?.wait_for_report()
+}
+
+/// A mount whose process is being started.
+pub struct StartingMount {
+    daemon: StartingDaemon,
+    deadline: Option<Duration>,
+}
+
+impl StartingMount {
+    /// Starts the process that is to serve the mount.
+    pub fn start(args: &Args, start: DaemonStart, context: &CommandContext) -> Result<Self> {
+        // This program is started again instead of forked: threads that run here by now would not exist in a forked
+        // process.
+        let mut words = daemon_arguments(args, context);
+        if start == DaemonStart::OnWord {
+            // Before the two places.
+            let end = words.len().saturating_sub(2);
+            words.insert(end, "--on-word".into());
+        }
+        Ok(Self { daemon: StartingDaemon::start(&words, start)?, deadline: args.deadline() })
+    }
+
+    /// Lets it begin, and waits until the mount is ready.
+    pub fn wait_until_ready(self) -> Result<()> {
+        self.wait_for_report().map(drop)
+    }
+
+    fn wait_for_report(self) -> Result<MountJson> {
+        let said = self.daemon.wait_until_ready(self.deadline)?;
+        MountJson::deserialize(&said).map_err(|error| CliError::Output(error.into()))
+    }
 }
 
 /// Whether a mount failed because the store, or the directory that leads to it, cannot be had at the moment. A name that
@@ -50,7 +80,7 @@ fn is_store_away(error: &CliError, args: &Args, context: &CommandContext) -> boo
         return true;
     }
     // Kinds of errors are too coarse for this, and the volume itself tells.
-    let limits = RequestLimits { retry_for: std::time::Duration::ZERO, ..RequestLimits::default() };
+    let limits = RequestLimits { retry_for: Duration::ZERO, ..RequestLimits::default() };
     let opened = open_state_dir(args, context)
         .and_then(|state| {
             Ok(Volume::open_with_limits(&unlock_with_file(args, context, state, &limits)?, &limits)?)

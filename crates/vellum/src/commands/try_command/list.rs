@@ -62,10 +62,16 @@ struct DecidedJson<'a> {
 /// Lists all tries of the volume on this machine.
 pub fn list_tries(context: &CommandContext) -> Result<CommandOutcome> {
     let volume = context.open_volume()?;
+    let notes = TryNotes::new(&volume.state);
+    for name in notes.list_without_note()? {
+        // Nothing else is known of it.
+        TryFork::new(&volume.state, TryNote::new_unknown(&name), context).discard()?;
+    }
     let mut items = Vec::new();
-    for note in TryNotes::new(&volume.state).list_notes()? {
-        if note.base.is_none() && !note.is_running() {
-            // It was killed before its fork was there.
+    for note in notes.list_notes()? {
+        let is_begun = note.base.is_some() && volume.read_worktree_head(&note.name)?.is_some();
+        if !is_begun && !note.is_running() {
+            // It was killed before its fork was there, or when that was gone.
             TryFork::new(&volume.state, note, context).discard()?;
             continue;
         }

@@ -11,13 +11,8 @@ use crate::error::{CliError, Result};
 use crate::experiment::fork::TryOrigin;
 use crate::mounting::table;
 
-/// Fails if a fork cannot stand in the place of the worktree; tells what is not part of it.
-pub fn check_place(
-    origin: &TryOrigin,
-    state: &StateDir,
-    strict: bool,
-    context: &CommandContext,
-) -> Result<()> {
+/// Fails if a fork cannot stand in the place of the worktree.
+pub fn check_fork_place(origin: &TryOrigin) -> Result<()> {
     let root = origin.root();
     let shown = format_path(root.as_os_str().as_encoded_bytes());
     let home = std::env::var_os("HOME").map(PathBuf::from).and_then(|home| home.canonicalize().ok());
@@ -31,11 +26,10 @@ pub fn check_place(
             way,
         ));
     }
-    if let TryOrigin::Directory(worktree) = origin {
-        check_store_outside(&worktree.volume, root)?;
+    match origin {
+        TryOrigin::Directory(worktree) => check_store_outside(&worktree.volume, root),
+        TryOrigin::Mount(_) => Ok(()),
     }
-    report_submounts(root, state, context)?;
-    report_outputs(root, strict, context)
 }
 
 /// What works with a store, or in another worktree, must not find a copy of it.
@@ -63,22 +57,39 @@ fn check_store_outside(volume: &Volume, root: &Path) -> Result<()> {
     }
 }
 
-/// Mounts below the worktree are not in the fork: it has what a snapshot of the worktree has there.
-fn report_submounts(root: &Path, state: &StateDir, context: &CommandContext) -> Result<()> {
-    let mounts = table::read_mounts()?;
-    let hidden = mounts
-        .iter()
-        .map(|mount| mount.mountpoint.as_path())
-        .filter(|place| *place != root && place.starts_with(root) && !place.starts_with(state.path()));
-    let hidden: Vec<_> = hidden.map(|place| format_path(place.as_os_str().as_encoded_bytes())).collect();
-    match hidden.is_empty() {
-        true => Ok(()),
-        false => context.ui.print_warning(format!("in the try, nothing is mounted on {}", hidden.join(", "))),
+/// What is mounted in a worktree, without what is mounted below such a mount. It is not in the fork, which has what a
+/// snapshot of the worktree has there.
+pub fn find_submounts(root: &Path, state: &StateDir) -> Result<Vec<PathBuf>> {
+    let is_inside =
+        |place: &Path| place != root && place.starts_with(root) && !place.starts_with(state.path());
+    let mut places: Vec<_> = table::read_mounts()?.into_iter().map(|mount| mount.mountpoint).collect();
+    places.retain(|place| is_inside(place));
+    // A mount comes before those below it.
+    places.sort();
+    let mut outermost: Vec<PathBuf> = Vec::new();
+    for place in places {
+        if !outermost.last().is_some_and(|above| place.starts_with(above)) {
+            outermost.push(place);
+        }
     }
+    Ok(outermost)
+}
+
+/// Tells which mounts the command does not see.
+pub fn report_submounts(mounts: &[PathBuf], context: &CommandContext) -> Result<()> {
+    if mounts.is_empty() {
+        return Ok(());
+    }
+    let places: Vec<_> =
+        mounts.iter().map(|place| format_path(place.as_os_str().as_encoded_bytes())).collect();
+    let places = places.join(", ");
+    context.ui.print_warning(format!(
+        "in the try, nothing is mounted on {places} (--with-mounts shows it, read-only)"
+    ))
 }
 
 /// Standard input and output stay what they are: a file of the worktree is then the original's.
-fn report_outputs(root: &Path, strict: bool, context: &CommandContext) -> Result<()> {
+pub fn report_outputs(root: &Path, strict: bool, context: &CommandContext) -> Result<()> {
     for (number, name) in [(0, "standard input"), (1, "standard output"), (2, "standard error")] {
         let Ok(target) = std::fs::read_link(format!("/proc/self/fd/{number}")) else { continue };
         if !target.starts_with(root) {

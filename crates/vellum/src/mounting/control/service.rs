@@ -111,6 +111,10 @@ impl ControlService {
                 let begun = || drop(send_json_line(stream, &ControlLine::Done(Box::default())));
                 return self.end.wait_for_report(begun, |report| send_unmount_reply(stream, report));
             }
+            Some(ControlRequest::Discard) => {
+                let begun = || self.end.request_discard();
+                return self.end.wait_for_report(begun, |report| send_unmount_reply(stream, report));
+            }
             Some(ControlRequest::PrepareEnd { skips_publishing }) => {
                 return self.prepare_end(skips_publishing, stream);
             }
@@ -192,12 +196,11 @@ impl ControlService {
     ) -> std::result::Result<ControlReply, OpenError> {
         let mut answer = ControlReply::default();
         match request {
-            ControlRequest::Status | ControlRequest::AwaitEnd | ControlRequest::PrepareEnd { .. } => {}
-            // The process may have ended before a longer answer is put together.
-            ControlRequest::Discard => {
-                self.end.request_discard();
-                return Ok(answer);
-            }
+            // The last three are answered elsewhere.
+            ControlRequest::Status
+            | ControlRequest::AwaitEnd
+            | ControlRequest::Discard
+            | ControlRequest::PrepareEnd { .. } => {}
             ControlRequest::Unpublished => answer.unpublished = self.unpublished_snapshots()?,
             ControlRequest::NoteDetached => self.claim.record_stage(HolderStage::Detached)?,
             ControlRequest::Snapshot { note, tags, paths } => {
