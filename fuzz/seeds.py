@@ -2,6 +2,7 @@
 """Writes fuzz/seeds: a few valid inputs for each target, made from docs/format.md alone, so that a fuzzer starts behind the
 magic numbers, and so that the page and the code are held against each other (see fuzz/README.md)."""
 
+import json
 import struct
 from pathlib import Path
 
@@ -151,6 +152,17 @@ SEEDS = {
              + bytes([0xC0]) + bytestr(key(2, 0)) + bytestr(attr(1, 0, 0))],
     "stat_cache": [statcache()],
     # Without the checksum, which the target adds.
+    "restore_plan": [json.dumps({
+        "format": "vellum-restore-plan", "version": 1, "volume": "0" * 32, "worktree": "main", "head": None,
+        "target": "1" * 64, "paths": [{"path": "a"}], "only": [], "discard": False,
+        "steps": [
+            {"action": "create", "path": "a/new"},
+            {"action": "replace", "path": "caf\ufffd", "path_hex": "636166e9", "saw": "2" * 64},
+            {"action": "change", "path": "", "saw": "3" * 64},
+            {"action": "delete", "path": "gone", "saw": "4" * 64},
+        ],
+        "unsaved": [{"path": "gone"}], "check": "5" * 64,
+    }).encode()],
     "absent_paths": [b"VLMABSNT" + u32(1) + varint(3) + varint(0) + bytestr(b"docs") + varint(0) + bytestr(b"src/a")
                      + varint(4) + bytestr(b"b/c")],
     "sync_archive": [

@@ -259,6 +259,9 @@ impl AbsentSummary {
 impl CheckoutWorktree {
     /// The paths that are absent.
     pub fn read_absent_paths(&self) -> Result<AbsentPaths> {
+        if self.is_outside() {
+            return Ok(AbsentPaths::default());
+        }
         read_absent_paths(&self.volume.state)
     }
 
@@ -282,7 +285,7 @@ impl CheckoutWorktree {
     }
 
     /// Makes the files of the directory durable.
-    fn sync_files(&self) -> Result<()> {
+    pub(crate) fn sync_files(&self) -> Result<()> {
         rustix::io::retry_on_intr(|| rustix::fs::syncfs(&self.root))
             .map_err(|errno| CheckoutError::path_error("sync", b".")(errno.into()))
     }

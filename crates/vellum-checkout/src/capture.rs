@@ -12,6 +12,7 @@ mod inode;
 mod jobs;
 mod number;
 mod sink;
+mod stream;
 mod unseen;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -30,6 +31,7 @@ use crate::statcache::RecordedEntry;
 pub use content::{ChunkSink, RecordedContent};
 pub(crate) use number::InodeNumbers;
 pub use sink::{ChangeSink, LayerSink, TreeSink};
+pub use stream::StreamedContent;
 
 pub(crate) use content::ContentReader;
 use inode::{InodeOutcome, InodeReader, UnreadablePolicy};

@@ -7,6 +7,7 @@ use vellum_types::ErrorKind;
 use vellum_volume::VolumeError;
 
 use crate::absent::AbsentListError;
+use crate::restore::SavedPlanError;
 use crate::statcache::StatCacheError;
 
 /// Result of an operation on a worktree.
@@ -47,10 +48,34 @@ pub enum CheckoutError {
     ParentGone(String),
     /// Files that no snapshot holds stand where the snapshot has others.
     #[error(
-        "{} would be overwritten or removed, and no snapshot can save it first: .vellumignore leaves it out, it holds \
-         the state of another volume, or it cannot be read", .0.join(", ")
+        "{} would be overwritten or removed, and no snapshot can save it first: an ignore file or an option of the last \
+         snapshot leaves it out, it holds the state of another volume, or it cannot be read", .0.join(", ")
     )]
     InTheWay(Vec<String>),
+    /// A file is no plan of a restore that can be carried out here.
+    #[error("the plan cannot be carried out: {0}")]
+    BadPlan(#[from] SavedPlanError),
+    /// What a plan saw is not so any more.
+    #[error("the plan is not carried out, since it would not do what it says: {}", .0.join(", "))]
+    PlanOutdated(Vec<String>),
+    /// A file is not what it was when its changes were shown.
+    #[error("'{0}' has changed since its changes were shown: nothing was restored")]
+    EditedMeanwhile(String),
+    /// A stream could not be read.
+    #[error("cannot read the stream: {0}")]
+    Stream(std::io::Error),
+    /// The program that makes a stream failed.
+    #[error("{0}: no snapshot was made")]
+    Producer(String),
+    /// A file of a snapshot cannot have this name.
+    #[error("'{0}' is not the name of a file: it may have no '/', and 255 bytes")]
+    BadFileName(String),
+    /// A pattern of what is to be left out is none.
+    #[error("cannot exclude {0}")]
+    BadPattern(String),
+    /// What the last snapshot left out is not known.
+    #[error("{0} does not say what the last snapshot left out: remove it, and what it named counts as new")]
+    BadExclusions(String),
     /// The list of absent paths cannot be read or written.
     #[error("the list of absent paths, {path}, cannot be used: {source}")]
     AbsentList {
@@ -105,14 +130,21 @@ impl CheckoutError {
             Self::Volume(error) => error.kind(),
             Self::Beneath(error) => error.kind(),
             Self::StatCache(_) => ErrorKind::Io,
+            Self::Stream(source) => ErrorKind::from_io_error(source),
+            Self::Producer(_) => ErrorKind::Io,
             Self::Path { source, .. } => ErrorKind::from_io_error(source),
             Self::NoSuchPath { .. } | Self::ParentGone(_) => ErrorKind::NotFound,
             Self::InTheWay(_)
             | Self::NotEmpty(_)
             | Self::Absent { .. }
             | Self::Moved(_)
+            | Self::PlanOutdated(_)
+            | Self::EditedMeanwhile(_)
             | Self::Interrupted(_) => ErrorKind::Conflict,
-            Self::AbsentList { .. } | Self::LostSnapshot | Self::NumbersUsedUp => ErrorKind::Corrupt,
+            Self::AbsentList { .. } | Self::BadExclusions(_) | Self::LostSnapshot | Self::NumbersUsedUp => {
+                ErrorKind::Corrupt
+            }
+            Self::BadPlan(_) | Self::BadPattern(_) | Self::BadFileName(_) => ErrorKind::Usage,
             Self::AbsentNowhere(_) => ErrorKind::NotFound,
             Self::Engine { .. } => ErrorKind::Unsupported,
         }

@@ -13,12 +13,14 @@ mod export;
 mod fork;
 mod materialize;
 mod merge;
+mod outside;
 mod plan;
 mod renew;
 pub mod repair;
 mod restore;
 pub mod scan;
 pub mod statcache;
+mod stream;
 mod worktree;
 
 pub use absent::{
@@ -28,7 +30,12 @@ pub use error::{CheckoutError, CheckoutProblem, Result};
 pub use export::export_tree;
 pub use fork::{ForkReport, ForkRequest};
 pub use materialize::ForkEngine;
+pub use outside::OutsideDirectory;
 pub use restore::{
-    InterruptedRestore, RestorePlan, RestoreReport, RestoreRequest, RestoreStep, RestoreStepKind,
+    FileEdit, FileEditReport, InterruptedRestore, PLAN_MAX, RestorePlan, RestoreReport, RestoreRequest,
+    RestoreStep, RestoreStepKind, SavedPlanError, SavedRestorePlan,
 };
-pub use worktree::{CheckoutSnapshotRequest, CheckoutWorktree, DirectoryDiff, SnapshotReport};
+pub use stream::{StreamSnapshotRequest, create_stream_snapshot};
+pub use worktree::{
+    CheckoutSnapshotRequest, CheckoutWorktree, DirectoryDiff, SnapshotExclusions, SnapshotReport,
+};

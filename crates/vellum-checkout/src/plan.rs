@@ -19,7 +19,7 @@ use vellum_volume::{FsTree, VolumeError};
 use crate::absent::AbsentPaths;
 use crate::capture::CaptureResult;
 use crate::error::Result;
-use crate::scan::{RULES_FILE, STATE_DIR, ScanDir, ScanDirIndex, ScanEntryId, ScanEntryRef, ScanTree};
+use crate::scan::{STATE_DIR, ScanDir, ScanDirIndex, ScanEntryId, ScanEntryRef, ScanExclusions, ScanTree};
 
 /// An entry of the target: its directory there, its name, its inode.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -125,6 +125,8 @@ pub enum WantedPart<'a> {
         paths: &'a [Vec<u8>],
         /// What was absent so far.
         absent: &'a AbsentPaths,
+        /// Which files are ignore files.
+        exclusions: &'a ScanExclusions,
     },
     /// What is missing of these paths. Nothing that is there is changed.
     Missing {
@@ -141,10 +143,10 @@ impl WantedPart<'_> {
         match self {
             Self::Everything => false,
             Self::Present(absent) => !is_there && absent.find_covering(path).is_some(),
-            Self::Only { paths, .. } => {
+            Self::Only { paths, exclusions, .. } => {
                 let is_wanted =
                     |wanted: &Vec<u8>| is_path_within(path, wanted) || is_path_within(wanted, path);
-                name != RULES_FILE && !paths.iter().any(is_wanted)
+                !exclusions.is_rule_file(name) && !paths.iter().any(is_wanted)
             }
             Self::Missing { wanted, .. } => !wanted.is_concerned(path),
         }
@@ -156,7 +158,7 @@ impl WantedPart<'_> {
         match self {
             Self::Everything => false,
             Self::Present(absent) => is_restoring_paths && absent.is_concerned(path),
-            Self::Only { paths, absent } => {
+            Self::Only { paths, absent, .. } => {
                 paths.iter().any(|wanted| is_path_within(wanted, path)) || absent.is_concerned(path)
             }
             Self::Missing { .. } => true,

@@ -4,7 +4,9 @@
 //! records the restore in progress. If it is killed, running it again completes it; restoring the safety snapshot
 //! undoes it.
 
+mod edit;
 mod journal;
+mod saved_plan;
 mod unsaved;
 
 use vellum_host::ProgressMeter;
@@ -21,8 +23,10 @@ use crate::plan::{CurrentDir, PlanInput, PlanSteps, WantedPart};
 use crate::scan::{OpenTreeDirs, ScanEntryId};
 use crate::worktree::{CapturedDirectory, CheckoutSnapshotRequest, CheckoutWorktree};
 
+pub use edit::{FileEdit, FileEditReport};
 pub use journal::InterruptedRestore;
 pub(crate) use journal::read_interrupted_restore;
+pub use saved_plan::{PLAN_MAX, SavedPlanError, SavedRestorePlan};
 
 pub(crate) use unsaved::collect_changed_inodes;
 use unsaved::{SnapshottedState, UnsavedSearch};
@@ -147,6 +151,14 @@ impl RestorePlan {
         Ok(steps)
     }
 
+    /// What is there now and goes, or gets other metadata.
+    fn replaced_entries(&self) -> impl Iterator<Item = ScanEntryId> {
+        let writes = self.work.writes.iter().filter_map(|write| write.replaces);
+        let links = self.work.links.iter().filter_map(|link| link.replaces);
+        let metas = self.work.metas.iter().map(|(_, id)| *id);
+        self.work.deletes.iter().copied().chain(writes).chain(links).chain(metas)
+    }
+
     /// Whether the directory holds the snapshot already.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -176,7 +188,7 @@ impl CheckoutWorktree {
         request.only.iter().try_for_each(|path| target.find_path(path, &place).map(drop))?;
         let part = match request.only.as_slice() {
             [] => WantedPart::Present(&looked.absent),
-            paths => WantedPart::Only { paths, absent: &looked.absent },
+            paths => WantedPart::Only { paths, absent: &looked.absent, exclusions: &self.scan_exclusions },
         };
         let paths = &request.paths;
         let planner =

@@ -4,6 +4,7 @@
 //! [`ScanProblem`] and marked as unread, and is never treated as empty. Symlinks are not followed, files are not opened
 //! (except rule files), and depth needs heap memory instead of stack. Deliberately absent: the meaning of differences.
 
+mod exclusions;
 mod finish;
 mod open_dirs;
 mod problem;
@@ -15,9 +16,9 @@ mod walk;
 
 use crate::statcache::StatCache;
 
+pub use exclusions::{ScanExclusions, parse_exclude_patterns};
 pub use open_dirs::OpenTreeDirs;
 pub use problem::{ScanProblem, ScanProblemCause};
-pub use rules::RULES_FILE;
 pub use selection::PathSelection;
 pub use tree::{ScanDir, ScanDirIndex, ScanEntryId, ScanEntryRef, ScanTree, ScanTreeWalk};
 use vellum_host::beneath::{BeneathError, HeldDir};
@@ -34,6 +35,8 @@ pub struct ScanOptions {
     pub cache: Option<StatCache>,
     /// Scan these paths only (and the directories above them).
     pub selection: Option<PathSelection>,
+    /// What is left out.
+    pub exclusions: ScanExclusions,
     /// Number of threads; 0 chooses by the machine.
     pub threads: usize,
 }
@@ -51,7 +54,13 @@ pub fn scan_tree(root: &HeldDir, options: ScanOptions) -> Result<ScanTree, Benea
         threads => threads,
     };
     let selection = options.selection.filter(|selection| !selection.is_everything());
-    let walked = walk::ScanWalk::new(root, root_stat, cache.as_ref(), selection.as_ref(), threads).run_walk();
+    let input = walk::ScanInput {
+        cache: cache.as_ref(),
+        selection: selection.as_ref(),
+        exclusions: &options.exclusions,
+        threads,
+    };
+    let walked = walk::ScanWalk::new(root, root_stat, input).run_walk();
     Ok(finish::build_scan_tree(walked, root_stat, cache))
 }
 

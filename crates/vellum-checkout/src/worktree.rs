@@ -1,9 +1,12 @@
 //! A checked-out worktree: its snapshots, and what changed since.
 
+mod copied;
+mod exclusions;
+mod named_paths;
 mod stat_cache;
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +18,7 @@ use vellum_host::process::user_name;
 use vellum_map::{MapRoot, apply_changes};
 use vellum_types::{Ino, SnapshotId, UnixTime};
 use vellum_volume::diff::{FileChange, PathScopes, StateComparison};
-use vellum_volume::history::{AncestorWalk, HistoryEntry};
+use vellum_volume::history::HistoryEntry;
 use vellum_volume::lost::LostContent;
 use vellum_volume::session::current_time;
 use vellum_volume::state::{STATE_DIR, WorktreeLock};
@@ -27,11 +30,17 @@ use crate::absent::{AbsentNames, AbsentPaths, AbsentSummary};
 use crate::capture::{CaptureRequest, CaptureResult, ChunkSink, ForcedReads, LayerSink, TreeSink};
 use crate::error::{CheckoutError, CheckoutProblem, Result};
 use crate::renew::is_lost_base;
-use crate::scan::{PathSelection, ScanOptions, ScanTree, scan_tree};
+use crate::scan::{PathSelection, ScanExclusions, ScanOptions, ScanTree, scan_tree};
 use crate::statcache::{FilesystemTime, StatCache};
 
+pub use exclusions::SnapshotExclusions;
+
 /// Name of the stat cache in the state directory.
-pub(crate) const STATCACHE_FILE: &[u8] = b"statcache";
+pub(crate) const STATCACHE_FILE: &[u8] = STATCACHE_NAME.as_bytes();
+const STATCACHE_NAME: &str = "statcache";
+
+/// Hexadecimal digits that tell the stat caches of directories apart.
+const CACHE_DIGITS: usize = 16;
 
 /// Longer than the coarsest tick of a filesystem's clock, with its tolerance.
 pub(crate) const CLOCK_TICK: Duration = Duration::from_millis(25);
@@ -42,6 +51,20 @@ pub struct CheckoutWorktree {
     pub volume: Volume,
     pub(crate) root: HeldDir,
     pub(crate) chunker: Chunker,
+    /// What is left out of all that is seen of the directory.
+    pub(crate) scan_exclusions: ScanExclusions,
+    exclusions: SnapshotExclusions,
+    line: DirectoryLine,
+}
+
+/// Which snapshots are those of the directory.
+struct DirectoryLine {
+    /// The directory.
+    path: PathBuf,
+    /// The line that they are in; None: that of the worktree, whose ref names the last.
+    name: Option<String>,
+    /// Where the stat cache is, in the state directory of the worktree.
+    cache_file: String,
 }
 
 /// What to snapshot.
@@ -72,6 +95,14 @@ pub struct SnapshotReport {
     pub unchanged: bool,
     /// Blobs that were stored again, because the store had lost them.
     pub renewed: u64,
+}
+
+impl SnapshotReport {
+    /// None was made, since the last one has all of it.
+    fn for_last(last: &HistoryEntry, problems: Vec<CheckoutProblem>) -> Self {
+        let record = SnapshotRecord::clone(&last.record);
+        Self { id: last.id, record, problems, is_new: false, unchanged: true, renewed: 0 }
+    }
 }
 
 /// A snapshot compared with the directory as it is now.
@@ -122,6 +153,20 @@ pub(crate) struct CapturedDirectory {
 }
 
 impl CheckoutWorktree {
+    /// A directory that is no worktree, and is looked at from one.
+    pub(crate) fn for_outside(volume: Volume, path: &Path, line: String) -> Result<Self> {
+        raise_open_files_limit();
+        let root = HeldDir::open_root(path)?;
+        let chunker = Chunker::new(volume.config.chunker, &volume.keys.chunker_key());
+        let digest = blake3::hash(line.as_bytes()).to_hex();
+        let cache_file = format!("{STATCACHE_NAME}-{}", digest.get(..CACHE_DIGITS).unwrap_or_default());
+        let line = DirectoryLine { path: path.to_owned(), name: Some(line), cache_file };
+        let rule_files = volume.settings_in_force()?.ignore_files();
+        let scan_exclusions = ScanExclusions { rule_files, ..ScanExclusions::default() };
+        let exclusions = SnapshotExclusions::default();
+        Ok(Self { volume, root, chunker, scan_exclusions, exclusions, line })
+    }
+
     /// Opens the worktree that `start` lies in.
     pub fn open(start: &Path) -> Result<Self> {
         let state = StateDir::find_enclosing(start)?;
@@ -134,18 +179,30 @@ impl CheckoutWorktree {
         raise_open_files_limit();
         let root = HeldDir::open_root(volume.state.root())?;
         let chunker = Chunker::new(volume.config.chunker, &volume.keys.chunker_key());
-        Ok(Self { volume, root, chunker })
+        let rule_files = volume.settings_in_force()?.ignore_files();
+        let scan_exclusions = ScanExclusions { rule_files, ..ScanExclusions::default() };
+        let exclusions = SnapshotExclusions::default();
+        let path = volume.state.root().to_owned();
+        let line = DirectoryLine { path, name: None, cache_file: STATCACHE_NAME.into() };
+        let mut opened = Self { volume, root, chunker, scan_exclusions, exclusions, line };
+        opened.apply_kept_exclusions()?;
+        Ok(opened)
     }
 
     /// Its directory.
     #[must_use]
     pub fn root_path(&self) -> &Path {
-        self.volume.state.root()
+        &self.line.path
     }
 
-    /// Its state directory.
+    /// Whether the directory is no worktree.
+    pub(crate) fn is_outside(&self) -> bool {
+        self.line.name.is_some()
+    }
+
+    /// Its state directory; of a directory that is no worktree, that of the worktree from which it is looked at.
     pub(crate) fn open_state_dir(&self) -> Result<HeldDir> {
-        match self.volume.state.is_elsewhere() {
+        match self.volume.state.is_elsewhere() || self.is_outside() {
             true => Ok(HeldDir::open_root(self.volume.state.path())?),
             // Below the directory that is held, wherever that was moved meanwhile.
             false => Ok(self.root.open_dir(STATE_DIR.as_bytes())?),
@@ -160,33 +217,11 @@ impl CheckoutWorktree {
         Ok(lock)
     }
 
-    /// Makes a directory that is a copy of another worktree's one of its own, called `name`. It stands on the snapshot that
-    /// was the copied directory's last when it was copied, as far as that can be told. Returns that snapshot.
-    pub fn adopt_copy(&self, name: &str, waiting: impl FnOnce()) -> Result<Option<SnapshotId>> {
-        let _lock = self.volume.state.lock_worktree(waiting)?;
-        let base = self.find_copied_snapshot()?;
-        self.volume.adopt_dir(name, base)?;
-        Ok(base)
-    }
-
-    /// The newest snapshot of this worktree that has the tree of which the stat cache was made; else its last.
-    fn find_copied_snapshot(&self) -> Result<Option<SnapshotId>> {
-        let Some(head) = self.volume.read_head()? else { return Ok(None) };
-        let state = self.open_state_dir()?;
-        let Ok(cache) = StatCache::load(&state, STATCACHE_FILE) else { return Ok(Some(head)) };
-        // The original worktree may have taken snapshots since it was copied. The stat cache was copied with
-        // the files and names the tree that they had then.
-        for entry in AncestorWalk::from_heads(&self.volume.catalog, [head])? {
-            let entry = entry?;
-            if entry.record.root.0 == cache.base_root() {
-                return Ok(Some(entry.id));
-            }
-        }
-        Ok(Some(head))
-    }
-
     /// The snapshot that it stands on.
     pub fn head_snapshot(&self) -> Result<Option<HistoryEntry>> {
+        if let Some(line) = &self.line.name {
+            return Ok(self.volume.find_newest_in_line(line)?);
+        }
         let Some(id) = self.volume.read_head()? else { return Ok(None) };
         Ok(Some(HistoryEntry { id, record: self.volume.catalog.get_record(&id)? }))
     }
@@ -273,16 +308,7 @@ impl CheckoutWorktree {
             if captured.was_racy || tree.cache().is_none() {
                 let _ = self.write_stat_cache(&tree, root, stamp, &captured);
             }
-            let record = SnapshotRecord::clone(&head.record);
-            let problems = captured.problems;
-            return Ok(SnapshotReport {
-                id: head.id,
-                record,
-                problems,
-                is_new: false,
-                unchanged,
-                renewed: 0,
-            });
+            return Ok(SnapshotReport::for_last(head, captured.problems));
         }
         let mut record = self.new_snapshot_record(head, root, &captured, written.bytes_stored, request);
         if let Some(parents) = parents {
@@ -293,7 +319,7 @@ impl CheckoutWorktree {
         // session has ended, the collector deletes nothing, so at no moment can it delete blobs that only
         // this snapshot needs.
         let revision = self.begin_absent_revision(absent, base.as_ref(), &tree, &captured)?;
-        let id = self.volume.commit_snapshot(record.clone())?;
+        let id = self.commit_record(record.clone())?;
         session.end_session()?;
         self.end_absent_revision(revision);
         let is_whole = captured.problems.is_empty() && request.paths.is_empty() && absent.is_empty();
@@ -308,47 +334,15 @@ impl CheckoutWorktree {
         Ok(SnapshotReport { id, record, problems: captured.problems, is_new: true, unchanged, renewed })
     }
 
-    /// A path that is named must mean something: a typing error must not record that a file is gone.
-    pub(crate) fn check_paths(
-        &self,
-        paths: &[Vec<u8>],
-        base: Option<&FsTree>,
-        entry: Option<&HistoryEntry>,
-    ) -> Result<()> {
-        for path in paths {
-            let here = self.root.resolve_parent(path).and_then(|(dir, name)| match name {
-                b"" => dir.stat_self(),
-                name => dir.stat(name),
-            });
-            let there = || base.is_some_and(|base| base.find_path(path, "").is_ok());
-            if here.is_err() && !there() {
-                return Err(self.no_such_path_error(path, entry));
-            }
+    /// Records a snapshot, of which all blobs are durable.
+    fn commit_record(&self, record: SnapshotRecord) -> Result<SnapshotId> {
+        if self.is_outside() {
+            return Ok(self.volume.store_snapshot(record)?);
         }
-        Ok(())
-    }
-
-    pub(crate) fn no_such_path_error(&self, path: &[u8], entry: Option<&HistoryEntry>) -> CheckoutError {
-        let short = entry.and_then(|entry| self.volume.short_id(&entry.id).ok());
-        let place = short.map_or_else(|| "the last snapshot".into(), |short| format!("snapshot {short}"));
-        CheckoutError::NoSuchPath { path: vellum_host::escape::format_path(path), place }
-    }
-
-    /// A path whose directory is gone cannot be recorded alone: that directory would have to be recorded as gone too,
-    /// with all else that was in it.
-    fn check_parents(&self, paths: &[Vec<u8>]) -> Result<()> {
-        for path in paths {
-            let names: Vec<_> = vellum_volume::tree::path_components(path).collect();
-            let Some((_, above)) = names.split_last() else { continue };
-            match self.root.resolve_dir(&above.join(&b'/')) {
-                Err(error) if error.is_not_found() || error.is_not_a_directory() => {
-                    return Err(CheckoutError::ParentGone(vellum_host::escape::format_path(path)));
-                }
-                // Other errors are found, and reported with the path, when it is scanned.
-                Ok(_) | Err(_) => {}
-            }
+        if record.paths.is_empty() && record.origin == SnapshotOrigin::User {
+            self.keep_exclusions()?;
         }
-        Ok(())
+        Ok(self.volume.commit_snapshot(record)?)
     }
 
     fn store_capture(
@@ -390,7 +384,7 @@ impl CheckoutWorktree {
             parents: head.iter().map(|head| head.id).collect(),
             counter: head.map_or(0, |head| head.record.counter) + 1,
             time: monotonic_now(head),
-            worktree: self.volume.worktree.worktree.clone(),
+            worktree: self.line.name.as_ref().unwrap_or(&self.volume.worktree.worktree).clone(),
             author: user_name(),
             host: host_name(),
             note: request.note.clone(),
@@ -480,17 +474,20 @@ impl CheckoutWorktree {
         paths: &[Vec<u8>],
     ) -> Result<(FilesystemTime, ScanTree)> {
         let state = self.open_state_dir()?;
-        // The clock that stamps the files. Elsewhere there may be another one.
-        let stamped = if self.volume.state.is_elsewhere() { &self.root } else { &state };
+        // The clock that stamps the files. Elsewhere there may be another one; in a directory that is no worktree, nothing is
+        // written to ask for it.
+        let is_elsewhere = self.volume.state.is_elsewhere() && !self.is_outside();
+        let stamped = if is_elsewhere { &self.root } else { &state };
         let stamp = FilesystemTime::read_filesystem_time(stamped)?;
-        let cache = StatCache::load(&state, STATCACHE_FILE).ok();
+        let cache = StatCache::load(&state, self.line.cache_file.as_bytes()).ok();
         // The inode numbers in the cache are those of its base. For any other tree they are meaningless.
         let cache = cache.filter(|cache| head.is_some_and(|head| head.record.root.0 == cache.base_root()));
         let selection = match paths {
             [] => None,
             paths => Some(PathSelection::from_paths(paths.iter().map(Vec::as_slice))?),
         };
-        let tree = scan_tree(&self.root, ScanOptions { cache, selection, threads: 0 })?;
+        let exclusions = self.scan_exclusions.clone();
+        let tree = scan_tree(&self.root, ScanOptions { cache, selection, exclusions, threads: 0 })?;
         Ok((stamp, tree))
     }
 

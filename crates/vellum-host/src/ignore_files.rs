@@ -79,6 +79,12 @@ impl IgnorePatterns {
     /// Whether the entry at `path` is excluded.
     #[must_use]
     pub fn is_ignored(&self, path: &[u8], is_dir: bool) -> bool {
+        self.find_verdict(path, is_dir).unwrap_or(false)
+    }
+
+    /// Whether the entry at `path` is excluded, if a pattern says so or says the contrary.
+    #[must_use]
+    pub fn find_verdict(&self, path: &[u8], is_dir: bool) -> Option<bool> {
         let mut next = Some(self);
         while let Some(file) = next {
             let below = path.get(file.offset..).unwrap_or_default();
@@ -86,11 +92,11 @@ impl IgnorePatterns {
             // above is asked.
             let verdict = file.matcher.matched(Path::new(OsStr::from_bytes(below)), is_dir);
             if !verdict.is_none() {
-                return verdict.is_ignore();
+                return Some(verdict.is_ignore());
             }
             next = file.outer.as_deref();
         }
-        false
+        None
     }
 }
 

@@ -65,25 +65,13 @@ impl Default for BlobOptions {
     }
 }
 
-/// The level that is set for this process; below 0: none is.
-static COMPRESSION_LEVEL: AtomicI32 = AtomicI32::new(-1);
-
-/// Sets with which level of zstd this process stores blobs, instead of that of their volume; 0: nothing is compressed. For
-/// stores that are opened afterwards.
-pub fn set_compression_level(level: i32) {
-    COMPRESSION_LEVEL.store(level, Ordering::Relaxed);
-}
-
-/// The level that is set for this process, if one is.
-pub fn chosen_compression_level() -> Option<i32> {
-    Some(COMPRESSION_LEVEL.load(Ordering::Relaxed)).filter(|level| *level >= 0)
-}
-
 struct BlobStoreInner {
     objects: Arc<dyn ObjectStore>,
     keys: Arc<VolumeKeys>,
     index: BlobIndex,
     options: BlobOptions,
+    /// The level of zstd at present.
+    level: AtomicI32,
     lost: reliance::LostCopies,
     observer: OnceLock<Box<UnreadableObserver>>,
     source: OnceLock<source::AttachedSource>,
@@ -118,17 +106,24 @@ impl BlobStore {
         options: BlobOptions,
     ) -> Result<Self, BlobError> {
         let index = BlobIndex::open(objects.clone(), keys.clone(), local)?;
+        let options = options.clamp_values();
         Ok(Self {
             inner: Arc::new(BlobStoreInner {
                 objects,
                 keys,
                 index,
-                options: options.clamp_values(),
+                level: AtomicI32::new(options.level),
+                options,
                 lost: reliance::LostCopies::default(),
                 observer: OnceLock::new(),
                 source: OnceLock::new(),
             }),
         })
+    }
+
+    /// Sets the level of zstd with which blobs are stored from now on; 0: nothing is compressed.
+    pub fn set_compression_level(&self, level: i32) {
+        self.inner.level.store(level.clamp(0, BlobOptions::LEVEL_MAX), Ordering::Relaxed);
     }
 
     /// The store beneath.

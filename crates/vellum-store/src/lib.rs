@@ -14,7 +14,7 @@ mod reserve;
 
 pub use blob::{
     BlobError, BlobOptions, BlobSource, BlobStore, BlobWriter, FetchedBlobs, HeldBlob, PackCopyOutcome,
-    PackInfo, RebuildStats, WriteStats, chosen_compression_level, set_compression_level,
+    PackInfo, RebuildStats, WriteStats,
 };
 pub use error::StoreError;
 pub use index::BlobLocation;

@@ -1,5 +1,5 @@
 //! Resolves the name of a snapshot: a tag or a worktree's name, an id or a unique prefix of one, `HEAD` or `@`, `latest`,
-//! `@{2 hours ago}`, a name of a remote (`origin/main`), and any of these followed by `~N` and `^N`.
+//! the line of a directory or stream (`box:/srv/data`), `@{2 hours ago}`, a name of a remote (`origin/main`), and any of these followed by `~N` and `^N`.
 //!
 //! Invariant: an existing name is never read as the prefix of an id, and an ambiguous name is an error.
 
@@ -10,7 +10,7 @@ use vellum_types::{SnapshotId, UnixTime};
 use crate::error::{Result, VolumeError};
 use crate::history::{AncestorWalk, HistoryEntry};
 use crate::refs::RefKind;
-use crate::volume::{Volume, decode_worktree_head};
+use crate::volume::{Volume, decode_worktree_head, is_outside_line};
 
 /// Maximum number of candidates that a message about an ambiguous prefix lists.
 const MATCHES_SHOWN: usize = 5;
@@ -54,6 +54,11 @@ impl Volume {
             } else {
                 Err(VolumeError::UnknownSnapshot(text.into()))
             };
+        }
+        if is_outside_line(text)
+            && let Some(newest) = self.find_newest_in_line(text)?
+        {
+            return Ok(newest.id);
         }
         if let Some(id) = self.find_remote_ref(text)? {
             return Ok(id);

@@ -167,6 +167,9 @@ pub struct WriteSession {
 
 impl WriteSession {
     pub(crate) fn begin_session(volume: &Volume) -> Result<Self> {
+        if let Some(level) = volume.settings_in_force()?.compression_level() {
+            volume.blobs.set_compression_level(level);
+        }
         // The claim before the index is read, which is the order that the protocol rests on.
         let claim = SessionClaim::claim_as_writer(volume)?;
         let mut begun = Self {

@@ -8,14 +8,15 @@ mod table;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::OnceLock;
 
 use jiff::tz::TimeZone;
 
 pub use self::stored::{StoredSetting, StoredSettings};
 pub(crate) use self::stored::{copy_settings, decode_settings};
+use self::table::parse_compression_level;
 pub use self::table::{
-    SETTINGS, SettingDefinition, SettingKind, find_setting, parse_compression_level, parse_setting_duration,
-    suggest_setting,
+    SETTINGS, SettingDefinition, SettingKind, find_setting, parse_setting_duration, suggest_setting,
 };
 use crate::retention::{PeriodRule, RetentionPeriod, RetentionPolicy, SafetyPolicy};
 
@@ -60,6 +61,19 @@ pub struct Settings {
     places: BTreeMap<SettingScope, SettingValues>,
 }
 
+/// Those that hold in this process beside the ones of volumes.
+static LOCAL_SETTINGS: OnceLock<Settings> = OnceLock::new();
+
+/// Lets the settings of the user and the worktree hold in this process, for volumes that are opened afterwards. The first call
+/// counts.
+pub fn set_local_settings(settings: Settings) {
+    let _ = LOCAL_SETTINGS.set(settings);
+}
+
+pub(crate) fn local_settings() -> Settings {
+    LOCAL_SETTINGS.get().cloned().unwrap_or_default()
+}
+
 /// What a setting is, and who says so.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SettingInForce {
@@ -97,6 +111,18 @@ impl Settings {
     pub fn get_text(&self, name: &str) -> Option<String> {
         let found = self.find_value(find_setting(name)?);
         found.values.into_iter().next()
+    }
+
+    /// The level of zstd that is set; 0: nothing is compressed.
+    #[must_use]
+    pub fn compression_level(&self) -> Option<i32> {
+        parse_compression_level(&self.get_text("compression")?)
+    }
+
+    /// Names of the ignore files whose rules are applied.
+    #[must_use]
+    pub fn ignore_files(&self) -> Vec<String> {
+        find_setting("ignore-files").map(|setting| self.find_value(setting).values).unwrap_or_default()
     }
 
     fn get_count(&self, name: &str) -> u32 {

@@ -6,6 +6,7 @@
 mod identity;
 mod init;
 mod known_names;
+mod lines;
 mod stored_config;
 mod tags;
 mod worktrees;
@@ -14,17 +15,16 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use vellum_crypto::{VolumeKeys, check_randomness};
 use vellum_map::{MapRoot, MapShape, NodeCache};
-use vellum_store::{
-    BlobOptions, BlobStore, DiskReserve, ObjectStore, RequestLimits, StoreLocation, chosen_compression_level,
-};
+use vellum_store::{BlobOptions, BlobStore, DiskReserve, ObjectStore, RequestLimits, StoreLocation};
 use vellum_types::SnapshotId;
 
 pub use self::init::{DEFAULT_STORE, InitialisedVolume, InspectedStore, NewWorktree, StoreContent};
 pub use self::known_names::{KnownName, NameKind};
+pub use self::lines::{is_outside_line, name_outside_line};
 use self::stored_config::open_key_epochs;
 pub(crate) use self::stored_config::{
     CONFIG_COPY_FILE, StoredConfig, config_object_key, keep_config_copy, read_config_copy, read_volume_config,
@@ -41,6 +41,7 @@ use crate::operations::{FORGOTTEN_MAX, OperationEffect, OperationSink};
 use crate::record::SnapshotRecord;
 use crate::refs::{DamagedRef, RefKind, RefStore, StoredRef, WorktreeHead, check_ref_name};
 use crate::session::WriteSession;
+use crate::settings::Settings;
 use crate::state::{DirectoryIdentity, INDEX_FOLDER, RESERVE_FILE, StateDir, WorktreeFile};
 use crate::store_check::open_known_store;
 use crate::tree::{ContentCache, NodeLoader, PrefetchLimits};
@@ -78,6 +79,8 @@ pub struct Volume {
     pub state: StateDir,
     /// The worktree.
     pub worktree: WorktreeFile,
+    /// Those that hold for it, when they were asked for.
+    pub(crate) settings: OnceLock<Settings>,
     /// Remembers what of it could not be read.
     pub(crate) damage: Arc<DamageRecorder>,
 }
@@ -229,10 +232,7 @@ impl Volume {
         worktree: WorktreeFile,
     ) -> Result<Self> {
         let keys = epochs.volume_keys().clone();
-        let options = BlobOptions {
-            level: chosen_compression_level().unwrap_or(i32::from(config.level)),
-            ..BlobOptions::default()
-        };
+        let options = BlobOptions { level: i32::from(config.level), ..BlobOptions::default() };
         let blobs =
             Arc::new(BlobStore::open(objects.clone(), keys.clone(), &state.join(INDEX_FOLDER), options)?);
         // Only this folder can be made anew from the store: the rest of the state directory belongs into backups.
@@ -260,6 +260,7 @@ impl Volume {
             config,
             state,
             worktree,
+            settings: OnceLock::new(),
             damage,
         })
     }

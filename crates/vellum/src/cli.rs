@@ -230,8 +230,8 @@ fn begin_command(cli: &CommandLine) -> std::result::Result<CommandContext, u8> {
     crate::ui::log::start_log().map_err(fail)?;
     let directory = CommandContext::resolve_dir(directory.as_deref()).map_err(fail)?;
     let (settings, warnings) = load_local_settings(&directory).map_err(fail)?;
-    apply_settings(&settings);
     let OutputPreferences { color, pager } = OutputPreferences::read(*color, *no_pager, &settings);
+    apply_settings(settings);
     let ui = UserInterface::with_pager(voice(color), pager.filter(|_| is_paged_command(&cli.command)));
     match warnings.iter().try_for_each(|warning| ui.print_warning(warning)) {
         Ok(()) => Ok(CommandContext::new(ui, directory)),

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use vellum_checkout::{AbsentSummary, CheckoutWorktree};
+use vellum_checkout::{AbsentSummary, CheckoutWorktree, DirectoryDiff};
 use vellum_host::ProgressMeter;
 use vellum_map::MapRoot;
 use vellum_types::{FileKind, SnapshotId};
@@ -45,15 +45,20 @@ impl<'a> ComparedSnapshots<'a> {
         meter: &ProgressMeter,
     ) -> Result<Self> {
         let diff = worktree.compare_with_snapshot(from, paths, meter)?;
-        Ok(Self {
-            volume: &worktree.volume,
+        Ok(Self { directory: Some(worktree), ..Self::from_diff(&worktree.volume, diff) })
+    }
+
+    /// The last snapshot of a directory with the directory, of which no content is asked for.
+    pub fn from_diff(volume: &'a Volume, diff: DirectoryDiff) -> Self {
+        Self {
+            volume,
             from: diff.from,
             to: diff.to,
-            directory: Some(worktree),
+            directory: None,
             changes: diff.changes,
             problems: diff.problems.iter().map(ProblemJson::from).collect(),
             absent: diff.absent,
-        })
+        }
     }
 
     /// Two trees of the store. `lines` are the snapshots that they are of, or were made from.
@@ -82,6 +87,12 @@ impl<'a> ComparedSnapshots<'a> {
     /// Whether a path exists on either side.
     pub fn contains_path(&self, path: &[u8]) -> bool {
         self.from.find_path(path, "").is_ok() || self.to.find_path(path, "").is_ok()
+    }
+
+    /// Whether the file has other names on the second side.
+    pub fn has_several_names(&self, change: &FileChange) -> Result<bool> {
+        let Some(side) = &change.new else { return Ok(false) };
+        Ok(self.to.expect_inode_attr(side.ino)?.nlink > 1)
     }
 
     /// Whether what counts as deleted is in the directory: it is ignored from now on. If something that is not ignored

@@ -282,7 +282,9 @@ fn bench_hint(error: &BenchError) -> Option<String> {
 fn checkout_hint(error: &CheckoutError) -> Option<String> {
     match error {
         CheckoutError::NoSuchPath { .. } => Some("paths are relative to the directory you stand in".into()),
-        CheckoutError::InTheWay(_) => Some("move them away, or take them out of .vellumignore".into()),
+        CheckoutError::InTheWay(_) => Some(
+            "move them away, or take them out of the ignore file or the options of 'vellum snapshot'".into(),
+        ),
         CheckoutError::NotEmpty(_) => Some("name one that does not exist yet, or an empty one".into()),
         CheckoutError::Absent { path, .. } => {
             Some(format!("in the root of the worktree, 'vellum hydrate {path}' brings it"))

@@ -15,7 +15,7 @@ use vellum_types::ErrorKind;
 use vellum_volume::StateDir;
 use vellum_volume::settings::{
     SETTINGS, SettingDefinition, SettingKind, SettingScope, SettingValues, Settings, find_setting,
-    parse_compression_level, suggest_setting,
+    set_local_settings, suggest_setting,
 };
 
 use crate::commands::sync::profile_config_path;
@@ -230,13 +230,11 @@ pub fn load_local_settings(directory: &Path) -> Result<(Settings, Vec<String>)> 
 }
 
 /// Lets the settings of this process hold that concern all that it does.
-pub fn apply_settings(settings: &Settings) {
+pub fn apply_settings(settings: Settings) {
     if let Some(author) = settings.get_text("author") {
         vellum_host::process::set_user_name(author);
     }
-    if let Some(level) = settings.get_text("compression").as_deref().and_then(parse_compression_level) {
-        vellum_store::set_compression_level(level);
-    }
+    set_local_settings(settings);
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use crate::error::{CheckoutError, CheckoutProblem, Result};
 use crate::materialize::{CloneSource, MaterializeRequest};
 use crate::plan::PlanSteps;
 use crate::restore::collect_changed_inodes;
-use crate::scan::{OpenTreeDirs, RULES_FILE, ScanDir, ScanDirIndex, ScanEntryId, ScanEntryRef};
+use crate::scan::{OpenTreeDirs, ScanDir, ScanDirIndex, ScanEntryId, ScanEntryRef, ScanExclusions};
 use crate::worktree::{CLOCK_TICK, CapturedDirectory, CheckoutWorktree};
 
 /// What was removed.
@@ -60,6 +60,7 @@ impl CheckoutWorktree {
         let looked = self.capture_forced(&[], forced, meter)?;
         let mut plan = EvictPlan {
             open: list_open(),
+            exclusions: &self.scan_exclusions,
             base: &base,
             looked: &looked,
             dirty: collect_changed_inodes(&looked.state)?,
@@ -146,6 +147,7 @@ struct EvictedPlace {
 
 /// What is to be removed.
 struct EvictPlan<'a> {
+    exclusions: &'a ScanExclusions,
     open: BTreeSet<u64>,
     base: &'a FsTree,
     looked: &'a CapturedDirectory,
@@ -221,7 +223,7 @@ impl EvictPlan<'_> {
 
     /// Plans an entry that goes from a directory that stays; false if it stays, too.
     fn plan_topmost(&mut self, entry: &ScanEntryRef<'_>) -> Result<bool> {
-        if entry.name() == RULES_FILE {
+        if self.exclusions.is_rule_file(entry.name()) {
             self.refuse(entry.path(), "it says which files of its directory are ignored, and that stays");
             return Ok(false);
         }

@@ -19,7 +19,6 @@ use crate::error::{CheckoutError, CheckoutProblem, Result};
 use crate::materialize::MaterializeRequest;
 use crate::plan::{CurrentDir, PlanInput, PlanSteps, WantedPart};
 use crate::restore::remove_stale_temp_files;
-use crate::scan::RULES_FILE;
 use crate::worktree::{CapturedDirectory, CheckoutWorktree};
 
 /// Name of the note in the state directory: the list of the paths that are being made present.
@@ -130,9 +129,11 @@ impl CheckoutWorktree {
             let mut here = above.to_vec();
             let rest = path.get(above.len()..).unwrap_or_default();
             for name in path_components(rest) {
-                let rules = join_name(&here, RULES_FILE);
-                if base.find_path(&rules, "").is_ok() {
-                    wanted.add_path(&rules);
+                for file in &self.scan_exclusions.rule_files {
+                    let rules = join_name(&here, file.as_bytes());
+                    if base.find_path(&rules, "").is_ok() {
+                        wanted.add_path(&rules);
+                    }
                 }
                 here = join_name(&here, name);
             }

@@ -21,7 +21,7 @@ use vellum_volume::WriteSession;
 use crate::error::{CheckoutError, Result};
 
 /// Bytes of a large file that are read at once: all threads process its chunks while the next ones are read.
-const SEGMENT: usize = 2 << 20;
+pub(super) const SEGMENT: usize = 2 << 20;
 
 /// Files up to this many bytes are processed by one thread; other threads process other files.
 const SMALL_FILE: u64 = 1 << 20;
@@ -206,7 +206,7 @@ impl ContentReader<'_> {
         piece.split_chunks().map(|(offset, chunk)| self.store_chunk(offset, chunk)).collect()
     }
 
-    fn store_piece_parallel(&self, piece: &ContentPiece) -> Result<Vec<(u64, Extent)>> {
+    pub(super) fn store_piece_parallel(&self, piece: &ContentPiece) -> Result<Vec<(u64, Extent)>> {
         let chunks: Vec<_> = piece.split_chunks().collect();
         chunks.into_par_iter().map(|(offset, chunk)| self.store_chunk(offset, chunk)).collect()
     }
@@ -218,6 +218,24 @@ impl ContentReader<'_> {
         Ok((offset, Extent { len: chunk.len() as u64, source: ExtentSource::Chunk { id, skip: 0 } }))
     }
 
+    /// Splits bytes into chunks. Unless they end the content, the last chunk may be incomplete, and is none yet.
+    pub(super) fn split_piece(
+        &self,
+        offset: u64,
+        bytes: Vec<u8>,
+        is_end: bool,
+        chunking: ChunkingMode,
+    ) -> ContentPiece {
+        let mut lengths = Vec::with_capacity(bytes.len() / (64 << 10) + 1);
+        let mut at = 0;
+        while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
+            let Some(len) = self.find_chunk_end(rest, is_end, chunking) else { break };
+            lengths.push(len);
+            at += len;
+        }
+        ContentPiece { offset, bytes, lengths }
+    }
+
     fn find_chunk_end(&self, data: &[u8], eof: bool, chunking: ChunkingMode) -> Option<usize> {
         match chunking {
             ChunkingMode::Content => self.chunker.find_chunk_end(data, eof),
@@ -227,13 +245,23 @@ impl ContentReader<'_> {
 }
 
 /// Some megabytes of a file, split into whole chunks.
-struct ContentPiece {
+pub(super) struct ContentPiece {
     offset: u64,
     bytes: Vec<u8>,
     lengths: Vec<usize>,
 }
 
 impl ContentPiece {
+    /// Bytes that are in its whole chunks.
+    pub(super) fn chunked_len(&self) -> usize {
+        self.lengths.iter().sum()
+    }
+
+    /// What comes after its whole chunks.
+    pub(super) fn incomplete_chunk(&self) -> &[u8] {
+        self.bytes.get(self.chunked_len()..).unwrap_or_default()
+    }
+
     fn split_chunks(&self) -> impl Iterator<Item = (u64, &[u8])> {
         let mut rest = self.bytes.as_slice();
         let mut offset = self.offset;
@@ -285,15 +313,9 @@ impl<'a> PieceReader<'a> {
         // A short read is the end of the file, which was truncated since `stat`. The chunker must know the
         // end, or it keeps the last bytes back to look for a boundary in what follows.
         self.ended = got < wanted || got == left;
-        let mut lengths = Vec::with_capacity(bytes.len() / (64 << 10) + 1);
-        let mut at = 0;
-        while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
-            let Some(len) = reader.find_chunk_end(rest, self.ended, chunking) else { break };
-            lengths.push(len);
-            at += len;
-        }
-        self.carried = bytes.get(at..).unwrap_or_default().to_vec();
-        Ok(Some(ContentPiece { offset, bytes, lengths }))
+        let piece = reader.split_piece(offset, bytes, self.ended, chunking);
+        self.carried = piece.incomplete_chunk().to_vec();
+        Ok(Some(piece))
     }
 }
 

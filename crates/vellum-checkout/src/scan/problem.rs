@@ -26,7 +26,7 @@ pub enum ScanProblemCause {
     /// It was replaced repeatedly while it was being examined.
     #[error("it kept changing while it was being looked at")]
     Restless,
-    /// A rule of a `.vellumignore` file cannot be parsed, or the file cannot be read.
+    /// A rule of an ignore file cannot be parsed, or the file cannot be read.
     #[error("its rules are not fully applied: {0}")]
     Rules(String),
 }

@@ -1,4 +1,4 @@
-//! Reading `.vellumignore` files, and reporting their problems.
+//! Reading rule files (`.vellumignore`), and reporting their problems.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -7,21 +7,23 @@ use vellum_host::beneath::HeldDir;
 use vellum_host::escape::EscapedPath;
 use vellum_host::ignore_files::{IgnorePatterns, ParsedIgnoreFile};
 
-/// Name of rule files.
-pub const RULES_FILE: &[u8] = b".vellumignore";
+/// Name of the rule files that are applied unless others are set.
+pub const DEFAULT_RULES_FILE: &str = ".vellumignore";
 /// Longest rule file, bytes: ten thousand rules. Matchers take many times the memory of the text.
 const RULES_MAX: u64 = 256 << 10;
 
 /// The rules of a directory: those of its own file and of those above.
 pub(super) type IgnoreRules = Arc<IgnorePatterns>;
 
-/// Reads the rules in `dir`, whose path is `path`, if there are any. Returns messages for rules that cannot be parsed.
+/// Reads the rules in the file `name` of `dir`, whose path is `path`, if it is there. Returns messages for rules that cannot
+/// be parsed.
 pub(super) fn read_rules(
     dir: &HeldDir,
+    name: &str,
     path: &[u8],
     outer: Option<&IgnoreRules>,
 ) -> (Option<IgnoreRules>, Vec<String>) {
-    let text = match read_rule_text(dir) {
+    let text = match read_rule_text(dir, name) {
         Ok(Some(text)) => text,
         Ok(None) => return (outer.cloned(), Vec::new()),
         Err(message) => return (outer.cloned(), vec![message]),
@@ -35,8 +37,8 @@ pub(super) fn read_rules(
     (patterns, messages.collect())
 }
 
-fn read_rule_text(dir: &HeldDir) -> Result<Option<Vec<u8>>, String> {
-    let opened = match dir.open_file(RULES_FILE) {
+fn read_rule_text(dir: &HeldDir, name: &str) -> Result<Option<Vec<u8>>, String> {
+    let opened = match dir.open_file(name.as_bytes()) {
         Ok(opened) => opened,
         Err(error) if error.is_not_found() => return Ok(None),
         Err(error) => return Err(error.to_string()),

@@ -1,7 +1,7 @@
 //! Selections and rules, apart from the disk.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use super::rules::read_rules;
+use super::rules::{DEFAULT_RULES_FILE, read_rules};
 use super::selection::SelectedPart;
 use super::*;
 
@@ -41,8 +41,9 @@ fn rules(root: &[u8], sub: &[u8]) -> (rules::IgnoreRules, Vec<String>) {
     std::fs::write(temp.path().join(".vellumignore"), root).unwrap();
     std::fs::write(temp.path().join("sub/.vellumignore"), sub).unwrap();
     let dir = HeldDir::open_root(temp.path()).unwrap();
-    let (outer, mut messages) = read_rules(&dir, b"", None);
-    let (inner, more) = read_rules(&dir.open_dir(b"sub").unwrap(), b"sub", outer.as_ref());
+    let (outer, mut messages) = read_rules(&dir, DEFAULT_RULES_FILE, b"", None);
+    let (inner, more) =
+        read_rules(&dir.open_dir(b"sub").unwrap(), DEFAULT_RULES_FILE, b"sub", outer.as_ref());
     messages.extend(more);
     (inner.unwrap(), messages)
 }

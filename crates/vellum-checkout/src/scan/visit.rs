@@ -6,11 +6,12 @@ use vellum_host::beneath::{BeneathError, HeldDir, ListedName, is_temp_name};
 use vellum_host::metadata::FileStat;
 use vellum_types::FileKind;
 
-use super::rules::{IgnoreRules, RULES_FILE, read_rules};
+use super::exclusions::{CACHE_TAG, is_cache_dir};
+use super::rules::{IgnoreRules, read_rules};
 use super::selection::SelectedPart;
 use super::tree::{DirCoverage, NONE, ScanEntry, UNCHANGED, entry_name_in};
 use super::walk::{FoundSubdirectory, ScanWalk, ScannedDir, VisitOutcome, VisitTask};
-use super::{STATE_DIR, ScanProblemCause};
+use super::{STATE_DIR, ScanExclusions, ScanProblemCause};
 use crate::statcache::{CachedDir, StatCache};
 
 /// A directory with this many names is examined by several threads: starting one costs as much as examining about fifty
@@ -38,6 +39,7 @@ struct DirSurroundings<'s> {
     /// Path of the directory with a trailing slash; only if there are rules.
     prefix: Vec<u8>,
     rules: Option<&'s IgnoreRules>,
+    exclusions: &'s ScanExclusions,
 }
 
 impl ScanWalk<'_> {
@@ -90,6 +92,17 @@ impl ScanWalk<'_> {
             self.set_outcome(task, VisitOutcome::Became(now));
         }
         let is_root = task.parent == NONE;
+        if self.input.exclusions.other_file_systems && now.dev != task.device {
+            // Recorded as the empty directory that a mount point is without what is mounted on it.
+            let listing = ScannedDir {
+                entries: Vec::new(),
+                names: Vec::new(),
+                coverage: DirCoverage::Whole,
+                cached: task.cached,
+                left_out: 1,
+            };
+            return Ok((listing, Vec::new(), None));
+        }
         let names = match task.part {
             // The root is shared with other scans, so it is read through a descriptor with a position of its
             // own. Other directories were opened for this visit, and one descriptor is enough.
@@ -101,16 +114,26 @@ impl ScanWalk<'_> {
             names.sort_names();
             names
         });
-        let (to_examine, coverage): (NamesToExamine<'_>, _) = match (&names, task.part) {
+        let (mut to_examine, coverage): (NamesToExamine<'_>, _) = match (&names, task.part) {
             (Some(names), _) => (names.iter().collect(), DirCoverage::Whole),
             (None, part) => self.select_names(part),
         };
+        let named = to_examine.len();
+        // Of a partial listing, only opening the mark tells.
+        let may_be_marked =
+            names.is_none() || to_examine.binary_search_by(|listed| listed.name.cmp(CACHE_TAG)).is_ok();
+        // Whoever scans a cache itself means what is in it.
+        if self.input.exclusions.caches && !is_root && may_be_marked && is_cache_dir(dir) {
+            to_examine.retain(|listed| listed.name == CACHE_TAG);
+        }
+        let left_out = u32::try_from(named - to_examine.len()).unwrap_or(u32::MAX);
         let rules = self.load_rules(task, dir, &to_examine, names.is_some());
-        let prefix = match &rules {
-            Some(_) => append_slash(self.node_path(task.node)),
-            None => Vec::new(),
+        let exclusions = self.input.exclusions;
+        let prefix = match rules.is_some() || exclusions.patterns.is_some() {
+            true => append_slash(self.node_path(task.node)),
+            false => Vec::new(),
         };
-        let surroundings = DirSurroundings { dir, is_root, prefix, rules: rules.as_ref() };
+        let surroundings = DirSurroundings { dir, is_root, prefix, rules: rules.as_ref(), exclusions };
         let mut examined = self.examine_all(&surroundings, &to_examine);
         for (name, cause) in examined.problems.drain(..) {
             self.report_problem(task.node, &name, cause);
@@ -120,8 +143,8 @@ impl ScanWalk<'_> {
         let mut names = examined.names;
         entries.shrink_to_fit();
         names.shrink_to_fit();
-        let listing =
-            ScannedDir { entries, names, coverage, cached: task.cached, left_out: examined.left_out };
+        let left_out = left_out.saturating_add(examined.left_out);
+        let listing = ScannedDir { entries, names, coverage, cached: task.cached, left_out };
         Ok((listing, found, rules))
     }
 
@@ -131,7 +154,7 @@ impl ScanWalk<'_> {
             SelectedPart::Some(node) => node,
             SelectedPart::Whole => 0,
         };
-        let names = self.selection.into_iter().flat_map(|selection| selection.selected_children(node));
+        let names = self.input.selection.into_iter().flat_map(|selection| selection.selected_children(node));
         let names: NamesToExamine<'_> = names.map(|(name, _)| ListedName { name, is_dir: None }).collect();
         let coverage = DirCoverage::Names(names.iter().map(|listed| listed.name.into()).collect());
         (names, coverage)
@@ -144,24 +167,27 @@ impl ScanWalk<'_> {
         names: &NamesToExamine<'_>,
         all: bool,
     ) -> Option<IgnoreRules> {
-        let outer = task.rules.as_ref();
-        // All names are known: without a rule file among them, the failing open is saved in nearly every
-        // directory. A partial listing cannot tell.
-        if all && names.binary_search_by(|listed| listed.name.cmp(RULES_FILE)).is_err() {
-            return outer.cloned();
-        }
-        let (rules, messages) = read_rules(dir, &self.node_path(task.node), outer);
-        for message in messages {
-            self.report_problem(task.node, RULES_FILE, ScanProblemCause::Rules(message));
+        let mut rules = task.rules.clone();
+        for file in &self.input.exclusions.rule_files {
+            // All names are known: without a rule file among them, the failing open is saved in nearly every
+            // directory. A partial listing cannot tell.
+            if all && names.binary_search_by(|listed| listed.name.cmp(file.as_bytes())).is_err() {
+                continue;
+            }
+            let (with_file, messages) = read_rules(dir, file, &self.node_path(task.node), rules.as_ref());
+            rules = with_file;
+            for message in messages {
+                self.report_problem(task.node, file.as_bytes(), ScanProblemCause::Rules(message));
+            }
         }
         rules
     }
 
     fn examine_all(&self, surroundings: &DirSurroundings<'_>, names: &NamesToExamine<'_>) -> ExaminedRange {
-        if names.len() < SPLIT_FROM || self.threads < 2 {
+        if names.len() < SPLIT_FROM || self.input.threads < 2 {
             return surroundings.examine_names(names);
         }
-        let share = names.len().div_ceil(self.threads);
+        let share = names.len().div_ceil(self.input.threads);
         std::thread::scope(|scope| {
             let workers: Vec<_> =
                 names.chunks(share).map(|names| scope.spawn(|| surroundings.examine_names(names))).collect();
@@ -174,13 +200,13 @@ impl ScanWalk<'_> {
 
     /// Matches the entries with the cache, and returns the subdirectories.
     fn match_entries(&self, task: &VisitTask, examined: &mut ExaminedRange) -> Vec<FoundSubdirectory> {
-        let mut cached = CachedBlockMatcher::new(self.cache, task.cached);
+        let mut cached = CachedBlockMatcher::new(self.input.cache, task.cached);
         let mut found = Vec::new();
         for (place, entry) in (0..).zip(&mut examined.entries) {
             let name = entry_name_in(&examined.names, entry);
             let child = cached.match_entry(name, entry);
             if entry.stat.kind == FileKind::Dir {
-                let part = match (task.part, self.selection) {
+                let part = match (task.part, self.input.selection) {
                     (SelectedPart::Some(node), Some(selection)) => {
                         selection.selected_child(node, name).unwrap_or(SelectedPart::Whole)
                     }
@@ -269,16 +295,20 @@ impl DirSurroundings<'_> {
         examined
     }
 
-    /// Whether rules exclude an entry, or it is the state directory of another volume's worktree, which may contain a
-    /// key.
+    /// Whether patterns or rules exclude an entry, or it is the state directory of another volume's worktree, which may
+    /// contain a key.
     fn is_excluded(&self, path: &mut Vec<u8>, name: &[u8], is_dir: bool) -> bool {
         if is_dir && name == STATE_DIR {
             return true;
         }
-        let Some(rules) = self.rules else { return false };
+        let patterns = self.exclusions.patterns.as_ref();
+        if patterns.is_none() && self.rules.is_none() {
+            return false;
+        }
         path.truncate(self.prefix.len());
         path.extend_from_slice(name);
-        rules.is_ignored(path, is_dir)
+        let decide = |rules: &IgnoreRules| rules.find_verdict(path, is_dir);
+        patterns.and_then(decide).or_else(|| self.rules.and_then(decide)).unwrap_or(false)
     }
 }
 

@@ -10,7 +10,7 @@ use vellum_host::parallel_walk::{ParallelWalk, WalkParent};
 use super::rules::IgnoreRules;
 use super::selection::{PathSelection, SelectedPart};
 use super::tree::{DirCoverage, NONE, ScanEntry, entry_name_in};
-use super::{ScanProblem, ScanProblemCause};
+use super::{ScanExclusions, ScanProblem, ScanProblemCause};
 use crate::statcache::{CachedDir, StatCache};
 
 /// A directory that is, or will be, visited.
@@ -56,6 +56,8 @@ pub(super) struct VisitTask {
     pub part: SelectedPart,
     pub cached: Option<CachedDir>,
     pub rules: Option<IgnoreRules>,
+    /// The filesystem of the scan here.
+    pub device: u64,
 }
 
 /// A subdirectory for which a node and a task will be created.
@@ -71,11 +73,18 @@ pub(super) struct FinishedWalk {
     pub problems: Vec<ScanProblem>,
 }
 
-pub(super) struct ScanWalk<'w> {
-    root: &'w HeldDir,
+/// What is scanned, and how.
+#[derive(Clone, Copy)]
+pub(super) struct ScanInput<'w> {
     pub cache: Option<&'w StatCache>,
     pub selection: Option<&'w PathSelection>,
+    pub exclusions: &'w ScanExclusions,
     pub threads: usize,
+}
+
+pub(super) struct ScanWalk<'w> {
+    root: &'w HeldDir,
+    pub input: ScanInput<'w>,
     walk: ParallelWalk<VisitTask>,
     state: Mutex<ScanWalkState>,
 }
@@ -86,21 +95,23 @@ struct ScanWalkState {
 }
 
 impl<'w> ScanWalk<'w> {
-    pub(super) fn new(
-        root: &'w HeldDir,
-        stat: FileStat,
-        cache: Option<&'w StatCache>,
-        selection: Option<&'w PathSelection>,
-        threads: usize,
-    ) -> Self {
-        let part = if selection.is_some() { SelectedPart::Some(0) } else { SelectedPart::Whole };
-        let cached = cache.map(|_| CachedDir::ROOT);
-        let name = Box::default();
-        let task =
-            VisitTask { node: 0, parent: NONE, parent_dir: None, name, stat, part, cached, rules: None };
+    pub(super) fn new(root: &'w HeldDir, stat: FileStat, input: ScanInput<'w>) -> Self {
+        let part = if input.selection.is_some() { SelectedPart::Some(0) } else { SelectedPart::Whole };
+        let cached = input.cache.map(|_| CachedDir::ROOT);
+        let task = VisitTask {
+            node: 0,
+            parent: NONE,
+            parent_dir: None,
+            name: Box::default(),
+            device: stat.dev,
+            stat,
+            part,
+            cached,
+            rules: None,
+        };
         let state = ScanWalkState { nodes: vec![WalkNode::new(NONE, 0, cached)], problems: Vec::new() };
-        let walk = ParallelWalk::new(task, threads);
-        Self { root, cache, selection, threads, walk, state: Mutex::new(state) }
+        let walk = ParallelWalk::new(task, input.threads);
+        Self { root, input, walk, state: Mutex::new(state) }
     }
 
     /// Visits all directories and returns the result.
@@ -156,6 +167,11 @@ impl<'w> ScanWalk<'w> {
             entry.child = number;
             let name = entry_name_in(&listing.names, entry).into();
             let stat = entry.stat;
+            let device = match task.part {
+                SelectedPart::Whole => task.device,
+                // A path that was named is looked at where it is.
+                SelectedPart::Some(_) => stat.dev,
+            };
             state.nodes.push(WalkNode::new(task.node, found.entry, found.cached));
             tasks.push(VisitTask {
                 node: number,
@@ -166,6 +182,7 @@ impl<'w> ScanWalk<'w> {
                 part: found.part,
                 cached: found.cached,
                 rules: rules.cloned(),
+                device,
             });
         }
         state.nodes[task.node as usize].listing = listing;

@@ -26,7 +26,8 @@ impl CheckoutWorktree {
         captured: &CaptureResult,
     ) -> Result<()> {
         let dir = &self.open_state_dir()?;
-        let cache = NewStatCache { dir, name: STATCACHE_FILE, base: root.0, stamp };
+        let name = self.line.cache_file.as_bytes();
+        let cache = NewStatCache { dir, name, base: root.0, stamp };
         let recorded = |entry: ScanEntryRef<'_>| captured.recorded_state(entry);
         Ok(write_stat_cache(cache, tree, recorded)?)
     }

@@ -11,6 +11,7 @@ mod upload;
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, MutexGuard};
@@ -204,7 +205,7 @@ impl BlobWriter {
         let inner = &self.shared.store.inner;
         let stats = &self.shared.stats;
         let keys = &inner.keys;
-        let level = inner.options.level;
+        let level = inner.level.load(Ordering::Relaxed);
         let ends =
             if kind == BlobKind::Chunk && level != 0 { BlobEnds::from_plaintext(plaintext) } else { None };
         SEALED.with_borrow_mut(|sealed| {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use vellum_types::{DecodeError, FieldReader, FieldWriter, UnixTime};
 
 use super::table::{VALUE_MAX, VALUES_MAX};
-use super::{SettingScope, SettingValues, find_setting};
+use super::{SettingScope, SettingValues, Settings, find_setting, local_settings};
 use crate::error::{Result, VolumeError};
 use crate::refs::{RefKind, StoredRef, VOLUME_SETTINGS};
 use crate::session::current_time;
@@ -185,6 +185,23 @@ impl Volume {
     pub fn read_settings(&self) -> Result<StoredSettings> {
         let found = self.refs.get_ref(RefKind::Settings, VOLUME_SETTINGS)?;
         Ok(found.as_ref().map(decode_settings).transpose()?.unwrap_or_default())
+    }
+
+    /// The settings that hold for this volume in this process, read once.
+    pub fn settings_in_force(&self) -> Result<&Settings> {
+        if let Some(known) = self.settings.get() {
+            return Ok(known);
+        }
+        let mut settings = local_settings();
+        settings.add_place(SettingScope::Volume, self.read_settings()?.values());
+        Ok(self.settings.get_or_init(|| settings))
+    }
+
+    /// The level of zstd with which this process stores blobs; that of new volumes if the settings cannot be read.
+    #[must_use]
+    pub fn compression_level(&self) -> i32 {
+        let set = self.settings_in_force().ok().and_then(Settings::compression_level);
+        set.unwrap_or(i32::from(self.config.level))
     }
 
     /// Sets a setting of the volume, or unsets it. Returns whether it was another one before. Fails with

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use jiff::tz::TimeZone;
 use vellum_host::escape::is_invisible_char;
+use vellum_types::key::check_name;
 
 use super::SettingScope;
 use crate::record::WHO_MAX;
@@ -27,6 +28,8 @@ pub enum SettingKind {
     Zone,
     /// Any number of tags.
     Tags,
+    /// Any number of names of files.
+    FileNames,
     /// `none`, or a number from 1 to 19.
     Compression,
     /// The name of a user.
@@ -80,9 +83,9 @@ pub const SETTINGS: &[SettingDefinition] = &[
     SettingDefinition {
         name: "compression",
         kind: SettingKind::Compression,
-        scopes: NOT_IN_VOLUMES,
+        scopes: EVERYWHERE,
         default: &[],
-        help: "the level of zstd for what is stored from here, if not that of the volume",
+        help: "the level of zstd for what is stored from now on, if not that with which the volume was made",
     },
     hook("hooks.after-mount", "a command that runs when a mount is ready"),
     hook("hooks.after-snapshot", "a command that runs when a snapshot was made"),
@@ -95,6 +98,13 @@ pub const SETTINGS: &[SettingDefinition] = &[
         scopes: NOT_IN_VOLUMES,
         default: &["60s"],
         help: "how long a hook may run before it is killed",
+    },
+    SettingDefinition {
+        name: "ignore-files",
+        kind: SettingKind::FileNames,
+        scopes: EVERYWHERE,
+        default: &[".vellumignore"],
+        help: "names of the files whose rules say what is left out of snapshots; the last one decides first",
     },
     count("retention.keep-daily", "'forget --policy' keeps the newest snapshot of each of the last N days"),
     count("retention.keep-hourly", "'forget --policy' keeps the newest snapshot of each of the last N hours"),
@@ -224,6 +234,7 @@ impl SettingDefinition {
             SettingKind::Duration => "a time like 14d, with the unit s, m, h, d, w or y".into(),
             SettingKind::Zone => "a time zone like UTC or Europe/Berlin".into(),
             SettingKind::Tags => "names of tags, as a list".into(),
+            SettingKind::FileNames => "names of files without a '/', as a list".into(),
             SettingKind::Compression => "none, or a level from 1 to 19".into(),
             SettingKind::UserName => "a name".into(),
             SettingKind::CommandLine => "a command line".into(),
@@ -234,7 +245,7 @@ impl SettingDefinition {
     /// Whether it has any number of values.
     #[must_use]
     pub fn is_list(&self) -> bool {
-        self.kind == SettingKind::Tags
+        matches!(self.kind, SettingKind::Tags | SettingKind::FileNames)
     }
 
     /// Fails if these are no values of it, and says what its value is.
@@ -254,6 +265,7 @@ impl SettingDefinition {
             SettingKind::Duration => parse_setting_duration(value).is_ok_and(|time| !time.is_zero()),
             SettingKind::Zone => TimeZone::get(value).is_ok(),
             SettingKind::Tags => check_ref_name(value).is_ok(),
+            SettingKind::FileNames => check_name(value.as_bytes()).is_ok(),
             SettingKind::Compression => parse_compression_level(value).is_some(),
             SettingKind::UserName => !value.trim().is_empty() && value.len() <= WHO_MAX,
             SettingKind::CommandLine => !value.trim().is_empty(),
@@ -327,6 +339,7 @@ mod tests {
             find_setting(name).is_some_and(|setting| setting.check_values(&values).is_ok())
         };
         assert!(check("retention.keep-last", &["12"]) && check("compression", &["none"]));
+        assert!(check("ignore-files", &[".gitignore", ".vellumignore"]) && check("ignore-files", &[]));
         assert!(check("compression", &["19"]) && check("retention.keep-tag", &["v1", "v2"]));
         for (name, values) in [
             ("retention.keep-last", &["0"][..]),
@@ -338,6 +351,8 @@ mod tests {
             ("retention.zone", &["Nowhere/Else"]),
             ("retention.keep-tag", &["a b"]),
             ("compression", &["20"]),
+            ("ignore-files", &["dir/.gitignore"]),
+            ("ignore-files", &[".."]),
             ("author", &["a\x1b[2J"]),
             ("ui.color", &["blue"]),
         ] {

@@ -246,6 +246,7 @@ fn attach_worktree(
         &init::Args {
             dir: Some(dir.into()),
             store,
+            volume: None,
             credentials,
             state: args.state.clone(),
             name,

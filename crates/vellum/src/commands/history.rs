@@ -7,11 +7,13 @@ use std::ffi::OsString;
 
 use serde::Serialize;
 use unicode_width::UnicodeWidthStr;
+use vellum_host::escape::format_path;
 use vellum_volume::Volume;
 use vellum_volume::history::{HistoryEntry, find_nearest_ancestors, list_history};
 use vellum_volume::record::SnapshotOrigin;
 use vellum_volume::revision_range::{RangeStart, RevisionRange};
 use vellum_volume::versions::{HistoryStep, PathHistory};
+use vellum_volume::volume::is_outside_line;
 
 use self::operands::HistoryOperands;
 use self::versions::list_versions;
@@ -261,7 +263,11 @@ fn format_description(
     room: Option<usize>,
 ) -> String {
     let style = context.ui.style;
-    let labels = names.snapshot_labels(&entry.id);
+    let mut labels = names.snapshot_labels(&entry.id);
+    // No worktree's name tells whose it is.
+    if is_outside_line(&entry.record.worktree) {
+        labels.insert(0, format_path(&entry.record.worktree));
+    }
     let labels = if labels.is_empty() { String::new() } else { format!("[{}]", labels.join(", ")) };
     let mut note = names.first_line_of_note(entry);
     if let Some(room) = room {

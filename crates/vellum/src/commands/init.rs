@@ -1,5 +1,7 @@
 //! `vellum init`: a directory becomes a worktree, of a new volume or of one that a store holds already.
 
+mod adopt;
+
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -33,6 +35,9 @@ const FIRST_WORKTREE: &str = "main";
 ///
 /// If the store already holds a volume, DIR becomes a new worktree of it; this requires a passphrase, a key file or
 /// a recovery code. Then 'vellum restore SNAP' fills it. A volume that is not encrypted requires --plain.
+///
+/// With --volume, DIR becomes a new worktree of the volume that another worktree on this machine is of; no secret is
+/// asked for. Its files stay as they are, and are recorded by its first snapshot: what the volume has is not stored again.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The directory; created if it does not exist [default: the current directory]
@@ -40,13 +45,16 @@ pub struct Args {
     /// Where the volume's objects are kept: a path or a URL [default: in DIR/.vellum]
     #[arg(long, value_name = "URL")]
     pub store: Option<String>,
+    /// Adopt DIR into the volume of the worktree at PATH
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["store", "plain", "state"])]
+    pub volume: Option<PathBuf>,
     #[command(flatten)]
     pub credentials: CredentialsArgs,
     /// Keep the state (history, key, settings, hooks, caches) in STATE/.vellum instead of DIR/.vellum: whoever can write only to
     /// DIR cannot reach it
     #[arg(long, value_name = "STATE")]
     pub state: Option<PathBuf>,
-    /// Name of the worktree [default: 'main'; with --store, the directory's name; DEVICE.DIR if a device's secret opens the volume]
+    /// Name of the worktree [default: 'main'; with --store or --volume, the directory's name; DEVICE.DIR if a device's secret opens the volume]
     #[arg(long)]
     pub name: Option<String>,
     /// Do not encrypt, or attach to a volume that is not encrypted: whoever can read the store can read the files
@@ -71,6 +79,9 @@ struct InitJson {
 
 /// Makes the worktree. Whatever may be refused comes first: nothing stands before the secret is there.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
+    if let Some(of) = &args.volume {
+        return adopt::adopt_dir(args, of, context);
+    }
     let rules = AttachRules { requires_volume: false, is_in_device_line: args.name.is_none() };
     let made = prepare_worktree(args, context, rules)?;
     report_initialised(context, &made.initialised, made.is_protected)?;
@@ -253,7 +264,8 @@ fn worktree_name(args: &Args, root: &Path) -> Result<String> {
     // A volume whose store is inside the directory begins with one worktree, of a fixed name. A store elsewhere is
     // shared by several directories, which their own names tell apart.
     let own = root.file_name().and_then(|name| name.to_str()).filter(|name| check_ref_name(name).is_ok());
-    Ok(own.filter(|_| args.store.is_some()).unwrap_or(FIRST_WORKTREE).into())
+    let is_shared = args.store.is_some() || args.volume.is_some();
+    Ok(own.filter(|_| is_shared).unwrap_or(FIRST_WORKTREE).into())
 }
 
 /// What was typed or read before anything was made.

@@ -1,7 +1,10 @@
 //! `vellum restore`: the directory, or paths in it, as they were in a snapshot.
 
+mod interactive;
+mod plan_file;
+
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use vellum_checkout::{CheckoutWorktree, RestorePlan, RestoreReport, RestoreRequest, RestoreStep};
@@ -12,6 +15,8 @@ use vellum_volume::diff::FileChange;
 use vellum_volume::history::HistoryEntry;
 use vellum_volume::{Volume, VolumeError};
 
+use self::interactive::restore_interactively;
+use self::plan_file::{run_saved_plan, save_plan};
 use crate::compare::ComparedSnapshots;
 use crate::context::CommandContext;
 use crate::context::mounted::MountedWorktree;
@@ -37,11 +42,14 @@ use crate::ui::progress::ProgressTask;
 ///
 /// With --only, the directory becomes a partial checkout: all other paths are absent, and snapshots take them from
 /// the last snapshot. 'vellum hydrate' writes them again. Without --only, what is absent stays absent.
+///
+/// With --interactive, each change is shown, and restored if the answer is 'y'; '?' lists the answers. With --plan, what would
+/// be done is written to a file, and nothing is changed; --run does exactly that, or nothing if something has changed since.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The snapshot
-    #[arg(value_name = "SNAP")]
-    snapshot: String,
+    #[arg(value_name = "SNAP", required_unless_present = "run")]
+    snapshot: Option<String>,
     /// Only these paths
     #[arg(value_name = "PATH")]
     paths: Vec<OsString>,
@@ -51,6 +59,15 @@ pub struct Args {
     /// Print what would be done, and change nothing
     #[arg(short = 'n', long)]
     dry_run: bool,
+    /// Ask for each file, and in texts for each change, whether it is restored
+    #[arg(short, long, conflicts_with_all = ["only", "dry_run", "plan", "run"])]
+    interactive: bool,
+    /// Write what would be done to FILE, and change nothing
+    #[arg(long, value_name = "FILE", conflicts_with = "dry_run")]
+    plan: Option<PathBuf>,
+    /// Do what the plan in FILE says, if that is still the same
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["snapshot", "paths", "only", "dry_run", "discard", "plan"])]
+    run: Option<PathBuf>,
     /// Overwrite and delete files even if no snapshot holds them
     #[arg(long)]
     discard: bool,
@@ -105,25 +122,35 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         return restore_in_mount(args, context, &mounted);
     }
     heap::limit_command_heaps();
+    if let Some(file) = &args.run {
+        return run_saved_plan(file, context);
+    }
     let worktree = context.open_worktree()?;
     let target = resolve_target(args, context, &worktree.volume)?;
-    if !args.dry_run {
+    let is_look = args.dry_run || args.plan.is_some();
+    if !is_look && !args.interactive {
         run_restore_hook(context, &worktree.volume, worktree.root_path(), target.id)?;
     }
     let typed = context.paths_at_root(worktree.root_path());
     let paths = typed.parse_paths(&args.paths)?;
     let only = typed.parse_paths(&args.only)?;
+    let request = RestoreRequest { target: target.clone(), paths, only, discard: args.discard };
+    if args.interactive {
+        return restore_interactively(context, &worktree, &request);
+    }
     // Locked before the plan is made: a plan is right only for the files and the head that it was made for.
     let lock = worktree.lock_worktree(context.lock_wait_notice())?;
     // A whole restore would move the worktree away from the merge. To restore single paths is a way to resolve
     // conflicts.
-    if paths.is_empty() && !args.dry_run {
+    if request.paths.is_empty() && !is_look {
         worktree.volume.check_no_merge()?;
     }
-    let request = RestoreRequest { target: target.clone(), paths, only, discard: args.discard };
     let plan = plan_restore(context, &worktree, &request)?;
     if args.dry_run {
-        return print_restore_plan(context, &worktree, &target, &plan);
+        return print_restore_plan(context, &worktree, &plan);
+    }
+    if let Some(file) = &args.plan {
+        return save_plan(file, context, &worktree, &plan);
     }
     let done = execute_restore(context, &worktree, plan)?;
     // Printed without the lock: whoever reads the report may take any time, and other commands would wait.
@@ -185,13 +212,13 @@ pub fn fill_worktree(
 }
 
 fn resolve_target(args: &Args, context: &CommandContext, volume: &Volume) -> Result<HistoryEntry> {
-    match volume.resolve_snapshot(&args.snapshot) {
+    let typed = args.snapshot.as_deref().unwrap_or_default();
+    match volume.resolve_snapshot(typed) {
         Ok(entry) => Ok(entry),
         Err(VolumeError::UnknownSnapshot(_) | VolumeError::NoSnapshotThere { .. })
             // A usual slip, since other programs restore a file without naming a version.
-            if context.cwd.join(&args.snapshot).symlink_metadata().is_ok() =>
+            if context.cwd.join(typed).symlink_metadata().is_ok() =>
         {
-            let typed = &args.snapshot;
             let message = format!("'{typed}' is a file, where the name of a snapshot belongs");
             Err(CliError::usage_error(
                 message,
@@ -209,6 +236,13 @@ fn restore_in_mount(
     context: &CommandContext,
     mounted: &MountedWorktree,
 ) -> Result<CommandOutcome> {
+    if args.interactive || args.plan.is_some() || args.run.is_some() {
+        let message = "the worktree is mounted: --interactive, --plan and --run are for plain directories";
+        return Err(CliError::usage_error(
+            message,
+            "--dry-run lists what would change; name the PATHs to restore",
+        ));
+    }
     if !args.only.is_empty() {
         let message =
             "a mount has all names, and fetches content when it is read: --only is for plain directories";
@@ -227,7 +261,8 @@ fn restore_in_mount(
         mounted.volume.check_no_merge()?;
     }
     // To stand on a snapshot, the mount need not wait until it is in the store.
-    let target = match mounted.find_unpublished(&args.snapshot)? {
+    let typed = args.snapshot.as_deref().unwrap_or_default();
+    let target = match mounted.find_unpublished(typed)? {
         Some(id) => id,
         None => resolve_published_target(args, context, mounted)?.id,
     };
@@ -306,7 +341,6 @@ fn resume_command(worktree: &CheckoutWorktree, short: &str) -> String {
 fn print_restore_plan(
     context: &CommandContext,
     worktree: &CheckoutWorktree,
-    target: &HistoryEntry,
     plan: &RestorePlan,
 ) -> Result<CommandOutcome> {
     let ui = &context.ui;
@@ -318,7 +352,7 @@ fn print_restore_plan(
         let step =
             |step: &RestoreStep| RestoreStepJson { action: step.verb(), name: NameJson::new(&step.path) };
         ui.print_json(&RestorePlanJson {
-            target: target.id.to_string(),
+            target: plan.request.target.id.to_string(),
             dry_run: true,
             steps: steps.iter().map(step).collect(),
             unsaved: plan.unsaved.iter().map(|path| NameJson::new(path)).collect(),

@@ -1,8 +1,12 @@
 //! `vellum snapshot`: records the directory as it is now.
 
+pub mod exclude;
+mod outside;
+mod stream;
+
 use std::ffi::OsString;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use vellum_checkout::{CheckoutSnapshotRequest, CheckoutWorktree, SnapshotReport};
@@ -14,6 +18,9 @@ use vellum_volume::merge::check_no_merge_in;
 use vellum_volume::refs::{RefKind, check_ref_name};
 use vellum_volume::{SnapshotOrigin, StateDir, Volume};
 
+use self::exclude::ExcludeArgs;
+use self::outside::snapshot_outside;
+use self::stream::snapshot_stream;
 use crate::commands::note::PropertyArgs;
 use crate::compare::ComparedSnapshots;
 use crate::context::CommandContext;
@@ -33,6 +40,13 @@ use crate::ui::progress::ProgressTask;
 /// With PATHs, records these paths as they are now, and everything else as in the last snapshot. Paths that
 /// .vellumignore matches (in the syntax of .gitignore) are left out.
 ///
+/// What --exclude, --one-file-system and --exclude-caches leave out is not in the snapshot, even if the last one has it.
+/// Until the next snapshot of the whole directory, 'vellum status' leaves it out too, and 'vellum restore' does not touch
+/// it.
+///
+/// With --from-stdin, the snapshot has one file with the content of standard input, and with --root, it is of another
+/// directory. Both are in lines of their own, called HOST:NAME and HOST:DIR; this directory and its history stay as they are.
+///
 /// With --quiet, prints only the id of the new snapshot. Exits with 1 if something could not be read; everything
 /// else is recorded.
 #[derive(Debug, clap::Args)]
@@ -40,6 +54,23 @@ pub struct Args {
     /// Only these paths
     #[arg(value_name = "PATH")]
     paths: Vec<OsString>,
+    #[command(flatten)]
+    exclude: ExcludeArgs,
+    /// Record DIR, which need not be a worktree, in a line of its own
+    #[arg(long, value_name = "DIR", conflicts_with = "wait")]
+    root: Option<PathBuf>,
+    /// Record standard input as the file NAME, in a line of its own
+    ///
+    /// Whether the program that writes it has failed cannot be seen: use 'set -o pipefail', or --stdin-from-command.
+    #[arg(
+        long,
+        value_name = "NAME",
+        conflicts_with_all = ["root", "dry_run", "if_changed", "wait", "patterns", "one_file_system", "exclude_caches"]
+    )]
+    from_stdin: Option<OsString>,
+    /// With --from-stdin: run the command after '--', and record what it writes, if it succeeds
+    #[arg(long, requires = "from_stdin")]
+    stdin_from_command: bool,
     /// A note on what this is ('-': from standard input)
     #[arg(short = 'm', long = "note", value_name = "NOTE")]
     note: Option<String>,
@@ -94,6 +125,12 @@ struct SnapshotNameJson {
 
 /// Makes the snapshot.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
+    if let Some(name) = &args.from_stdin {
+        return snapshot_stream(args, name, context);
+    }
+    if let Some(root) = &args.root {
+        return snapshot_outside(args, root, context);
+    }
     if args.dry_run {
         return preview_snapshot(args, context);
     }
@@ -102,7 +139,8 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     if let Some(process) = context.find_mount_process()? {
         return snapshot_mount(args, context, process, &properties);
     }
-    let worktree = context.open_worktree()?;
+    let mut worktree = context.open_worktree()?;
+    apply_exclusions(args, &mut worktree)?;
     let paths = context.paths_at_root(worktree.root_path()).parse_paths(&args.paths)?;
     let note = read_note(args)?;
     // A name that is taken fails at once, and not after the scan.
@@ -139,7 +177,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         worktree.volume.annotate_snapshot(made.id, &properties)?;
     }
     let new = made.is_new.then(|| made.id.to_string());
-    let outcome = report_snapshot(context, &worktree, made)?;
+    let outcome = report_snapshot(context, &worktree.volume, made)?;
     drop(lock);
     let hook = new.map_or(Ok(CommandOutcome::Done), |id| hooks.run_after(&id))?;
     Ok(outcome.max(hook))
@@ -170,27 +208,49 @@ impl SnapshotHooks<'_> {
 /// Lists what a snapshot would record.
 fn preview_snapshot(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     if let Some(mounted) = context.open_mounted_worktree()? {
+        check_nothing_excluded(args)?;
         let head = mounted.published_head()?;
         let paths = context.paths_at_root(&mounted.mountpoint).parse_paths(&args.paths)?;
         let now = mounted.publish_current_tree()?;
         let before = head.as_ref().map_or_else(|| mounted.volume.empty_root(), |head| head.record.root);
         let lines = head.map(|head| (head.id, head.id));
         let compared = ComparedSnapshots::compare_trees(&mounted.volume, before, now, lines, &paths)?;
-        return report_preview(context, &mounted.mountpoint, &compared);
+        let paths = context.paths_at_root(&mounted.mountpoint);
+        return report_preview(context, &compared, |path| paths.format_path(path));
     }
-    let worktree = context.open_worktree()?;
+    let mut worktree = context.open_worktree()?;
+    apply_exclusions(args, &mut worktree)?;
     let paths = context.paths_at_root(worktree.root_path()).parse_paths(&args.paths)?;
     let task = ProgressTask { first: "Scanning", verb: "Comparing", item: "file" };
     let compared = context
         .run_with_progress(task, |meter| ComparedSnapshots::compare_dir(&worktree, None, &paths, meter))
         .map_err(|error| error.with_resume_hint("nothing was recorded"))?;
-    report_preview(context, worktree.root_path(), &compared)
+    let paths = context.paths_at_root(worktree.root_path());
+    report_preview(context, &compared, |path| paths.format_path(path))
+}
+
+/// A snapshot of the whole directory says anew what is left out; one of some paths leaves out what the last whole one did, too.
+fn apply_exclusions(args: &Args, worktree: &mut CheckoutWorktree) -> Result<()> {
+    let given = args.exclude.to_exclusions();
+    let exclusions = if args.paths.is_empty() { given } else { worktree.exclusions().join(&given) };
+    Ok(worktree.exclude(exclusions)?)
+}
+
+/// A mount has no scan that could leave something out: its snapshot is its state.
+fn check_nothing_excluded(args: &Args) -> Result<()> {
+    if args.exclude.is_empty() {
+        return Ok(());
+    }
+    Err(CliError::usage_error(
+        "the worktree is mounted, and a snapshot of a mount holds everything in it",
+        "leave the option out; 'vellum snapshot PATH...' records some paths, and all else as in the last snapshot",
+    ))
 }
 
 fn report_preview(
     context: &CommandContext,
-    root: &Path,
     compared: &ComparedSnapshots<'_>,
+    show: impl Fn(&[u8]) -> String,
 ) -> Result<CommandOutcome> {
     let outcome = CommandOutcome::from_findings(!compared.problems.is_empty());
     let counts = ChangeCounts::from_changes(&compared.changes);
@@ -202,8 +262,6 @@ fn report_preview(
         return Ok(outcome);
     }
     ui.print_problems(&compared.problems)?;
-    let paths = context.paths_at_root(root);
-    let show = |path: &[u8]| paths.format_path(path);
     ui.print_change_list(compared, CollapsedDirs::Deleted, ChangeDetail::Sizes, show)?;
     if compared.changes.is_empty() {
         ui.print_note("nothing changed")?;
@@ -221,6 +279,7 @@ fn snapshot_mount(
     process: MountProcess,
     properties: &AnnotationChange,
 ) -> Result<CommandOutcome> {
+    check_nothing_excluded(args)?;
     let paths = context.paths_at_root(&process.mountpoint).parse_paths(&args.paths)?;
     let note = read_note(args)?;
     let state = process.state_dir()?;
@@ -392,7 +451,7 @@ pub fn warn_about_interrupted(context: &CommandContext, worktree: &CheckoutWorkt
 
 fn report_snapshot(
     context: &CommandContext,
-    worktree: &CheckoutWorktree,
+    volume: &Volume,
     made: SnapshotReport,
 ) -> Result<CommandOutcome> {
     let problems: Vec<_> = made.problems.iter().map(ProblemJson::from).collect();
@@ -400,7 +459,7 @@ fn report_snapshot(
     let ui = &context.ui;
     let entry = HistoryEntry { id: made.id, record: made.record.into() };
     if ui.is_json() {
-        let names = SnapshotNames::load_all(&worktree.volume)?;
+        let names = SnapshotNames::load_all(volume)?;
         ui.print_json(&SnapshotCreatedJson {
             snapshot: names.to_snapshot_json(&entry),
             made: made.is_new,
@@ -411,7 +470,7 @@ fn report_snapshot(
     }
     ui.print_problems(&problems)?;
     if !made.is_new {
-        print_unchanged(context, &worktree.volume, &entry)?;
+        print_unchanged(context, volume, &entry)?;
         return Ok(outcome);
     }
     if ui.voice.quiet {
@@ -419,7 +478,7 @@ fn report_snapshot(
         return Ok(outcome);
     }
     let stats = &entry.record.statistics;
-    let id = ui.style.paint_yellow(&worktree.volume.short_id(&entry.id)?);
+    let id = ui.style.paint_yellow(&volume.short_id(&entry.id)?);
     let holds =
         format!("{}, {}", format::format_count(stats.files, "file"), format::format_size(stats.bytes));
     let news = if made.unchanged {

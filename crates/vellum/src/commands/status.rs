@@ -14,6 +14,7 @@ use vellum_volume::remote::{Remote, RemoteStanding, compare_with_remote};
 use vellum_volume::session::current_time;
 use vellum_volume::{Volume, VolumeError};
 
+use super::snapshot::exclude::print_exclusions;
 use super::snapshot::warn_about_interrupted;
 use crate::compare::ComparedSnapshots;
 use crate::context::CommandContext;
@@ -232,6 +233,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     // In JSON, this is a field of the result.
     if !context.ui.is_json() {
         warn_about_interrupted(context, &worktree)?;
+        print_exclusions(context, worktree.exclusions())?;
     }
     let interrupted = worktree.find_interrupted_restore()?.map(|found| InterruptedJson {
         target: found.target.to_string(),

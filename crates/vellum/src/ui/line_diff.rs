@@ -48,26 +48,61 @@ impl<'t> LineDiff<'t> {
 
     /// Writes the hunks, below a header with the names of both sides; nothing if the texts are equal.
     pub fn write_hunks(&self, out: &mut impl Write, from: &str, to: &str) -> io::Result<()> {
-        let hunks = group_diff_ops(self.steps.clone(), CONTEXT);
-        for (number, hunk) in hunks.iter().filter(|hunk| !hunk.is_empty()).enumerate() {
+        for (number, hunk) in self.list_hunks().iter().enumerate() {
             if number == 0 {
                 write!(out, "--- {from}\n+++ {to}\n")?;
             }
-            let old = format_hunk_range(hunk.iter().map(DiffOp::old_range));
-            let new = format_hunk_range(hunk.iter().map(DiffOp::new_range));
-            writeln!(out, "@@ -{old} +{new} @@")?;
-            for step in hunk {
-                if step.tag() == DiffTag::Equal {
-                    write_lines(out, b' ', &self.old, step.old_range())?;
-                } else {
-                    // In a unified diff, the lines that go stand before those that come.
-                    write_lines(out, b'-', &self.old, step.old_range())?;
-                    write_lines(out, b'+', &self.new, step.new_range())?;
-                }
+            self.write_hunk(out, hunk)?;
+        }
+        Ok(())
+    }
+
+    /// The hunks, each with the lines around it.
+    pub fn list_hunks(&self) -> Vec<LineHunk> {
+        let hunks = group_diff_ops(self.steps.clone(), CONTEXT).into_iter();
+        hunks.filter(|hunk| !hunk.is_empty()).map(|steps| LineHunk { steps }).collect()
+    }
+
+    /// Writes one of the hunks.
+    pub fn write_hunk(&self, out: &mut impl Write, hunk: &LineHunk) -> io::Result<()> {
+        let old = format_hunk_range(hunk.steps.iter().map(DiffOp::old_range));
+        let new = format_hunk_range(hunk.steps.iter().map(DiffOp::new_range));
+        writeln!(out, "@@ -{old} +{new} @@")?;
+        for step in &hunk.steps {
+            if step.tag() == DiffTag::Equal {
+                write_lines(out, b' ', &self.old, step.old_range())?;
+            } else {
+                // In a unified diff, the lines that go stand before those that come.
+                write_lines(out, b'-', &self.old, step.old_range())?;
+                write_lines(out, b'+', &self.new, step.new_range())?;
             }
         }
         Ok(())
     }
+
+    /// The old text with the hunks that were chosen.
+    pub fn apply_hunks(&self, hunks: &[LineHunk], is_chosen: &[bool]) -> Vec<u8> {
+        // Each change is in one hunk, and both are in the order of the text.
+        let choices = hunks.iter().zip(is_chosen).flat_map(|(hunk, chosen)| {
+            let changes = hunk.steps.iter().filter(|step| step.tag() != DiffTag::Equal);
+            changes.map(|_| *chosen)
+        });
+        let mut choices = choices.chain(std::iter::repeat(false));
+        let mut text = Vec::new();
+        for step in &self.steps {
+            let lines = match step.tag() != DiffTag::Equal && choices.next() == Some(true) {
+                true => self.new.get(step.new_range()),
+                false => self.old.get(step.old_range()),
+            };
+            text.extend(lines.unwrap_or_default().concat());
+        }
+        text
+    }
+}
+
+/// Changes that are close together.
+pub struct LineHunk {
+    steps: Vec<DiffOp>,
 }
 
 /// The lines of one side that a hunk is about: its first, and how many. Of none it is the line before.
@@ -171,6 +206,26 @@ mod tests {
             .enumerate()
             .filter(|(at, line)| !(*line == note && *at > 0 && lines[at - 1].first() == Some(&b'-')));
         apply(old, &kept.map(|(_, line)| *line).collect::<Vec<_>>().concat())
+    }
+
+    #[test]
+    fn hunks_are_applied_one_by_one() {
+        let old: Vec<u8> = (0..40).flat_map(|n| format!("{n}\n").into_bytes()).collect();
+        let text = String::from_utf8(old.clone()).unwrap();
+        let first = text.replace("\n3\n", "\nthree\n");
+        let second = text.replace("\n30\n", "\n30\nmore\n");
+        let both = first.replace("\n30\n", "\n30\nmore\n");
+        let diff = LineDiff::compare_texts(&old, both.as_bytes());
+        let hunks = diff.list_hunks();
+        assert_eq!(hunks.len(), 2);
+        for (chosen, made) in [
+            ([false, false], &text),
+            ([true, false], &first),
+            ([false, true], &second),
+            ([true, true], &both),
+        ] {
+            assert_eq!(diff.apply_hunks(&hunks, &chosen), made.as_bytes(), "{chosen:?}");
+        }
     }
 
     #[test]

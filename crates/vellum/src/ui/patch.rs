@@ -31,7 +31,8 @@ pub enum PatchContent {
 }
 
 impl PatchContent {
-    fn as_text(&self) -> Option<&[u8]> {
+    /// The content, if it is a text.
+    pub fn as_text(&self) -> Option<&[u8]> {
         match self {
             // Git, too, takes content for binary if a NUL is near its beginning.
             Self::Whole { bytes, .. } if !bytes.iter().take(TEXT_PROBE).any(|byte| *byte == 0) => Some(bytes),

@@ -113,6 +113,56 @@ fn nothing_is_compressed_on_request() {
 }
 
 #[test]
+fn the_volume_says_how_all_its_worktrees_compress() {
+    let world = World::new();
+    world.run_at_home(&["config", "set", "--user", "compression", "19"]).ok();
+    world.run_at_home(&["config", "set", "--volume", "compression", "none"]).ok();
+    let level = |expected: i64| {
+        let json: serde_json::Value =
+            serde_json::from_str(&world.run_at_home(&["info", "--json"]).ok().out).unwrap();
+        assert_eq!(json["compression_level"], expected);
+    };
+    level(0);
+    world.write("text", "the same line, again and again\n".repeat(20_000));
+    world.run_at_home(&["snapshot"]).ok();
+    let json: serde_json::Value =
+        serde_json::from_str(&world.run_at_home(&["show", "--json"]).ok().out).unwrap();
+    assert!(json["snapshot"]["stored"].as_u64().unwrap() > 500_000, "{json}");
+    // The worktree decides before the volume.
+    world.run_at_home(&["config", "set", "--worktree", "compression", "7"]).ok();
+    level(7);
+}
+
+#[test]
+fn ignore_files_are_those_that_are_set() {
+    let world = World::new();
+    world.write(".gitignore", "*.o\n!kept.o\n");
+    world.write(".vellumignore", "kept.o\n*.log\n");
+    for name in ["a.o", "kept.o", "a.log", "text"] {
+        world.write(name, name);
+    }
+    let recorded = |files: &str| {
+        world.run_at_home(&["snapshot"]).ok();
+        let listed = world.run_at_home(&["ls", "HEAD"]).ok().out;
+        let shown: Vec<_> = listed.lines().filter(|name| !name.starts_with('.')).collect();
+        assert_eq!(shown.join(" "), files);
+    };
+    recorded("a.o text");
+    world.run_at_home(&["config", "set", "--volume", "ignore-files", ".vellumignore", ".gitignore"]).ok();
+    recorded("kept.o text");
+    world.run_at_home(&["config", "set", "ignore-files", ".gitignore", ".vellumignore"]).ok();
+    recorded("text");
+    world.run_at_home(&["config", "set", "ignore-files", ".gitignore"]).ok();
+    recorded("a.log kept.o text");
+    // What is ignored is never in a restore's way without a word.
+    world.run_at_home(&["restore", "HEAD~3"]).code(2).remarks("a.o");
+    world.run_at_home(&["config", "set", "ignore-files", "sub/.gitignore"]).code(3).remarks("names of files");
+    world.run_at_home(&["config", "unset", "ignore-files"]).ok();
+    world.run_at_home(&["config", "unset", "--volume", "ignore-files"]).ok();
+    recorded("a.o text");
+}
+
+#[test]
 fn colours_are_those_that_the_user_has_set() {
     let world = World::with_snapshot();
     let history = || world.run_at_home(&["history"]).ok().out.contains('\x1b');

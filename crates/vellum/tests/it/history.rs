@@ -108,6 +108,19 @@ fn after_a_restore_the_newer_snapshots_are_told_of_and_latest_goes_back() {
 }
 
 #[test]
+fn latest_is_what_was_left_with_unsaved_work_and_no_line_of_another_directory() {
+    let world = World::with_snapshot();
+    world.write("a.txt", "second");
+    world.snapshot("second");
+    world.write("a.txt", "unsaved");
+    world.run(&["restore", "first"]).ok();
+    world.run_with_input(&["snapshot", "--from-stdin", "later"], "of another line").ok();
+    world.run(&["restore", "latest"]).ok();
+    assert_eq!(world.read("a.txt"), "unsaved");
+    world.run(&["restore", "latest"]).ok().says("nothing had to change");
+}
+
+#[test]
 fn reasons_stand_outside_of_the_quotes() {
     let world = World::with_snapshot();
     let ran = world.run(&["restore", "HEAD~1"]).code(2);

@@ -52,6 +52,37 @@ fn a_directory_is_made_a_worktree_once() {
 }
 
 #[test]
+fn a_directory_is_adopted_into_the_volume_of_another_without_a_secret() {
+    let world = World::empty();
+    world.run(&["init"]).ok();
+    world.write("same", crate::world::noise(1 << 20));
+    world.snapshot("first");
+    let other = world.path("other");
+    fs::create_dir(&other).unwrap();
+    fs::copy(world.tree().join("same"), other.join("same")).unwrap();
+    let tree = world.tree().display().to_string();
+    let adopt = |dir: &str, more: &[&str]| world.run(&[&["init", dir, "--volume", &tree], more].concat());
+    let dir = other.display().to_string();
+    adopt(&dir, &[]).ok().says("is now the worktree 'other' of the volume");
+    let ran = run(&other, &["--json", "snapshot"], Stdio::null()).ok();
+    let json: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    assert!(json["snapshot"]["stored"].as_u64().unwrap() < 10_000, "{json}");
+    world.run(&["diff", "first", "other", "--name-status"]).says("same");
+    world.run(&["worktree", "list"]).ok().says("other");
+    // Once, under a name that is free, and with no options that have no meaning here.
+    adopt(&dir, &["--name", "again"]).code(3).remarks("is a worktree already");
+    let new = world.path("new").display().to_string();
+    adopt(&new, &["--name", "other"]).code(3).remarks("has a worktree 'other' already");
+    assert!(!world.path("new").exists());
+    adopt(&new, &["--store", "x"]).code(3);
+    adopt(&new, &["--plain"]).code(3);
+    adopt(&new, &["--passphrase"]).code(3).remarks("has its key");
+    let nowhere = world.path("nowhere").display().to_string();
+    world.run(&["init", &new, "--volume", &nowhere]).code(2);
+    adopt(&new, &["--json"]).ok().says("\"attached\": true");
+}
+
+#[test]
 fn a_missing_directory_is_made() {
     let world = World::empty();
     world.run(&["init", "new/dir", "--plain"]).ok().says("not encrypted");
