@@ -73,6 +73,10 @@ impl CloneError {
 
 /// Whether files in a directory can share blocks. Tried with files that never have a name.
 #[must_use]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the directory is the caller's, and no name in it is looked up"
+)]
 pub fn can_share_blocks(directory: &Path) -> bool {
     let make = || {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;

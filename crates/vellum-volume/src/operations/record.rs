@@ -292,7 +292,9 @@ impl OperationEffect {
             Self::Forgotten(id) => drop(writer.write_u8(2).write_raw(id.as_bytes())),
             Self::Collected { packs, hash, first } => {
                 writer.write_u8(if first.is_some() { 10 } else { 3 }).write_varint(*packs).write_raw(hash);
-                first.iter().for_each(|first| drop(writer.write_raw(first.as_bytes())));
+                if let Some(first) = first {
+                    writer.write_raw(first.as_bytes());
+                }
             }
             Self::Key(change, subject) => {
                 let change = match change {

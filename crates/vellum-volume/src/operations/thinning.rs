@@ -112,7 +112,8 @@ fn choose_checkpoint(
 ) -> Option<Checkpoint> {
     let older = operations.iter().enumerate().skip(retention.newest);
     // Only what lies behind the last young one goes: times need not ascend, since clocks go back.
-    let young = older.filter(|(_, operation)| operation.record.time >= oldest_kept).map(|(at, _)| at).last();
+    let young =
+        older.filter(|(_, operation)| operation.record.time >= oldest_kept).map(|(at, _)| at).next_back();
     let first = young.map_or(retention.newest, |young| young + 1);
     let going = operations.get(first..).filter(|going| going.len() >= retention.batch)?;
     let last = going.first()?;
