@@ -186,9 +186,10 @@ impl CheckoutWorktree {
         let now = CurrentDir { tree: &looked.tree, captured: &looked.captured, state: &looked.state };
         let place = format!("snapshot {}", self.volume.short_id(&request.target.id)?);
         request.only.iter().try_for_each(|path| target.find_path(path, &place).map(drop))?;
+        let exclusions = self.scan_exclusions()?;
         let part = match request.only.as_slice() {
             [] => WantedPart::Present(&looked.absent),
-            paths => WantedPart::Only { paths, absent: &looked.absent, exclusions: &self.scan_exclusions },
+            paths => WantedPart::Only { paths, absent: &looked.absent, exclusions: &exclusions },
         };
         let paths = &request.paths;
         let planner =

@@ -51,8 +51,8 @@ pub struct CheckoutWorktree {
     pub volume: Volume,
     pub(crate) root: HeldDir,
     pub(crate) chunker: Chunker,
-    /// What is left out of all that is seen of the directory.
-    pub(crate) scan_exclusions: ScanExclusions,
+    /// What is left out of all that is seen of the directory, but for what the settings say.
+    scan_exclusions: ScanExclusions,
     exclusions: SnapshotExclusions,
     line: DirectoryLine,
 }
@@ -161,8 +161,7 @@ impl CheckoutWorktree {
         let digest = blake3::hash(line.as_bytes()).to_hex();
         let cache_file = format!("{STATCACHE_NAME}-{}", digest.get(..CACHE_DIGITS).unwrap_or_default());
         let line = DirectoryLine { path: path.to_owned(), name: Some(line), cache_file };
-        let rule_files = volume.settings_in_force()?.ignore_files();
-        let scan_exclusions = ScanExclusions { rule_files, ..ScanExclusions::default() };
+        let scan_exclusions = ScanExclusions::default();
         let exclusions = SnapshotExclusions::default();
         Ok(Self { volume, root, chunker, scan_exclusions, exclusions, line })
     }
@@ -179,8 +178,7 @@ impl CheckoutWorktree {
         raise_open_files_limit();
         let root = HeldDir::open_root(volume.state.root())?;
         let chunker = Chunker::new(volume.config.chunker, &volume.keys.chunker_key());
-        let rule_files = volume.settings_in_force()?.ignore_files();
-        let scan_exclusions = ScanExclusions { rule_files, ..ScanExclusions::default() };
+        let scan_exclusions = ScanExclusions::default();
         let exclusions = SnapshotExclusions::default();
         let path = volume.state.root().to_owned();
         let line = DirectoryLine { path, name: None, cache_file: STATCACHE_NAME.into() };
@@ -486,7 +484,7 @@ impl CheckoutWorktree {
             [] => None,
             paths => Some(PathSelection::from_paths(paths.iter().map(Vec::as_slice))?),
         };
-        let exclusions = self.scan_exclusions.clone();
+        let exclusions = self.scan_exclusions()?;
         let tree = scan_tree(&self.root, ScanOptions { cache, selection, exclusions, threads: 0 })?;
         Ok((stamp, tree))
     }

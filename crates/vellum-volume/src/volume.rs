@@ -397,6 +397,8 @@ impl Volume {
         effect: OperationEffect,
         act: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
+        // Who was revoked before the key was changed elsewhere must not read the record.
+        self.epochs.refresh_keys()?;
         let pending = self.refs.begin_recorded(vec![effect])?;
         let done = act()?;
         pending.map_or(Ok(()), |pending| self.refs.finish_operation(pending))?;

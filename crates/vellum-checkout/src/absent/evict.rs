@@ -60,7 +60,7 @@ impl CheckoutWorktree {
         let looked = self.capture_forced(&[], forced, meter)?;
         let mut plan = EvictPlan {
             open: list_open(),
-            exclusions: &self.scan_exclusions,
+            exclusions: &self.scan_exclusions()?,
             base: &base,
             looked: &looked,
             dirty: collect_changed_inodes(&looked.state)?,

@@ -117,6 +117,7 @@ impl CheckoutWorktree {
     /// The absent paths at and below those that are named, and the ignore files on the way to them.
     fn select_wanted(&self, paths: &[Vec<u8>], absent: &AbsentPaths, base: &FsTree) -> Result<AbsentPaths> {
         let mut wanted = AbsentPaths::default();
+        let rule_files = self.scan_exclusions()?.rule_files;
         for path in paths {
             let Some(above) = absent.find_covering(path) else {
                 if !absent.is_concerned(path) {
@@ -129,7 +130,7 @@ impl CheckoutWorktree {
             let mut here = above.to_vec();
             let rest = path.get(above.len()..).unwrap_or_default();
             for name in path_components(rest) {
-                for file in &self.scan_exclusions.rule_files {
+                for file in &rule_files {
                     let rules = join_name(&here, file.as_bytes());
                     if base.find_path(&rules, "").is_ok() {
                         wanted.add_path(&rules);

@@ -69,6 +69,13 @@ impl SnapshotExclusions {
 }
 
 impl CheckoutWorktree {
+    /// What is left out of all that is seen of the directory. The settings of the volume are read when something is scanned:
+    /// commands that do not look at the directory ask the store for nothing.
+    pub(crate) fn scan_exclusions(&self) -> Result<ScanExclusions> {
+        let rule_files = self.volume.settings_in_force()?.ignore_files();
+        Ok(ScanExclusions { rule_files, ..self.scan_exclusions.clone() })
+    }
+
     /// Lets everything that is done with the worktree from now on leave this out, instead of what the last snapshot left out.
     pub fn exclude(&mut self, exclusions: SnapshotExclusions) -> Result<()> {
         let scan = exclusions.add_to_scan(self.scan_exclusions.clone());

@@ -186,7 +186,7 @@ fn settings_of_a_volume_go_with_pushes_pulls_and_clones_and_the_later_one_counts
     world.run_beside("clone", &["config", "get", "--volume", "retention.keep-daily"]).ok().says("7");
     world.run_beside("clone", &["config", "set", "--volume", "retention.keep-daily", "9"]).ok();
     world.run_beside("clone", &["config", "unset", "--volume", "retention.keep-weekly"]).ok();
-    world.run_beside("clone", &["push"]).ok();
+    // The remote is the clone's own store.
     world.run(&["pull"]).ok();
     world.run(&["config", "get", "--volume", "retention.keep-daily"]).ok().says("9");
     assert!(!world.run(&["config", "list"]).ok().out.contains("keep-weekly"));

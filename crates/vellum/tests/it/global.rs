@@ -79,7 +79,7 @@ fn a_closed_pipe_is_no_error() {
 #[test]
 fn an_option_that_does_not_exist_is_not_taken_for_a_file() {
     let world = World::with_snapshot();
-    let ran = world.run(&["snapshot", "--exclude", "x"]).code(3).remarks("unexpected argument '--exclude'");
+    let ran = world.run(&["snapshot", "--omit", "x"]).code(3).remarks("unexpected argument '--omit'");
     assert!(!ran.err.contains("as a value"), "{}", ran.err);
     world.run(&["snapshot", "--tags", "x"]).code(3).remarks("'--tag'");
 }

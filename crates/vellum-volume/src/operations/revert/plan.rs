@@ -1,5 +1,7 @@
 //! What has to be done to take an operation back: each of its effects is compared with what the store says now.
 
+use std::collections::BTreeSet;
+
 use vellum_types::SnapshotId;
 
 use super::value::is_same_value;
@@ -61,8 +63,8 @@ impl Volume {
             direction,
             undoing,
             plan,
-            recovered: Vec::new(),
-            forgotten: Vec::new(),
+            recovered: BTreeSet::new(),
+            forgotten: BTreeSet::new(),
         };
         for effect in &operation.record.effects {
             draft.add_effect(effect)?;
@@ -79,9 +81,9 @@ struct PlanDraft<'a> {
     undoing: Option<&'a OperationRecord>,
     plan: RevertPlan,
     /// Snapshots that are to be in the history again.
-    recovered: Vec<SnapshotId>,
+    recovered: BTreeSet<SnapshotId>,
     /// Snapshots that are to be forgotten.
-    forgotten: Vec<SnapshotId>,
+    forgotten: BTreeSet<SnapshotId>,
 }
 
 /// What a ref is to change from, and to.
@@ -102,12 +104,14 @@ struct HeadStates<'e> {
 impl PlanDraft<'_> {
     fn finish(mut self) -> Result<RevertPlan> {
         if !self.recovered.is_empty() {
-            self.volume.check_recoverable(&self.recovered)?;
-            self.plan.before.insert(0, RevertStep::Recover(self.recovered));
+            let recovered = Vec::from_iter(self.recovered);
+            self.volume.check_recoverable(&recovered)?;
+            self.plan.before.insert(0, RevertStep::Recover(recovered));
         }
         if !self.forgotten.is_empty() {
-            self.volume.check_forgettable(&self.forgotten)?;
-            self.plan.after.push(RevertStep::Forget(self.forgotten));
+            let forgotten = Vec::from_iter(self.forgotten);
+            self.volume.check_forgettable(&forgotten)?;
+            self.plan.after.push(RevertStep::Forget(forgotten));
         }
         Ok(self.plan)
     }
@@ -155,9 +159,10 @@ impl PlanDraft<'_> {
     }
 
     fn add_presence(&mut self, id: SnapshotId, is_wanted: bool) -> Result<()> {
+        // Several effects may be about one snapshot: a head that names it, and that it was forgotten.
         match (is_wanted, self.volume.catalog.has_snapshot(&id)?) {
-            (true, false) => self.recovered.push(id),
-            (false, true) => self.forgotten.push(id),
+            (true, false) => drop(self.recovered.insert(id)),
+            (false, true) => drop(self.forgotten.insert(id)),
             (true, true) | (false, false) => {}
         }
         Ok(())
