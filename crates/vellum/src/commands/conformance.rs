@@ -1,10 +1,10 @@
 //! `vellum conformance`: whether the promises of Vellum are kept on this machine.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use vellum_host::escape::format_path;
-use vellum_volume::VolumeError;
+use vellum_volume::{StateDir, VolumeError};
 
 use crate::conformance::{ConformanceRequest, PromiseSubject, TrialVerdict, TriedPromise, run_conformance};
 use crate::context::CommandContext;
@@ -25,7 +25,8 @@ const PROMISE_COLUMNS: usize = 60;
 /// the end. Exits with 1 if a promise is not kept. Takes less than a minute on a local disk.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Make the directory of the run in DIR, on the filesystem that is to be tried [default: the current directory]
+    /// Make the directory of the run in DIR, on the filesystem that is to be tried [default: the current directory, or
+    /// the one that holds the current worktree]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
     /// Put the stores of the run into a folder of this store [default: directories in the directory of the run]
@@ -45,13 +46,7 @@ struct ConformanceJson<'a> {
 
 /// Tries them.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
-    let directory = match &args.dir {
-        Some(typed) => {
-            let path = context.resolve_local_path(typed);
-            path.canonicalize().map_err(CliError::io_error("work in", path.display().to_string()))?
-        }
-        None => context.cwd.clone(),
-    };
+    let directory = choose_directory(args.dir.as_deref(), context)?;
     let locate = |url: &String| args.credentials.locate_store(url, &context.cwd);
     let store = args.store.as_ref().map(locate).transpose().map_err(VolumeError::from)?;
     let request = ConformanceRequest { directory, store };
@@ -77,6 +72,24 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         broken => ui.style.paint_red(&format!("{} not kept", format::format_count(broken, "promise"))),
     })?;
     Ok(outcome)
+}
+
+/// Where to make the directory of the run: outside of any worktree, since what lies in one cannot become another.
+fn choose_directory(typed: Option<&Path>, context: &CommandContext) -> Result<PathBuf> {
+    let Some(typed) = typed else {
+        let worktree = StateDir::find_enclosing(&context.cwd).ok();
+        // The directory that holds the worktree is most often on the same filesystem.
+        let beside = worktree.as_ref().and_then(|state| state.root().parent());
+        return Ok(beside.unwrap_or(&context.cwd).to_path_buf());
+    };
+    let path = context.resolve_local_path(typed);
+    let path = path.canonicalize().map_err(CliError::io_error("work in", path.display().to_string()))?;
+    if let Ok(state) = StateDir::find_enclosing(&path) {
+        let place = format_path(state.root().as_os_str().as_encoded_bytes());
+        let message = format!("'{}' lies in the worktree {place}", typed.display());
+        return Err(CliError::usage_error(message, "name a directory that is in no worktree"));
+    }
+    Ok(path)
 }
 
 fn print_promises(tried: &[TriedPromise], ui: &UserInterface) -> Result<()> {
