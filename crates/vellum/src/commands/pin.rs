@@ -6,9 +6,11 @@ pub mod target;
 use std::ffi::OsString;
 
 use serde::Serialize;
+use vellum_types::ErrorKind;
 
 use self::snapshots::NewPinArgs;
 use self::target::PinTarget;
+use crate::commands::pins;
 use crate::context::CommandContext;
 use crate::context::content::{ContentPaths, list_refused, report_refused};
 use crate::error::{CommandOutcome, Result};
@@ -24,6 +26,8 @@ use crate::ui::json::ProblemJson;
 /// If TARGET is a path, its content is brought from a remote store to this machine as 'vellum hydrate' does, and is not
 /// evicted from the cache before 'vellum unpin'. A pin that does not fit into the cache beside the others is refused. It
 /// keeps the content that the path has now: pin again after changes.
+///
+/// 'vellum pins' (or 'vellum pin list') lists pins.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Snapshots, or files and directories
@@ -64,7 +68,13 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let target = if is_of_content {
         PinTarget::Content
     } else {
-        PinTarget::find_target(context, &args.targets, args.snapshot)?
+        match PinTarget::find_target(context, &args.targets, args.snapshot) {
+            // As other tools have it. What is called so comes first.
+            Err(error) if args.targets == ["list"] && error.kind() == ErrorKind::NotFound => {
+                return pins::run(&pins::Args {}, context);
+            }
+            found => found?,
+        }
     };
     match target {
         PinTarget::Snapshots { volume, entries } => {

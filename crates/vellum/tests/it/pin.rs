@@ -18,7 +18,9 @@ fn a_pinned_snapshot_stays_until_it_is_unpinned() {
     let world = world_with_two();
     world.run(&["pins"]).ok().remarks("nothing is pinned");
     world.run(&["pin", "HEAD~1", "--reason", "audit of May"]).ok().says("Pinned ");
-    world.run(&["pins"]).ok().says("snapshot ").says(": audit of May");
+    for words in [&["pins"][..], &["pin", "list"]] {
+        world.run(words).ok().says("snapshot ").says(": audit of May");
+    }
     world.run(&["forget", "HEAD~1"]).code(2).remarks("it is pinned by").remarks("audit of May");
     world.run(&["forget", "--keep-last", "1", "--dry-run"]).ok().says("pinned by").says("audit of May");
     world.run(&["forget", "--keep-last", "1", "--ignore-tags"]).ok().remarks("kept 2 snapshots, forgot 1");
