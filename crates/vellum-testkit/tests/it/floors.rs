@@ -19,12 +19,14 @@ const FLOORS: &[(&str, u8)] = &[
     ("vellum-volume", 4),
     ("vellum-live", 4),
     ("vellum-fs", 5),
+    ("vellum-shared-log", 5),
     ("vellum-checkout", 5),
     ("vellum-fuse", 6),
     ("vellum-library", 6),
     ("vellum-sync", 6),
     ("vellum-bench", 6),
-    ("vellum", 7),
+    ("vellum-cluster", 7),
+    ("vellum", 8),
 ];
 
 /// Stand beside the house: may use any floor, and are used by tests and benches alone.
