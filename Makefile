@@ -115,9 +115,9 @@ slow-tests:
 coverage: tools
 	CARGO="$(CARGO)" ./.ci/coverage
 
-# What other filesystems are tested with, through the kernel.
+# What other filesystems are tested with, through the kernel. BUILT=1: the binary that `make unit` has built.
 posix:
-	$(CARGO) build --locked -p vellum
+	$(if $(BUILT),,$(CARGO) build --locked -p vellum)
 	VELLUM=$(abspath $(TARGET_DIR)/debug/vellum) TOOLS=$(abspath $(TARGET_DIR)/tools) ./tests/posix/run.sh
 
 # The fuzz targets must not rot. Checking them costs seconds; linking and running them is `cargo fuzz`'s affair.

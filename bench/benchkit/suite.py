@@ -33,6 +33,7 @@ RIVALS = {
     "rsync": "apt-get install rsync",
     "rclone": "apt-get install rclone",
     "aws": "pip install awscli",
+    "kopia": "go install github.com/kopia/kopia@latest",
     "s5cmd": "go install github.com/peak/s5cmd/v2@latest",
     "sy": "cargo install sy --locked",
     "xcp": "cargo install xcp --locked",

@@ -1,8 +1,9 @@
 """A merge and a check of a mounted worktree with very many files, and the verification of a sample.
 
-The merge is of a fork: both sides have changed files of their own, spread over all directories, and published them. It is
-timed as a whole process, until the mounted worktree stands on the result; so is `doctor`, on the same volume. The sample is of
-a store with as much content as `--content` says, all of which is verified beside it.
+The merge is of a fork: both sides have changed files of their own, and published them: either in all directories, so that
+each changes another part of the tree, or next to each other. It is timed as a whole process, until the mounted worktree
+stands on the result; so is `doctor`, on the same volume. The sample is of a store with as much content as `--content` says,
+all of which is verified beside it.
 """
 
 from pathlib import Path
@@ -33,25 +34,36 @@ class MountedVolume:
     def __exit__(self, *_):
         host.vellum_in(self.run.work, "umount", "-q", self.mount)
 
-    def change(self, root: Path, offset: int, text: str):
-        """Gives files another content, as many as were asked for, `offset` behind each of as many places; and records that."""
-        for index in range(self.run.options.changed):
-            number = (index * (self.files // self.run.options.changed) + offset) % self.files
+    def spread(self, side: int) -> list[int]:
+        """Files of a side that stand in all directories, as far from each other as possible."""
+        distance = self.files // self.run.options.changed
+        return [index * distance + (2 * self.run.number + side) % distance for index in range(self.run.options.changed)]
+
+    def neighbours(self, side: int) -> list[int]:
+        """Files of a side that stand next to each other."""
+        first = (2 * self.run.number + side) * self.run.options.changed % self.files
+        return [(first + index) % self.files for index in range(self.run.options.changed)]
+
+    def change(self, root: Path, numbers: list[int], text: str):
+        """Gives files another content, and records that."""
+        for number in numbers:
             (root / f"d{number // trees.FILES_PER_DIR:04}" / f"f{number:07}").write_text(text)
         host.vellum_in(root, "snapshot", "-q", "--wait")
 
-    def measure_merge(self):
+    def measure_merge(self, row: str, choose):
         """A fork and the worktree change, and are merged."""
         number = self.run.number
         fork = self.run.folder(f"fork{number}")
         host.vellum_in(self.mount, "fork", "-q", fork.name, "--mount", fork)
         try:
-            self.change(fork, 2 * number + 1, f"there {number}\n")
-            self.change(self.mount, 2 * number, f"here {number}\n")
+            self.change(fork, choose(1), f"there {row} {number}\n")
+            self.change(self.mount, choose(0), f"here {row} {number}\n")
             took = host.timed(host.vellum(), "-C", self.mount, "merge", fork.name)
-            self.run.add("merge", "vellum", took, group=self.group)
+            self.run.add(row, "vellum", took, group=self.group)
         finally:
             host.vellum_in(self.run.work, "umount", "-q", fork)
+            host.vellum_in(self.mount, "worktree", "remove", "--delete", "-q", fork.name)
+            host.remove(fork)
 
     def measure_doctor(self):
         """A check of the whole. It ends with 1 if it has something to say of the machine."""
@@ -80,7 +92,8 @@ def measure(run: Run):
     run.keep()
     with MountedVolume(run) as volume:
         for _ in run.rounds():
-            volume.measure_merge()
+            volume.measure_merge("merge, changes in all directories", volume.spread)
+            volume.measure_merge("merge, changes of neighbours", volume.neighbours)
         for _ in run.rounds():
             if not run.is_out("doctor", "vellum"):
                 volume.measure_doctor()

@@ -85,6 +85,8 @@ class RemoteBench:
             "AWS_REGION": "us-east-1",
             "RESTIC_PASSWORD": PASSWORD,
             "RESTIC_FROM_PASSWORD": PASSWORD,
+            "KOPIA_PASSWORD": PASSWORD,
+            "KOPIA_CHECK_FOR_UPDATES": "false",
         }
         # rclone's own transport takes no file of certificates.
         self.env.pop("AWS_CA_BUNDLE", None)
@@ -143,6 +145,15 @@ class RemoteBench:
     def restic(self, folder: str) -> list:
         """restic with a repository in a folder."""
         return ["restic", "-r", f"s3:{self.endpoint}/{BUCKET}/{folder}"]
+
+    def kopia(self, folder: str) -> list:
+        """kopia with a repository in a folder, once it is connected to it."""
+        return [host.program("kopia"), "--config-file", self.root / f"{folder}.kopia", "--no-persist-credentials"]
+
+    def kopia_place(self, folder: str) -> list:
+        """The address of a folder for kopia, which takes the keys from the environment."""
+        endpoint = self.endpoint.removeprefix("http://")
+        return ["s3", "--bucket", BUCKET, "--endpoint", endpoint, "--disable-tls", "--prefix", f"{folder}/"]
 
     def rclone(self, folder: str) -> str:
         """The address of a folder for rclone."""

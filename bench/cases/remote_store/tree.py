@@ -1,5 +1,6 @@
 """A tree: first snapshot, one file changed, names, restore; then pushes to a second store, and what maintenance takes."""
 
+import json
 import random
 
 from benchkit import host
@@ -99,6 +100,56 @@ def restic_copies(bench: RemoteBench):
     yield bench.run("check of all data", *restic_here, "check", "--read-data")
 
 
+def kopia_repository(bench: RemoteBench):
+    """A repository of kopia's on the service, compressed as the others are: its words, and what making it cost."""
+    folder = bench.new_folder()
+    words = bench.kopia(folder)
+    created = bench.run("", *words, "repository", "create", *bench.kopia_place(folder))
+    settings = bench.run("", *words, "policy", "set", "--global", "--compression", "zstd")
+    return words, together("set up", created, settings)
+
+
+def kopia_root(bench: RemoteBench, words) -> str:
+    """The root of the newest snapshot."""
+    return json.loads(bench.call(*words, "snapshot", "list", "--json"))[-1]["rootEntry"]["obj"]
+
+
+def kopia(bench: RemoteBench):
+    """kopia with a repository on the service."""
+    work = bench.tree("kopia-tree")
+    words, made = kopia_repository(bench)
+    yield made
+    yield bench.run("first snapshot", *words, "snapshot", "create", work)
+    change(work, 1)
+    yield bench.run("one file changed", *words, "snapshot", "create", work)
+    root = kopia_root(bench, words)
+    for row, flags in (("names of the top", []), ("all names", ["-r"])):
+        bench.drop_caches()
+        yield bench.run(row, *words, "list", *flags, root)
+    bench.drop_caches()
+    out = bench.new_path("kopia-restored")
+    yield bench.run("restore", *words, "snapshot", "restore", root, out)
+    if not host.is_same(work, out):
+        raise host.CommandFailed(f"{out} is not what {work} is")
+    host.remove(out)
+
+
+def kopia_copies(bench: RemoteBench):
+    """The same with copies of kopia's whole repository, which knows no plan of a collection."""
+    work = bench.tree("kopia-tree")
+    words, _ = kopia_repository(bench)
+    bench.call(*words, "snapshot", "create", work)
+    copies = [[*words, "repository", "sync-to", *bench.kopia_place(bench.new_folder())] for _ in range(2)]
+    first = bench.run("push", *copies[0])
+    yield first
+    yield bench.kill_and_repeat("push, killed and repeated", first, *copies[1])
+    change(work, 2)
+    bench.call(*words, "snapshot", "create", work)
+    yield bench.run("push of one more snapshot", *copies[0])
+    bench.drop_caches()
+    yield bench.run("check of all data", *words, "snapshot", "verify", "--verify-files-percent", "100")
+
+
 def rclone(bench: RemoteBench):
     """rclone: files as objects."""
     work, there = bench.tree("rclone-tree"), bench.rclone(bench.new_folder())
@@ -107,5 +158,5 @@ def rclone(bench: RemoteBench):
     yield bench.run("restore", *RCLONE, "copy", there, bench.new_path("rclone-restored"))
 
 
-SIDES = {"vellum": vellum, "restic": restic, "rclone": rclone}
-COPIES = {"vellum": vellum_copies, "restic": restic_copies}
+SIDES = {"vellum": vellum, "restic": restic, "kopia": kopia, "rclone": rclone}
+COPIES = {"vellum": vellum_copies, "restic": restic_copies, "kopia": kopia_copies}
