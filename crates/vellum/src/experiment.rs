@@ -5,9 +5,13 @@
 //! worktree is visible ([`program`]); a child enters the namespaces and covers the path ([`namespace`]); and a process that is
 //! forked from that is the first of the PID namespace, which starts the command and collects what it leaves ([`init`]).
 //!
+//! Where nothing can be mounted, and the user wants it, the fork is a copy of the worktree in another directory ([`copy`]): then no
+//! namespace is entered, and the child itself starts the command.
+//!
 //! Invariant: the process that serves the fork is never in the mount namespace where the path is covered. Its state directory
 //! may lie below that path: its own requests would come back to itself, and it would wait for them for ever.
 
+mod copy;
 pub mod fork;
 pub mod init;
 mod kept_mount;

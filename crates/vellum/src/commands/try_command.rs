@@ -5,19 +5,21 @@ mod list;
 mod place;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use vellum_host::escape::format_path;
+use vellum_types::ErrorKind;
 use vellum_volume::{StateDir, Volume};
 
 use self::decide::TryDecision;
-use self::place::{check_fork_place, find_submounts, report_outputs, report_submounts};
+use self::place::{check_copy_place, check_fork_place, find_submounts, report_outputs, report_submounts, suggest_copy};
 use crate::compare::ComparedSnapshots;
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
 use crate::experiment::fork::{TryFork, TryOrigin};
-use crate::experiment::note::TryNote;
-use crate::experiment::program::{ProgramEnd, TryProgram};
+use crate::experiment::note::{CopyPlace, TryNote};
+use crate::experiment::program::{ProgramEnd, TryProgram, WorktreeCover};
 use crate::experiment::{TRY_VARIABLE, close_descriptors_at_exec};
 use crate::mounting::daemon::DaemonStart;
 use crate::ui::changes::ChangeCounts;
@@ -33,6 +35,8 @@ use crate::ui::changes::list::{ChangeDetail, CollapsedDirs};
 /// Exits with the status of COMMAND: 127 if it does not exist, 126 if it cannot be executed, 128 and the signal if one
 /// ended it; with 1 if it ended with 0 and applying its changes found conflicts.
 ///
+/// With --copy, COMMAND runs in a copy of the directory, which lies beside it: for where nothing can be mounted.
+///
 /// Only the worktree is protected: what COMMAND does elsewhere, and over the network, is done. Ignored files
 /// ('.vellumignore') are not in the fork.
 #[derive(Debug, clap::Args)]
@@ -42,7 +46,7 @@ use crate::ui::changes::list::{ChangeDetail, CollapsedDirs};
 )]
 pub struct Args {
     /// List the tries that were kept, run now or were killed
-    #[arg(short, long, conflicts_with_all = ["decision", "command", "strict", "wait", "with_mounts", "keep_fds"])]
+    #[arg(short, long, conflicts_with_all = ["decision", "command", "strict", "wait", "with_mounts", "keep_fds", "copy"])]
     list: bool,
     /// Apply the changes without asking; without COMMAND, those of the try NAME
     #[arg(long, value_name = "NAME", num_args = 0..=1, group = "decision")]
@@ -65,6 +69,9 @@ pub struct Args {
     /// Let COMMAND inherit open files beside standard input, output and error; one in the worktree leads past the try
     #[arg(long, conflicts_with = "strict")]
     keep_fds: bool,
+    /// Run COMMAND in a copy of this directory, at another path: it needs neither FUSE nor namespaces
+    #[arg(long, conflicts_with_all = ["strict", "with_mounts"])]
+    copy: bool,
     /// The command and its arguments
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -81,6 +88,8 @@ struct TryJson<'a> {
     counts: Option<ChangeCounts>,
     decision: &'static str,
     worktree: Option<&'a str>,
+    /// The directory of the fork, if it is a copy.
+    copy: Option<String>,
     merges: Option<serde_json::Value>,
 }
 
@@ -131,7 +140,8 @@ fn run_command(
         check_name(&Volume::open(&state)?, name)?;
     }
     let device = state.read_worktree_file()?.device;
-    let note = TryNote::new(origin.worktree(), origin.root(), &args.command, device.as_deref());
+    let mut note = TryNote::new(origin.worktree(), origin.root(), &args.command, device.as_deref());
+    note.copy = args.copy.then(|| CopyPlace::beside(origin.root(), &note.name));
     let mut fork = TryFork::new(&state, note, context);
     fork.write_note()?;
     let status = start_and_run(args, &origin, mounts, &mut fork, context);
@@ -152,6 +162,10 @@ fn check_place(
     context: &CommandContext,
 ) -> Result<Vec<PathBuf>> {
     report_outputs(origin.root(), args.strict, context)?;
+    if args.copy {
+        check_copy_place(origin)?;
+        return Ok(Vec::new());
+    }
     check_fork_place(origin)?;
     let mounts = find_submounts(origin.root(), state)?;
     if args.with_mounts {
@@ -178,7 +192,10 @@ fn start_and_run(
     fork: &mut TryFork<'_>,
     context: &CommandContext,
 ) -> Result<u8> {
-    let end = run_in_mount(args, origin, mounts, fork, context)?;
+    let end = match args.copy {
+        true => run_in_copy(args, origin, fork, context)?,
+        false => run_in_mount(args, origin, mounts, fork, context)?,
+    };
     if let Some(problem) = end.problem {
         context.ui.print_warning(problem)?;
     }
@@ -201,23 +218,52 @@ fn run_in_mount(
     let is_covered = fork.state().path().starts_with(origin.root());
     let view = is_covered.then(|| fork.note.make_state_view()).transpose()?;
     fork.write_note()?;
-    mount.wait_until_ready()?;
+    mount.wait_until_ready().map_err(|error| suggest_copy(error, origin))?;
     let state = fork.state().clone();
-    let program = TryProgram {
-        name: &fork.note.name,
+    let cover = WorktreeCover {
         mount: fork.mountpoint(),
-        cover: origin.root(),
+        worktree: origin.root(),
         state: view.map(|view| (state.path(), view)),
         mounts,
-        directory: &context.cwd,
         strict: args.strict,
+    };
+    let end = build_program(args, fork, Some(cover), &context.cwd).run();
+    fork.note.remove_state_view();
+    end.map_err(|error| if error.kind() == ErrorKind::Unsupported { suggest_copy(error, origin) } else { error })
+}
+
+fn run_in_copy(
+    args: &Args,
+    origin: &TryOrigin,
+    fork: &mut TryFork<'_>,
+    context: &CommandContext,
+) -> Result<ProgramEnd> {
+    let base = origin.make_fork(fork)?;
+    fork.note.base = Some(base.to_string());
+    fork.write_note()?;
+    let place = fork.note.copy.as_ref().map(CopyPlace::path).unwrap_or_default();
+    let shown = |path: &Path| format_path(path.as_os_str().as_encoded_bytes());
+    let message = format!("the command runs in {}, and not in {}", shown(&place), shown(origin.root()));
+    context.ui.print_warning(message)?;
+    // Where the user stands in the worktree.
+    let within = context.cwd.strip_prefix(origin.root()).unwrap_or(Path::new(""));
+    build_program(args, fork, None, &place.join(within)).run()
+}
+
+fn build_program<'a>(
+    args: &'a Args,
+    fork: &'a TryFork<'_>,
+    cover: Option<WorktreeCover<'a>>,
+    directory: &'a Path,
+) -> TryProgram<'a> {
+    TryProgram {
+        name: &fork.note.name,
+        cover,
+        directory,
         wait: args.wait,
         keeps_descriptors: args.keep_fds,
         command: &args.command,
-    };
-    let end = program.run();
-    fork.note.remove_state_view();
-    end
+    }
 }
 
 /// Lists what the command changed, and does what is wanted with it.
@@ -227,10 +273,10 @@ fn finish(
     decision: Option<TryDecision>,
     context: &CommandContext,
 ) -> Result<CommandOutcome> {
-    let how_to_go_on = fork.note.name.clone();
+    let how_to_go_on = decide::format_choices(&fork.note);
     let done = finish_fork(&mut fork, status, decision, context);
     done.map_err(|error| match error {
-        CliError::Stopped { .. } => CliError::Stopped { resume: decide::format_choices(&how_to_go_on) },
+        CliError::Stopped { .. } => CliError::Stopped { resume: how_to_go_on },
         other => other,
     })
 }
@@ -269,6 +315,7 @@ fn finish_fork(
             counts,
             decision: decision.name(),
             worktree: decision.worktree(&fork.note.name),
+            copy: fork.note.copy.as_ref().map(CopyPlace::format_path),
             merges: merges.transpose().map_err(|error| CliError::Output(error.into()))?,
         })?;
     }

@@ -9,6 +9,7 @@ use vellum_library::live;
 use vellum_types::{ErrorKind, SnapshotId};
 use vellum_volume::{StateDir, Volume, VolumeError};
 
+use super::copy::{copy_worktree, create_copy_dir, delete_copy, seal_copy};
 use super::note::{TryNote, TryNotes};
 use crate::commands::mount::{self, StartingMount};
 use crate::context::CommandContext;
@@ -17,13 +18,14 @@ use crate::error::Result;
 use crate::mounting::control::ControlRequest;
 use crate::mounting::daemon::DaemonStart;
 use crate::mounting::{MountingError, table};
+use crate::ui::json::ProblemJson;
 use crate::ui::progress::ProgressTask;
 
 /// How often a mount that is in use is tried again, and how long after.
 const BUSY_TRIES: u32 = 10;
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
 
-const SCANNING: ProgressTask = ProgressTask { first: "Scanning", verb: "Recording", item: "file" };
+pub(super) const SCANNING: ProgressTask = ProgressTask { first: "Scanning", verb: "Recording", item: "file" };
 
 /// A worktree that can be tried in.
 pub enum TryOrigin {
@@ -69,12 +71,12 @@ impl TryOrigin {
 
     /// Makes the fork that a note names, with what the worktree holds now. Returns the snapshot that it begins with: what no
     /// snapshot held is recorded in one first.
-    pub fn make_fork(&self, fork: &TryFork<'_>) -> Result<SnapshotId> {
+    pub fn make_fork(&self, fork: &mut TryFork<'_>) -> Result<SnapshotId> {
+        create_copy_dir(&mut fork.note, &fork.notes)?;
         let note = &fork.note;
-        let context = fork.context;
         let saving = format!("before the try of {}", note.format_command());
         match self {
-            Self::Directory(worktree) => fork_directory(worktree, note, saving, context),
+            Self::Directory(worktree) => fork_directory(worktree, note, saving, fork.context),
             Self::Mount(process) => fork_mount(process, note, saving),
         }
     }
@@ -89,7 +91,13 @@ fn fork_directory(
     let _lock = worktree.lock_worktree(context.lock_wait_notice())?;
     worktree.volume.check_no_merge()?;
     let saved = context.run_with_progress(SCANNING, |meter| worktree.snapshot_if_changed(saving, meter))?;
-    live::create_live_worktree(&worktree.volume, &note.name, Some(saved))?;
+    if note.copy.is_some() {
+        let report = copy_worktree(worktree, note, saved, context)?;
+        let problems: Vec<_> = report.problems.iter().map(ProblemJson::from).collect();
+        context.ui.print_problems(&problems)?;
+    } else {
+        live::create_live_worktree(&worktree.volume, &note.name, Some(saved))?;
+    }
     Ok(saved)
 }
 
@@ -170,7 +178,10 @@ impl<'c> TryFork<'c> {
         if let Some(result) = self.note.result_id() {
             return Ok(result);
         }
-        let result = self.seal_mount()?;
+        let result = match &self.note.copy {
+            Some(place) => seal_copy(place, &self.note.name, self.snapshot_note(), self.context)?,
+            None => self.seal_mount()?,
+        };
         self.note.result = Some(result.to_string());
         self.write_note()?;
         Ok(result)
@@ -198,8 +209,11 @@ impl<'c> TryFork<'c> {
         format!("try: {}", self.note.format_command())
     }
 
-    /// Ends the mount; what was written is put into the store.
+    /// Ends the mount, if there is one; what was written is put into the store.
     pub fn unmount(&self) -> Result<()> {
+        if self.note.copy.is_some() {
+            return Ok(());
+        }
         let mountpoint = self.mountpoint();
         let process = match MountProcess::find_at(&mountpoint) {
             Ok(Some(process)) => process,
@@ -249,6 +263,14 @@ impl<'c> TryFork<'c> {
 
     /// Gives the fork up with all that is in it: afterwards it is neither mounted nor on the list.
     pub fn discard(&mut self) -> Result<()> {
+        if let Some(place) = &self.note.copy {
+            self.remove_worktree()?;
+            if !delete_copy(place)? {
+                let message = format!("{} is not the copy that was made: it stays", place.format_path());
+                self.context.ui.print_warning(message)?;
+            }
+            return self.remove_note();
+        }
         let removed = match MountProcess::find_at(&self.mountpoint()) {
             // Its process removes the worktree, and what is left of it on the disk after its answer.
             Ok(Some(process)) => process.send_request(&ControlRequest::Discard).ok(),

@@ -1,14 +1,15 @@
 //! The first process of a try's PID namespace: it starts the command, collects what ends, and ends with the command's exit
-//! status. When it ends, the kernel kills whatever is left.
+//! status. When it ends, the kernel kills whatever is left. For a try in a copy there is no namespace: the process adopts
+//! what the command leaves running (it is its subreaper), and kills that itself.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Write;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 
-use rustix::io::{Errno, FdFlags, fcntl_setfd};
+use rustix::io::{Errno, FdFlags, fcntl_setfd, retry_on_intr};
 use rustix::mount::{MountFlags, mount};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_parent_process_death_signal, wait};
 
@@ -23,10 +24,12 @@ const NOT_EXECUTABLE: u8 = 126;
 /// What shells add to the number of the signal that ended a command.
 const BY_SIGNAL: i32 = 128;
 
-/// A command that is to be started in the namespaces of a try.
+/// A command that is to be started in the namespaces of a try, or in a copy.
 pub struct FirstProcess<'a> {
     /// The try.
     pub name: &'a str,
+    /// The directory in the copy of the worktree that the command runs in; None: it runs in namespaces.
+    pub copy: Option<&'a Path>,
     /// Where the state directory of the volume is shown, if the fork covers it.
     pub state_view: Option<&'a Path>,
     /// Whether what the command leaves running is waited for.
@@ -48,9 +51,12 @@ impl FirstProcess<'_> {
             close_descriptors_at_exec();
         }
         let mut signals = signals.begin_in_fork()?;
-        // A container may forbid it: then programs in the try see the processes of the container, and nothing else changes.
-        let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-        let _ = mount("proc", "/proc", "proc", flags, None);
+        if self.copy.is_none() {
+            // A container may forbid it: then programs in the try see the processes of the container, and nothing else
+            // changes.
+            let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+            let _ = mount("proc", "/proc", "proc", flags, None);
+        }
         let child = match self.start_command() {
             Ok(child) => {
                 send_report(&report, &StartReport::Running);
@@ -64,7 +70,11 @@ impl FirstProcess<'_> {
             }
         };
         drop(report);
-        wait_for_command(&child, &mut signals, self.wait)
+        let outcome = wait_for_command(&child, &mut signals, self.wait)?;
+        if self.copy.is_some() {
+            kill_adopted_processes()?;
+        }
+        Ok(outcome)
     }
 
     fn program(&self) -> &OsStr {
@@ -77,8 +87,46 @@ impl FirstProcess<'_> {
         if let Some(view) = self.state_view {
             command.env(TRY_STATE_VARIABLE, view);
         }
+        if let Some(directory) = self.copy {
+            // What it inherits names the directory in the worktree.
+            command.env("PWD", directory);
+            kill_with_parent(&mut command);
+        }
         command.spawn()
     }
+}
+
+/// Lets a command that is about to be started die with this process, as it does in a PID namespace.
+fn kill_with_parent(command: &mut Command) {
+    let prepare = || set_parent_process_death_signal(Some(Signal::KILL)).map_err(std::io::Error::from);
+    #[expect(unsafe_code, reason = "no safe call runs code between fork and exec")]
+    // SAFETY: it only makes a system call, and allocates nothing.
+    unsafe {
+        command.pre_exec(prepare);
+    }
+}
+
+/// Kills all that the command left running. What a killed process leaves is adopted, and killed in the next round.
+fn kill_adopted_processes() -> Result<()> {
+    while !collect_children(|_, _| ())? {
+        for child in list_children()? {
+            // It may have ended a moment ago, and is collected below.
+            let _ = kill_process(child, Signal::KILL);
+        }
+        // No child is left that was not killed: this does not wait for long.
+        retry_on_intr(|| wait(WaitOptions::empty()))
+            .map_err(|error| CliError::io_error("wait for", "what the command left running")(error.into()))?;
+    }
+    Ok(())
+}
+
+/// The children of this process, which has one thread.
+fn list_children() -> Result<Vec<Pid>> {
+    let path = "/proc/thread-self/children";
+    let text = std::fs::read_to_string(path)
+        .map_err(CliError::io_error("find what the command left running, in", path))?;
+    let numbers = text.split_ascii_whitespace().filter_map(|number| number.parse().ok());
+    Ok(numbers.filter_map(Pid::from_raw).collect())
 }
 
 /// The exit status for a command that cannot be started.

@@ -13,8 +13,8 @@ use clap::Parser;
 use rustix::io::{Errno, retry_on_intr};
 use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
 use rustix::process::{
-    Pid, Signal, WaitOptions, getegid, geteuid, getppid, kill_process, set_parent_process_death_signal,
-    waitpid,
+    Pid, Signal, WaitOptions, getegid, geteuid, getpid, getppid, kill_process, set_child_subreaper,
+    set_parent_process_death_signal, waitpid,
 };
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
@@ -39,12 +39,12 @@ pub struct Args {
     /// The try
     #[arg(long)]
     pub name: String,
-    /// Where the fork is mounted
-    #[arg(long)]
-    pub mount: PathBuf,
+    /// Where the fork is mounted; without it, the command runs in a copy, and no namespace is entered
+    #[arg(long, requires = "cover")]
+    pub mount: Option<PathBuf>,
     /// What it covers
-    #[arg(long)]
-    pub cover: PathBuf,
+    #[arg(long, requires = "mount")]
+    pub cover: Option<PathBuf>,
     /// The state directory of the volume, if the fork covers it
     #[arg(long, requires = "state_view")]
     pub state: Option<PathBuf>,
@@ -98,17 +98,22 @@ pub fn run_if_started_for_it() -> Option<Result<CommandOutcome>> {
 fn run(args: &Args) -> Result<CommandOutcome> {
     let report = File::from(take_report_pipe(args.report));
     let signals = ReceivedSignals::begin()?;
-    let started = enter_namespaces(args).and_then(|()| {
-        fork_process().map_err(|source| NamespaceError {
-            action: "start the first process of the try",
-            source,
-            hint: None,
-        })
-    });
+    let started = match args.mount.as_deref().zip(args.cover.as_deref()) {
+        Some((mount, worktree)) => enter_namespaces(args, mount, worktree).and_then(|()| {
+            fork_process().map_err(|source| NamespaceError {
+                action: "start the first process of the try",
+                source,
+                hint: None,
+            })
+        }),
+        // This process does what the first of a namespace would do.
+        None => enter_copy(args).map(|()| ForkedProcess::New),
+    };
     match started {
         Ok(ForkedProcess::New) => {
             let first = FirstProcess {
                 name: &args.name,
+                copy: args.mount.is_none().then_some(args.directory.as_path()),
                 state_view: args.state_view.as_deref(),
                 wait: args.wait,
                 keeps_descriptors: args.keep_fds,
@@ -129,7 +134,36 @@ fn run(args: &Args) -> Result<CommandOutcome> {
     }
 }
 
-fn enter_namespaces(args: &Args) -> std::result::Result<(), NamespaceError> {
+/// Enters the copy that the command is to run in. What the command leaves running becomes a child of this process.
+fn enter_copy(args: &Args) -> std::result::Result<(), NamespaceError> {
+    end_with_parent(args)?;
+    set_child_subreaper(Some(getpid())).map_err(NamespaceError::new("watch over what the command starts"))?;
+    rustix::process::chdir(&args.directory).map_err(|error| NamespaceError {
+        action: "enter the directory in the copy",
+        source: error.into(),
+        hint: Some(missing_directory_hint(args)),
+    })
+}
+
+/// Lets this process die with the one that started it.
+fn end_with_parent(args: &Args) -> std::result::Result<(), NamespaceError> {
+    // It cannot fail: the signal exists.
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    if getppid().map(Pid::as_raw_pid) == Some(args.parent) {
+        return Ok(());
+    }
+    let source = io::Error::other("'vellum try' has ended");
+    Err(NamespaceError { action: "run the command", source, hint: None })
+}
+
+fn missing_directory_hint(args: &Args) -> String {
+    format!(
+        "{} is not in the fork: it may be ignored by .vellumignore; run the command from another directory",
+        args.directory.display()
+    )
+}
+
+fn enter_namespaces(args: &Args, fork: &Path, worktree: &Path) -> std::result::Result<(), NamespaceError> {
     let user = geteuid();
     let group = getegid();
     let needs_user_namespace = args.strict || !user.is_root();
@@ -153,31 +187,20 @@ fn enter_namespaces(args: &Args) -> std::result::Result<(), NamespaceError> {
         })?;
     }
     // After the last change of credentials, which clears it.
-    let _ = set_parent_process_death_signal(Some(Signal::KILL));
-    if getppid().map(Pid::as_raw_pid) != Some(args.parent) {
-        let action = "run the command";
-        return Err(NamespaceError {
-            action,
-            source: io::Error::other("'vellum try' has ended"),
-            hint: None,
-        });
-    }
+    end_with_parent(args)?;
     // What is mounted from here on stays in this namespace.
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     mount_change("/", private).map_err(NamespaceError::new("separate the mounts of the try"))?;
-    cover_worktree(args)?;
+    cover_worktree(args, fork, worktree)?;
     // By its path: the directory that this process stands in is that of the original.
     rustix::process::chdir(&args.directory).map_err(|error| NamespaceError {
         action: "enter the directory in the try",
         source: error.into(),
-        hint: Some(format!(
-            "{} is not in the fork: it may be ignored by .vellumignore; run the command from another directory",
-            args.directory.display()
-        )),
+        hint: Some(missing_directory_hint(args)),
     })
 }
 
-fn cover_worktree(args: &Args) -> std::result::Result<(), NamespaceError> {
+fn cover_worktree(args: &Args, fork: &Path, worktree: &Path) -> std::result::Result<(), NamespaceError> {
     let state = args.state.as_deref().zip(args.state_view.as_deref());
     let keep = |state: &Path| {
         KeptMount::clone_mounts(state).map_err(NamespaceError::new("keep the state directory in view"))
@@ -191,7 +214,7 @@ fn cover_worktree(args: &Args) -> std::result::Result<(), NamespaceError> {
             kept.map_err(NamespaceError::new("keep in view what is mounted in the worktree"))?,
         ));
     }
-    mount_bind(&args.mount, &args.cover).map_err(NamespaceError::new("mount the fork over the worktree"))?;
+    mount_bind(fork, worktree).map_err(NamespaceError::new("mount the fork over the worktree"))?;
     if let Some((view, kept)) = state {
         // Not in the fork: the kernel would take it away when a restore exchanges the fork's names.
         kept.show_at(view).map_err(NamespaceError::new("show the state directory in the try"))?;
@@ -241,11 +264,9 @@ fn namespace_hint() -> Option<String> {
     Some(match forbidding {
         Some((name, Some(value), _, allows)) => format!(
             "this system forbids them ({name} = {value}): 'sudo sysctl -w {name}={allows}' allows them, and root does \
-             not need them; or 'vellum fork NAME --mount DIR' gives a copy in another directory to work in"
+             not need them"
         ),
-        _ => "a container may forbid them; root of the machine does not need them. 'vellum fork NAME --mount DIR' gives \
-              a copy in another directory to work in"
-            .into(),
+        _ => "a container may forbid them; root of the machine does not need them".into(),
     })
 }
 

@@ -1,8 +1,8 @@
 //! The notes of tries, `try/<name>/note.json` in the state directory: what each try is of, and how far it is.
 //!
 //! Invariant: a note is written before anything of its try exists, and removed after everything of it is gone, so that
-//! whatever a killed process leaves is found by its note. It is durable when the result is: of a try whose command has not
-//! ended, a power cut may leave no more than the folder.
+//! whatever a killed process leaves is found by its note. It is durable when the result is, and from the beginning if the fork
+//! is a copy: of any other try whose command has not ended, a power cut may leave no more than the folder.
 
 use std::ffi::OsString;
 use std::fs;
@@ -50,6 +50,9 @@ pub struct TryNote {
     /// The directory outside of the worktree that was made to show the state directory in the try.
     #[serde(default)]
     pub state_view: Option<PathBuf>,
+    /// The directory that its fork is copied into; None: the fork is mounted.
+    #[serde(default)]
+    pub copy: Option<CopyPlace>,
     /// When it began, Unix seconds and nanoseconds.
     started: i64,
     started_nanos: u32,
@@ -61,6 +64,35 @@ pub struct TryNote {
     pub status: Option<u8>,
     /// The snapshot of what the command left, in hexadecimal; None: not taken yet.
     pub result: Option<String>,
+}
+
+/// A directory that a fork is copied into.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct CopyPlace {
+    /// Where it is.
+    path: Vec<u8>,
+    /// Its inode; None: it may not be there yet. Whatever else is there later is not deleted.
+    pub inode: Option<u64>,
+}
+
+impl CopyPlace {
+    /// The directory beside a worktree for the try of this name: what lies beside the worktree is found beside the copy.
+    pub fn beside(worktree: &Path, name: &str) -> Self {
+        let mut path = worktree.as_os_str().to_owned();
+        path.push(".");
+        path.push(name);
+        Self { path: path.into_vec(), inode: None }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> PathBuf {
+        OsString::from_vec(self.path.clone()).into()
+    }
+
+    /// Its path, as people read it.
+    pub fn format_path(&self) -> String {
+        format_path(&self.path)
+    }
 }
 
 impl TryNote {
@@ -92,6 +124,7 @@ impl TryNote {
             base: None,
             command: Vec::new(),
             state_view: None,
+            copy: None,
             started: 0,
             started_nanos: 0,
             process: 0,
@@ -196,10 +229,11 @@ impl TryNotes {
     pub fn write_note(&self, note: &TryNote) -> Result<()> {
         live::create_state_dir(&self.mountpoint(&note.name))?;
         let path = note_path(&note.name);
-        // To make it durable takes as long as all else that has to be done before the command runs.
-        match note.result {
-            None => self.state.write_json_file_unsynced(&path, note)?,
-            Some(_) => self.state.write_json_file(&path, note)?,
+        // To make it durable takes as long as all else that has to be done before the command runs, unless that is to
+        // copy everything; and what a power cut leaves of a copy must be found.
+        match note.result.is_some() || note.copy.is_some() {
+            false => self.state.write_json_file_unsynced(&path, note)?,
+            true => self.state.write_json_file(&path, note)?,
         }
         Ok(())
     }

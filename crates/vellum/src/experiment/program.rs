@@ -21,24 +21,45 @@ use crate::mounting::MountingError;
 pub struct TryProgram<'a> {
     /// The try.
     pub name: &'a str,
-    /// Where its fork is mounted.
-    pub mount: PathBuf,
-    /// What that covers.
-    pub cover: &'a Path,
-    /// The state directory of the volume, and where it is shown, if the fork covers it.
-    pub state: Option<(&'a Path, PathBuf)>,
-    /// What is mounted in the worktree and is shown in the try.
-    pub mounts: Vec<PathBuf>,
+    /// How the fork covers the worktree; None: the command runs in a copy.
+    pub cover: Option<WorktreeCover<'a>>,
     /// Where the command stands.
     pub directory: &'a Path,
-    /// Whether a user namespace is used even by root.
-    pub strict: bool,
     /// Whether what it leaves running is waited for.
     pub wait: bool,
     /// Whether it gets open files of the caller beside the standard ones.
     pub keeps_descriptors: bool,
     /// The command.
     pub command: &'a [OsString],
+}
+
+/// A fork that is mounted over the worktree.
+pub struct WorktreeCover<'a> {
+    /// Where it is mounted.
+    pub mount: PathBuf,
+    /// The worktree.
+    pub worktree: &'a Path,
+    /// The state directory of the volume, and where it is shown, if the fork covers it.
+    pub state: Option<(&'a Path, PathBuf)>,
+    /// What is mounted in the worktree and is shown in the try.
+    pub mounts: Vec<PathBuf>,
+    /// Whether a user namespace is used even by root.
+    pub strict: bool,
+}
+
+impl WorktreeCover<'_> {
+    fn add_arguments(&self, command: &mut Command) {
+        command.arg("--mount").arg(&self.mount).arg("--cover").arg(self.worktree);
+        if let Some((state, view)) = &self.state {
+            command.arg("--state").arg(state).arg("--state-view").arg(view);
+        }
+        for place in &self.mounts {
+            command.arg("--with-mount").arg(place);
+        }
+        if self.strict {
+            command.arg("--strict");
+        }
+    }
 }
 
 /// How a command ended.
@@ -60,16 +81,11 @@ impl TryProgram<'_> {
         let mut command = Command::new("/proc/self/exe");
         command.arg0("vellum").args([ENTER_WORD, "--report", &writer.as_raw_fd().to_string()]);
         command.args(["--parent", &std::process::id().to_string(), "--name", self.name]);
-        command.arg("--mount").arg(&self.mount).arg("--cover").arg(self.cover);
         command.arg("--directory").arg(self.directory);
-        if let Some((state, view)) = &self.state {
-            command.arg("--state").arg(state).arg("--state-view").arg(view);
+        if let Some(cover) = &self.cover {
+            cover.add_arguments(&mut command);
         }
-        for place in &self.mounts {
-            command.arg("--with-mount").arg(place);
-        }
-        let flags =
-            [(self.strict, "--strict"), (self.wait, "--wait"), (self.keeps_descriptors, "--keep-fds")];
+        let flags = [(self.wait, "--wait"), (self.keeps_descriptors, "--keep-fds")];
         command.args(flags.into_iter().filter(|(set, _)| *set).map(|(_, name)| name));
         let child = command.arg("--").args(self.command).spawn().map_err(failed())?;
         drop(writer);

@@ -45,6 +45,7 @@ fn every_field_is_documented() {
         &["try", "--discard", "--", "true"],
         &["try", "--keep", "tried", "--", "touch", "tried"],
         &["try", "--", "touch", "tried"],
+        &["try", "--copy", "--discard", "--", "true"],
         &["try", "--list"],
         &["worktree", "list"],
         &["worktree", "show"],

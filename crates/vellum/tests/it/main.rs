@@ -129,6 +129,7 @@ mod times;
 mod trash;
 mod trouble;
 mod try_command;
+mod try_copy;
 mod umount;
 mod undo;
 mod unpublished;

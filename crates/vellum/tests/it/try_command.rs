@@ -23,7 +23,7 @@ fn tried(dir: &Path, options: &[&str], script: &str) -> Ran {
 }
 
 /// What `vellum try --list` shows.
-fn tries(dir: &Path) -> Vec<Value> {
+pub fn tries(dir: &Path) -> Vec<Value> {
     let ran = run(dir, &["--json", "try", "--list"], Stdio::null()).ok();
     let value: Value = serde_json::from_str(&ran.out).unwrap();
     value["tries"].as_array().unwrap().clone()
@@ -513,6 +513,7 @@ fn without_user_namespaces_it_says_which_setting_allows_them() {
     let said = fs::read_to_string(world.path("said")).unwrap_or_default();
     assert!(ran.status.success(), "{} {said}", String::from_utf8_lossy(&ran.stderr));
     assert!(said.contains("user.max_user_namespaces = 0") && said.contains("sysctl"), "{said}");
+    assert!(said.contains("'vellum try --copy -- COMMAND'"), "{said}");
     world.run(&["try", "--list"]).ok();
     assert_clean(&world);
 }

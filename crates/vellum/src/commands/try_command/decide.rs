@@ -4,6 +4,7 @@ use super::super::merge::{self, MergeReports};
 use crate::context::CommandContext;
 use crate::error::Result;
 use crate::experiment::fork::TryFork;
+use crate::experiment::note::TryNote;
 use crate::interrupt;
 use crate::ui::answer::read_answer_line;
 
@@ -69,14 +70,15 @@ pub fn carry_out(
         TryDecision::Discard => fork.discard()?,
         TryDecision::Keep => {
             fork.unmount()?;
-            context.ui.print_note(format_choices(&fork.note.name))?;
+            context.ui.print_note(format_choices(&fork.note))?;
         }
         TryDecision::KeepAs(name) => {
             fork.seal()?;
             fork.keep_as(name)?;
-            context
-                .ui
-                .print_note(format!("'vellum mount --worktree {name} DIR' shows the worktree {name}"))?;
+            context.ui.print_note(match &fork.note.copy {
+                None => format!("'vellum mount --worktree {name} DIR' shows the worktree {name}"),
+                Some(place) => format!("the worktree {name} is in {}", place.format_path()),
+            })?;
         }
     }
     Ok(None)
@@ -98,9 +100,11 @@ fn apply(fork: &mut TryFork<'_>, context: &CommandContext) -> Result<MergeReport
 }
 
 /// The commands that go on with a try.
-pub fn format_choices(name: &str) -> String {
+pub fn format_choices(note: &TryNote) -> String {
+    let place = note.copy.as_ref().map(|place| format!(" in {}", place.format_path())).unwrap_or_default();
+    let name = &note.name;
     format!(
-        "the try is kept: 'vellum try --apply {name}' applies its changes, 'vellum try --discard {name}' discards them, \
+        "the try is kept{place}: 'vellum try --apply {name}' applies its changes, 'vellum try --discard {name}' discards them, \
          'vellum try --keep {name}' makes it a worktree"
     )
 }

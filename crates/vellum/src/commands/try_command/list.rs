@@ -13,7 +13,7 @@ use super::decide::{TryDecision, carry_out};
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
 use crate::experiment::fork::{TryFork, TryOrigin};
-use crate::experiment::note::{TryNote, TryNotes};
+use crate::experiment::note::{CopyPlace, TryNote, TryNotes};
 use crate::ui::format;
 use crate::ui::json::format_json_time;
 use crate::ui::table::TextTable;
@@ -28,6 +28,8 @@ struct TryItemJson {
     name: String,
     of: String,
     directory: String,
+    /// The directory of its fork, if that is a copy.
+    copy: Option<String>,
     command: String,
     started: String,
     /// Whether its command runs.
@@ -80,6 +82,7 @@ pub fn list_tries(context: &CommandContext) -> Result<CommandOutcome> {
             name: note.name.clone(),
             of: note.of.clone(),
             directory: note.place().display().to_string(),
+            copy: note.copy.as_ref().map(CopyPlace::format_path),
             command: note.format_command(),
             started: format_json_time(note.started()),
             running: note.is_running() && note.status.is_none(),
@@ -154,7 +157,10 @@ fn try_row(context: &CommandContext, item: &TryItemJson) -> [String; 6] {
     };
     [
         style.paint_cyan(&item.name),
-        format!("of {}", format_path(&item.of)),
+        match &item.copy {
+            None => format!("of {}", format_path(&item.of)),
+            Some(copy) => format!("of {}, in {copy}", format_path(&item.of)),
+        },
         item.command.clone(),
         state,
         extent,

@@ -4,12 +4,16 @@ use std::path::{Path, PathBuf};
 
 use vellum_host::escape::format_path;
 use vellum_host::process::host_name;
+use vellum_types::ErrorKind;
 use vellum_volume::{StateDir, Volume};
 
 use crate::context::CommandContext;
 use crate::error::{CliError, Result};
 use crate::experiment::fork::TryOrigin;
-use crate::mounting::table;
+use crate::mounting::{MountingError, table};
+
+/// What gives a mounted worktree another place to work in.
+const MOUNT_FORK: &str = "'vellum fork NAME --mount DIR' mounts a fork on another directory, to work in";
 
 /// Fails if a fork cannot stand in the place of the worktree.
 pub fn check_fork_place(origin: &TryOrigin) -> Result<()> {
@@ -30,6 +34,44 @@ pub fn check_fork_place(origin: &TryOrigin) -> Result<()> {
         TryOrigin::Directory(worktree) => check_store_outside(&worktree.volume, root),
         TryOrigin::Mount(_) => Ok(()),
     }
+}
+
+/// Fails if a worktree cannot be copied.
+pub fn check_copy_place(origin: &TryOrigin) -> Result<()> {
+    match origin {
+        TryOrigin::Directory(worktree) if worktree.root_path() != Path::new("/") => {
+            check_store_outside(&worktree.volume, worktree.root_path())
+        }
+        TryOrigin::Directory(_) => Err(CliError::usage_error(
+            "the whole system cannot be copied",
+            "make a worktree of the directory that the command is to change",
+        )),
+        TryOrigin::Mount(_) => Err(CliError::usage_error("a mount has no plain files to copy", MOUNT_FORK)),
+    }
+}
+
+/// Where a try cannot be mounted, or cannot enter namespaces, names what works there.
+pub fn suggest_copy(error: CliError, origin: &TryOrigin) -> CliError {
+    let may_be_forbidden = match error.kind() {
+        // fusermount3 gives its reasons as text only: they are of the kind Io.
+        ErrorKind::Unsupported | ErrorKind::Denied | ErrorKind::NotFound | ErrorKind::Io => true,
+        ErrorKind::Conflict
+        | ErrorKind::Corrupt
+        | ErrorKind::NoSpace
+        | ErrorKind::Usage
+        | ErrorKind::Interrupted => false,
+    };
+    if !may_be_forbidden {
+        return error;
+    }
+    let way = match origin {
+        TryOrigin::Directory(_) => {
+            "'vellum try --copy -- COMMAND' runs it in a copy, at another path, and needs neither"
+        }
+        TryOrigin::Mount(_) => MOUNT_FORK,
+    };
+    let hint = error.hint().map_or_else(|| way.to_owned(), |hint| format!("{hint}. Or {way}"));
+    MountingError::Daemon { kind: error.kind(), message: error.format_chain(), hint: Some(hint) }.into()
 }
 
 /// What works with a store, or in another worktree, must not find a copy of it.
