@@ -176,6 +176,14 @@ pub enum VolumeError {
         /// The local file that remembers it.
         note: PathBuf,
     },
+    /// The list of a user's worktrees whose state is elsewhere cannot be read.
+    #[error("{}, which says where the states of worktrees are, is damaged: {reason}", .list.display())]
+    DamagedPlaces {
+        /// The file.
+        list: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// The local file that remembers what was seen of the store cannot be read.
     #[error("{}, which remembers what was seen of the store, cannot be read: {reason}", .note.display())]
     SeenUnreadable {

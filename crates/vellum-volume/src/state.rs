@@ -195,7 +195,11 @@ impl StateDir {
         match Self::find_enclosing(root) {
             Ok(found) if found.root() == root => Err(VolumeError::AlreadyInitialised(root.into())),
             Ok(found) => Err(VolumeError::Nested { inner: root.into(), outer: found.root().into() }),
-            Err(error @ (VolumeError::StateElsewhere(_) | VolumeError::ChangedMarker { .. })) => Err(error),
+            Err(
+                error @ (VolumeError::StateElsewhere(_)
+                | VolumeError::ChangedMarker { .. }
+                | VolumeError::DamagedPlaces { .. }),
+            ) => Err(error),
             Err(_) => Ok(Self::for_root(root)),
         }
     }

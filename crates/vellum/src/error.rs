@@ -395,6 +395,13 @@ pub fn volume_hint(error: &VolumeError) -> Option<String> {
                 note.display()
             ));
         }
+        VolumeError::DamagedPlaces { list, .. } => {
+            return Some(format!(
+                "move {} away; then run 'vellum -C DIR worktree relocate' for each directory DIR in which a state is, \
+                 named with 'init --state DIR'",
+                list.display()
+            ));
+        }
         VolumeError::SeenUnreadable { note, .. } => {
             return Some(format!(
                 "delete {} to start over; an earlier rollback of the store can then no longer be detected",

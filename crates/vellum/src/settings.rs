@@ -12,7 +12,7 @@ use rustix::fs::{FlockOperation, flock};
 use toml_edit::{Array, DocumentMut, Item, Table, value};
 use vellum_host::escape::format_path;
 use vellum_types::ErrorKind;
-use vellum_volume::StateDir;
+use vellum_volume::{StateDir, VolumeError};
 use vellum_volume::settings::{
     SETTINGS, SettingDefinition, SettingKind, SettingScope, SettingValues, Settings, find_setting,
     set_local_settings, suggest_setting,
@@ -212,8 +212,17 @@ pub fn require_setting(typed: &str) -> Result<&'static SettingDefinition> {
 pub fn load_local_settings(directory: &Path) -> Result<(Settings, Vec<String>)> {
     let mut settings = Settings::default();
     let mut warnings = Vec::new();
-    // Where there is no worktree, the command will say so if it needs one.
-    let worktree = StateDir::find_enclosing(directory).ok().map(|state| SettingsFile::of_worktree(&state));
+    let worktree = match StateDir::find_enclosing(directory) {
+        Ok(state) => Some(SettingsFile::of_worktree(&state)),
+        // If the command needs a worktree, it says so.
+        Err(VolumeError::NoVolume(_)) => None,
+        // Not an error here: what repairs the worktree, and what has nothing to do with it, must go on.
+        Err(error) => {
+            let error = CliError::from(error);
+            warnings.push(format!("the settings of this worktree have no effect: {}", error.format_chain()));
+            None
+        }
+    };
     for file in SettingsFile::of_user().into_iter().chain(worktree) {
         let read = file.read()?;
         if read.is_denied {

@@ -60,6 +60,7 @@ impl VolumeError {
             | Self::RolledBack { .. }
             | Self::RefLost { .. }
             | Self::SeenUnreadable { .. }
+            | Self::DamagedPlaces { .. }
             | Self::BadHydrationPolicies { .. }
             | Self::Foreign { .. }
             | Self::MissingRecord(_)

@@ -88,8 +88,8 @@ fn read_state_paths(path: &Path) -> Result<StatePaths> {
         return Ok(StatePaths::new());
     }
     let text = fs::read(path).map_err(failed())?;
-    let list: StoredPlaces =
-        serde_json::from_slice(&text).map_err(|error| failed()(std::io::Error::other(error)))?;
+    let list: StoredPlaces = serde_json::from_slice(&text)
+        .map_err(|error| VolumeError::DamagedPlaces { list: path.into(), reason: error.to_string() })?;
     if list.version != VERSION {
         let source = vellum_types::DecodeError::Version(list.version);
         return Err(VolumeError::Decode { what: path.display().to_string(), source });
@@ -173,6 +173,7 @@ impl StateDir {
         }
         match Self::find_enclosing(holder) {
             Ok(outer) => Err(VolumeError::Nested { inner: holder.into(), outer: outer.root().into() }),
+            Err(error @ VolumeError::DamagedPlaces { .. }) => Err(error),
             Err(_) => Ok(Self { path: holder.join(STATE_DIR), root: root.into(), given_key: None }),
         }
     }
@@ -204,11 +205,22 @@ impl StateDir {
         self.write_marker()
     }
 
-    /// Writes the marker into the directory of a worktree whose state is elsewhere.
-    pub fn write_marker(&self) -> Result<()> {
+    /// Leads to the state again, if it is not in the worktree's directory: writes the marker there, and remembers for this
+    /// user where the state is, unless the list names another place, or the state is another user's.
+    pub fn renew_marker(&self) -> Result<()> {
         if !self.is_elsewhere() {
             return Ok(());
         }
+        let owner = fs::metadata(&self.path).map_err(VolumeError::wrap_local_error(&self.path))?.uid();
+        if owner == geteuid().as_raw() && KnownPlaces::read_list()?.find_state_path(&self.root).is_none() {
+            let root = self.root.display().to_string();
+            let path = self.path.display().to_string();
+            change_list(|directories| drop(directories.entry(root).or_insert(path)))?;
+        }
+        self.write_marker()
+    }
+
+    fn write_marker(&self) -> Result<()> {
         let path = self.root.join(STATE_DIR);
         replace_file(&path, format_marker(&self.path).as_bytes(), 0o644)
             .map_err(VolumeError::wrap_local_error(&path))
@@ -275,11 +287,11 @@ impl StateDir {
     }
 
     /// The state directory of a directory that is known to be that of a worktree, wherever it is.
-    pub(crate) fn at_root(root: &Path) -> Self {
-        let known = KnownPlaces::read_list().ok();
-        match known.as_ref().and_then(|known| known.find_state_path(root)) {
+    pub(crate) fn at_root(root: &Path) -> Result<Self> {
+        let known = KnownPlaces::read_list()?;
+        Ok(match known.find_state_path(root) {
             Some(path) => Self::at_found_path(path.into()),
             None => Self::for_root(root),
-        }
+        })
     }
 }

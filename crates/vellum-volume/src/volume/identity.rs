@@ -155,7 +155,7 @@ impl Volume {
         if is_recorded_place(file, &self.state)? {
             return Ok(DirectoryStanding::Recorded);
         }
-        Ok(match find_original(file, identity) {
+        Ok(match find_original(file, identity)? {
             // One directory that is reached in two ways.
             Some(there) if is_same_dir(&there, &self.state) => DirectoryStanding::Recorded,
             Some(there) => DirectoryStanding::Copy(there.root().into()),
@@ -237,16 +237,17 @@ fn is_recorded_place(file: &WorktreeFile, state: &StateDir) -> Result<bool> {
 }
 
 /// The directory that was copied, if it is still there.
-fn find_original(file: &WorktreeFile, identity: &DirectoryIdentity) -> Option<StateDir> {
-    let state = StateDir::at_root(Path::new(&identity.path));
-    let there = state.read_worktree_file().ok()?;
-    let (_, inode) = locate_state_dir(&state).ok()?;
+fn find_original(file: &WorktreeFile, identity: &DirectoryIdentity) -> Result<Option<StateDir>> {
+    let state = StateDir::at_root(Path::new(&identity.path))?;
+    // A directory that is not there, or is no worktree that can be read, is not taken for the original.
+    let Ok(there) = state.read_worktree_file() else { return Ok(None) };
+    let Ok((_, inode)) = locate_state_dir(&state) else { return Ok(None) };
     // What is there now may be a copy, too, which was put back from a backup. It is the original only if it has the
     // inode that it has recorded.
     let is_original = there.volume == file.volume
         && there.worktree == file.worktree
         && there.identity.is_some_and(|other| other.mark == identity.mark && other.inode == inode);
-    is_original.then_some(state)
+    Ok(is_original.then_some(state))
 }
 
 fn is_same_dir(one: &StateDir, other: &StateDir) -> bool {

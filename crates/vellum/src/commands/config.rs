@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use vellum_host::escape::format_path;
-use vellum_volume::Volume;
+use vellum_volume::{Volume, VolumeError};
 use vellum_volume::settings::{
     SETTINGS, SettingDefinition, SettingInForce, SettingScope, SettingValues, Settings, find_setting,
 };
@@ -10,6 +10,7 @@ use vellum_volume::settings::{
 use crate::commands::pin::target::open_unsettled_volume;
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
+use crate::mounting::MountingError;
 use crate::settings::{SettingsFile, require_setting};
 use crate::ui::table::TextTable;
 
@@ -129,8 +130,11 @@ fn load_settings(scope: Option<SettingScope>, context: &CommandContext) -> Resul
     if is_wanted(SettingScope::Worktree) {
         match find_worktree_file(context) {
             Ok(file) => settings.add_place(SettingScope::Worktree, file.read()?.values),
-            // Outside of worktrees, users have settings nevertheless.
-            Err(_) if scope.is_none() => return Ok(settings),
+            // Outside of worktrees, users have settings nevertheless. What cannot be read is not outside.
+            Err(
+                CliError::Volume(VolumeError::NoVolume(_))
+                | CliError::Mounting(MountingError::OnlySnapshot(_)),
+            ) if scope.is_none() => return Ok(settings),
             Err(error) => return Err(error),
         }
     }

@@ -233,7 +233,7 @@ fn relocate_worktree(context: &CommandContext, moved: &RelocatedPlaces<'_>) -> R
     let _lock = state.lock_worktree(context.lock_wait_notice())?;
     match moved.directory {
         Some(typed) => state = move_files(context, &state, typed)?,
-        None => state.write_marker()?,
+        None => state.renew_marker()?,
     }
     let mut volume = match &moved.store {
         Some(store) => Volume::relocate_store(&state, store)?,

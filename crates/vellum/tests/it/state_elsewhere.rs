@@ -145,3 +145,39 @@ fn clones_and_new_worktrees_have_their_state_elsewhere_too() {
     fs::create_dir(world.path("new")).unwrap();
     world.run_beside("new", &["status"]).code(2).remarks("no volume here");
 }
+
+#[test]
+fn settings_that_cannot_be_found_are_not_left_out_in_silence() {
+    let world = guarded();
+    world.run_at_home(&["config", "set", "author", "ann"]).ok();
+    fs::remove_file(world.tree().join(".vellum")).unwrap();
+    for words in [&["config", "list"][..], &["config", "get", "author"], &["config", "set", "author", "bob"]] {
+        refused(world.run_at_home(words));
+    }
+    // What needs no worktree works, and says that it knows nothing of these settings.
+    world.run_at_home(&["mounts"]).ok().remarks("the settings of this worktree have no effect");
+    world.run_beside("safe", &["worktree", "relocate"]).ok();
+    world.run_at_home(&["config", "get", "author"]).ok().says("ann");
+    // Where there is no worktree, there is nothing to say.
+    let outside = world.run_beside("", &["config", "list"]).ok();
+    assert!(!outside.err.contains("have no effect"), "{}", outside.err);
+}
+
+#[test]
+fn a_damaged_list_of_states_is_an_error_with_a_way_out() {
+    let world = guarded();
+    let list = world.path("state/vellum/worktrees.json");
+    let whole = fs::read(&list).unwrap();
+    fs::write(&list, "{").unwrap();
+    let damaged = "which says where the states of worktrees are, is damaged";
+    for words in [&["status"][..], &["config", "list"], &["init"], &["init", "--state", "../other"]] {
+        world.run_at_home(words).code(2).remarks(damaged).remarks("worktree relocate");
+    }
+    world.run_at_home(&["doctor"]).code(1).says(damaged).says("worktree relocate");
+    // As the hint says.
+    fs::rename(&list, world.path("damaged.json")).unwrap();
+    world.run_at_home(&["status"]).code(2).remarks("this user does not know where");
+    world.run_at_home(&["-C", "../safe", "worktree", "relocate"]).ok();
+    assert_eq!(fs::read(&list).unwrap(), whole);
+    world.run_at_home(&["status"]).ok();
+}

@@ -44,8 +44,7 @@ fn without_fuse_the_error_names_the_copy_and_the_copy_works() {
     let world = World::with_snapshot();
     let vellum = env!("CARGO_BIN_EXE_vellum");
     let refused = without_fuse(&world, &format!("{vellum} try -- touch ran"));
-    refused.remarks("/dev/fuse").remarks("modprobe fuse");
-    assert_eq!(refused.code, 2, "{}", refused.err);
+    let refused = refused.code(2).remarks("/dev/fuse").remarks("modprobe fuse");
     assert!(!world.has("ran"));
     assert_gone(&world);
     let hinted = refused.err.split('\'').find(|words| words.contains("--copy")).unwrap();
