@@ -32,6 +32,6 @@ pub use object::{
     map_requests, open_store, open_store_with_limits, publish_store, set_cache_disk_probe, set_retry_time,
     unlist_objects,
 };
-pub use pack::{PackEntry, PackFinding};
+pub use pack::{PackEntry, PackFinding, PackRange, PackRangeCheck};
 pub use reserve::DiskReserve;
 pub use vellum_host::owner::set_owner_from_dir;

@@ -12,7 +12,9 @@ use vellum_types::limits::BLOB_MAX;
 use vellum_types::{BlobId, BlobKind, DecodeError, FieldReader, FieldWriter, PackId};
 
 pub(crate) use self::build::PackBuilder;
-pub use self::check::{PackFinding, PackFlaw, check_pack, read_pack_toc};
+pub use self::check::{
+    PackFinding, PackFlaw, PackRange, PackRangeCheck, check_pack, check_pack_range, read_pack_toc,
+};
 pub(crate) use self::check::{is_pack_whole, parse_pack};
 
 use crate::object::ObjectKey;

@@ -9,7 +9,7 @@ use vellum_types::{ErrorKind, PackId};
 use super::{BlobError, BlobStore};
 use crate::index::BlobLocation;
 use crate::object::map_requests;
-use crate::pack::{PackFinding, check_pack};
+use crate::pack::{PackFinding, PackRange, PackRangeCheck, check_pack, check_pack_range};
 
 /// The result of a rebuild.
 #[derive(Debug, Default)]
@@ -26,6 +26,11 @@ impl BlobStore {
     /// Checks every byte and every blob of a pack. An error means that the store did not answer.
     pub fn check_pack(&self, pack: &PackId) -> Result<Vec<PackFinding>, BlobError> {
         check_pack(&*self.inner.objects, &self.inner.keys, pack)
+    }
+
+    /// Checks a part of a pack, and all of it if that part is damaged. An error means that the store did not answer.
+    pub fn check_pack_range(&self, pack: &PackId, range: PackRange) -> Result<PackRangeCheck, BlobError> {
+        check_pack_range(&*self.inner.objects, &self.inner.keys, pack, range)
     }
 
     /// Index objects that cannot be used, and why. What only they know is found again by

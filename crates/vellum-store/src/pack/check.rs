@@ -9,6 +9,7 @@ use super::{
     FOOTER_LEN, HEADER_LEN, PACK_MAX, PackEntry, PackFault, decode_footer, decode_header, open_table,
     pack_key,
 };
+use crate::blob::body::BasePlace;
 use crate::blob::{BlobError, body};
 use crate::error::StoreError;
 use crate::object::ObjectStore;
@@ -130,6 +131,102 @@ pub fn check_pack(
         Err(fault) => findings.push(whole(PackFlaw::Table(fault))),
     }
     Ok(findings)
+}
+
+/// Bytes of a pack that are checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PackRange {
+    /// Where the first blob begins, or a place between blobs.
+    pub from: u64,
+    /// How many bytes, at least; one blob at least.
+    pub len: u64,
+}
+
+/// What a check of a part of a pack found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PackRangeCheck {
+    /// What is wrong.
+    pub findings: Vec<PackFinding>,
+    /// Where the next part begins; None: this was the last.
+    pub next: Option<u64>,
+}
+
+/// Reads a pack's table and a part of its blobs, and checks these. If anything is wrong, the whole pack is checked. An error
+/// means that nothing can be said, because the store did not answer.
+pub fn check_pack_range(
+    objects: &dyn ObjectStore,
+    keys: &VolumeKeys,
+    pack: &PackId,
+    range: PackRange,
+) -> Result<PackRangeCheck, BlobError> {
+    let checked = match read_pack_toc(objects, keys, pack) {
+        Ok(entries) => check_entries(objects, keys, pack, RangeEntries::select(entries, range)),
+        Err(error) => Err(error),
+    };
+    match checked {
+        Ok(next) => Ok(PackRangeCheck { findings: Vec::new(), next }),
+        Err(error)
+            if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound)
+                || matches!(error, BlobError::Store(StoreError::Length { .. })) =>
+        {
+            Ok(PackRangeCheck { findings: check_pack(objects, keys, pack)?, next: None })
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The blobs of a part of a pack, in their order there.
+struct RangeEntries {
+    entries: Vec<PackEntry>,
+    next: Option<u64>,
+}
+
+impl RangeEntries {
+    fn select(mut entries: Vec<PackEntry>, range: PackRange) -> Self {
+        entries.retain(|entry| u64::from(entry.offset) >= range.from);
+        entries.sort_by_key(|entry| entry.offset);
+        let end = range.from.saturating_add(range.len);
+        let within = entries.iter().filter(|entry| u64::from(entry.offset) < end).count();
+        let rest = entries.split_off(within.max(1).min(entries.len()));
+        Self { entries, next: rest.first().map(|entry| u64::from(entry.offset)) }
+    }
+}
+
+/// Returns where the next part begins.
+fn check_entries(
+    objects: &dyn ObjectStore,
+    keys: &VolumeKeys,
+    pack: &PackId,
+    RangeEntries { entries, next }: RangeEntries,
+) -> Result<Option<u64>, BlobError> {
+    let key = pack_key(pack);
+    let start = entries.first().map_or(0, |entry| entry.offset);
+    let end = entries.iter().map(|entry| u64::from(entry.offset) + u64::from(entry.len)).max();
+    let bytes = objects.get_range(&key, u64::from(start), end.map_or(0, |end| end - u64::from(start)))?;
+    let slice = |offset: u32, len: u32| {
+        let start = offset.checked_sub(start)? as usize;
+        bytes.get(start..start.checked_add(len as usize)?)
+    };
+    for entry in &entries {
+        let damaged = |fault| BlobError::Damaged { kind: entry.kind, id: entry.id, pack: *pack, fault };
+        let sealed = slice(entry.offset, entry.len).unwrap_or_default();
+        let opened = body::open_blob(keys, entry.kind, &entry.id, sealed).map_err(damaged)?;
+        let base = match &opened {
+            body::OpenedBody::Content(_) => Vec::new(),
+            body::OpenedBody::Difference(difference) => {
+                let BasePlace { offset, len, .. } = difference.base;
+                match slice(offset, len) {
+                    Some(sealed) => sealed.to_vec(),
+                    // It stands in another part.
+                    None => objects.get_range(&key, u64::from(offset), u64::from(len))?,
+                }
+            }
+        };
+        opened
+            .resolve_plaintext(keys, entry.kind, &entry.id, |_| Ok::<_, body::BlobBodyFault>(base))
+            .map_err(damaged)?;
+    }
+    Ok(next)
 }
 
 /// The table of contents of a pack that is in memory.

@@ -40,7 +40,8 @@ fn examine_owner(volume: &Volume, findings: &mut DoctorFindings) -> Result<()> {
     let state = read(path)?.uid();
     let root = read(volume.state.root())?.uid();
     // Files that root made there before their owner was set keep that owner from working.
-    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    let entries = fs::read_dir(path).map_err(VolumeError::wrap_local_error(path))?.flatten();
+    // What is gone again belongs to nobody.
     let strange = entries.filter_map(|entry| Some((entry.path(), entry.metadata().ok()?.uid())));
     let strange: Vec<_> = strange.filter(|(_, owner)| *owner != state).map(|(path, _)| path).collect();
     let warn = |meaning: String, remedy: String| {
@@ -141,10 +142,13 @@ fn remove_leftover(path: &Path) -> std::io::Result<()> {
     }
 }
 
-/// The old entries of a folder.
-pub(super) fn list_old_files(folder: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.map(|entry| entry.path()).filter(|path| is_old(path)).collect()
+/// The old entries of a folder; none if there is no such folder.
+pub(super) fn list_old_files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        read => read.map_err(VolumeError::wrap_local_error(folder))?,
+    };
+    Ok(entries.flatten().map(|entry| entry.path()).filter(|path| is_old(path)).collect())
 }
 
 fn is_old(path: &Path) -> bool {

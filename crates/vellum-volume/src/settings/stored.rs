@@ -197,11 +197,10 @@ impl Volume {
         Ok(self.settings.get_or_init(|| settings))
     }
 
-    /// The level of zstd with which this process stores blobs; that of new volumes if the settings cannot be read.
-    #[must_use]
-    pub fn compression_level(&self) -> i32 {
-        let set = self.settings_in_force().ok().and_then(Settings::compression_level);
-        set.unwrap_or(i32::from(self.config.level))
+    /// The level of zstd with which this process stores blobs.
+    pub fn compression_level(&self) -> Result<i32> {
+        let set = self.settings_in_force()?.compression_level();
+        Ok(set.unwrap_or(i32::from(self.config.level)))
     }
 
     /// Sets a setting of the volume, or unsets it. Returns whether it was another one before. Fails with

@@ -1,15 +1,16 @@
 //! Every object of the store: first the small ones, then packs and the records of snapshots.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::ops::Range;
 
 use rayon::prelude::*;
 use vellum_host::ProgressMeter;
 use vellum_store::pack::{PackFlaw, pack_key};
-use vellum_store::{BlobOptions, BlobStore, PackFinding, PackInfo, StoreError, map_requests};
+use vellum_store::{BlobOptions, BlobStore, PackFinding, PackRangeCheck, StoreError, map_requests};
 use vellum_types::{BlobKind, ErrorKind, PackId, SnapshotId};
 
 use super::small_objects::{self, NamedByRefs};
-use super::verified_packs::{PackPart, PartReport, VerifiedPacks};
+use super::verified_packs::{PackPart, PackReading, PartReport, VerifiedPacks};
 use super::{CheckedAmount, FoundDamage, TreeOwner, VerifiedTree};
 use crate::error::{Result, VolumeError};
 use crate::record::SnapshotRecord;
@@ -215,24 +216,23 @@ pub fn check_packs(
     };
     let mut verified = VerifiedPacks::read_from_state(&volume.state);
     verified.retain_listed(&listed);
-    let mut checked: Vec<_> = listed.iter().filter(|pack| wanted(&pack.id)).copied().collect();
-    if let Some(part) = choice.part {
-        let selected: HashSet<PackId> = verified.select_packs(part, &listed).into_iter().collect();
-        checked.retain(|pack| selected.contains(&pack.id));
-    }
+    let checked = match choice.part {
+        Some(part) => verified.select_packs(part, &listed),
+        None => listed.iter().filter(|pack| wanted(&pack.id)).copied().map(PackReading::whole).collect(),
+    };
     let outcome = read_packs(&fresh, &checked, &mut verified, damage, meter);
-    // Also what was read before the run was stopped. Where it cannot be noted, it is read again.
-    let _ = verified.write_to_state(&volume.state);
-    let mut flawed = outcome?;
+    // Also what was read before the run was stopped.
+    let noted = verified.write_to_state(&volume.state);
+    let ReadPacks { mut flawed, ranges } = outcome?;
     forget_replaced_packs(&fresh, &known, &flawed, damage);
     let present: HashSet<PackId> = listed.iter().map(|pack| pack.id).collect();
     check_missing_packs(&fresh, |pack| !present.contains(pack) && wanted(pack), &mut flawed, damage)?;
     check_flawed_blobs(&fresh, &flawed, damage)?;
     let mut read = CheckedAmount::default();
-    let is_read: HashSet<PackId> = checked.iter().map(|pack| pack.id).collect();
     fresh.for_each_entry(|_, place| {
+        let is_read = || ranges.get(&place.pack).is_some_and(|range| range.contains(&u64::from(place.offset)));
         // Of all packs also those count that are missing: their blobs were looked for.
-        if wanted(&place.pack) && (choice.part.is_none() || is_read.contains(&place.pack)) {
+        if wanted(&place.pack) && (choice.part.is_none() || is_read()) {
             read.add_stored_bytes(place.len);
         }
     });
@@ -241,45 +241,65 @@ pub fn check_packs(
         packs: checked.len() as u64,
         of: listed.len() as u64,
         left: verified.list_left(part, &listed).len() as u64,
+        not_noted: noted.err().map(|error| error.to_string()),
     });
-    Ok(CheckedPacks { read, part, packs: is_read })
+    Ok(CheckedPacks { read, part, packs: ranges.into_keys().collect() })
 }
 
-/// Reads packs, and notes those that are intact. Returns the others.
+/// Packs that were read.
+#[derive(Default)]
+struct ReadPacks {
+    /// Those that are not intact.
+    flawed: HashSet<PackId>,
+    /// Which bytes of each.
+    ranges: HashMap<PackId, Range<u64>>,
+}
+
+/// Reads packs, and notes those that are intact.
 fn read_packs(
     fresh: &BlobStore,
-    checked: &[PackInfo],
+    checked: &[PackReading],
     verified: &mut VerifiedPacks,
     damage: &mut FoundDamage,
     meter: &ProgressMeter,
-) -> Result<HashSet<PackId>> {
-    meter.set_expected_total(checked.len() as u64, checked.iter().map(|pack| pack.size).sum());
-    let mut flawed = HashSet::new();
+) -> Result<ReadPacks> {
+    meter.set_expected_total(checked.len() as u64, checked.iter().map(PackReading::len).sum());
+    let mut read = ReadPacks::default();
     let objects = fresh.object_store();
     for batch in checked.chunks(PACKS_AT_ONCE) {
         meter.check_stopped()?;
-        let check = |pack: &PackInfo| {
-            let findings = fresh.check_pack(&pack.id);
-            meter.add_progress(1, pack.size);
-            findings
+        let check = |reading: &PackReading| {
+            let found = match reading.range {
+                Some(range) => fresh.check_pack_range(&reading.pack.id, range),
+                None => fresh
+                    .check_pack(&reading.pack.id)
+                    .map(|findings| PackRangeCheck { findings, next: None }),
+            };
+            meter.add_progress(1, reading.len());
+            found
         };
         // Of a service, what takes the time is the answers, not the processors.
         let results: Vec<_> = match objects.parallel_get_count() {
             0 | 1 => batch.par_iter().map(check).collect(),
             _ => map_requests(&**objects, batch, check),
         };
-        for (pack, findings) in batch.iter().zip(results) {
-            let findings = findings?;
-            if findings.is_empty() {
-                verified.note_intact(&pack.id);
+        for (reading, found) in batch.iter().zip(results) {
+            let PackRangeCheck { findings, next } = found?;
+            let pack = &reading.pack.id;
+            let from = reading.range.map_or(0, |range| range.from);
+            read.ranges.insert(*pack, from..next.unwrap_or(u64::MAX));
+            match (findings.is_empty(), next) {
+                (true, Some(next)) => verified.note_begun(pack, next),
+                (true, None) => verified.note_intact(pack),
+                (false, _) => verified.note_damaged(pack),
             }
             for finding in findings {
-                flawed.insert(finding.pack);
+                read.flawed.insert(finding.pack);
                 record_pack_finding(damage, finding);
             }
         }
     }
-    Ok(flawed)
+    Ok(read)
 }
 
 /// The packs that the index knows, and what is in them.

@@ -30,7 +30,7 @@ pub fn check_part(
     // Refs before records, as a writer puts its record first.
     let NamedByRefs { snapshots: mut needed, unsnapshotted } =
         small_objects::check_keys_and_refs(volume, damage)?;
-    let checked = check_packs(volume, &PackChoice { metadata_only: false, part: Some(part) }, damage, meter)?;
+    let mut checked = check_packs(volume, &PackChoice { metadata_only: false, part: Some(part) }, damage, meter)?;
     let listed = volume.catalog.list_ids()?;
     let mut met: BTreeSet<_> = listed.iter().copied().collect();
     met.extend(volume.catalog.list_forgotten_ids()?);
@@ -38,7 +38,10 @@ pub fn check_part(
     check_needed_records(volume, &needed, &met, damage)?;
     match part {
         PackPart::Sample(percent) => {
-            let chosen = select_sample(volume, percent, &listed);
+            let (chosen, noted) = select_sample(volume, percent, &listed);
+            if let (Some(part), Err(error)) = (&mut checked.part, noted) {
+                part.not_noted = Some(error.to_string());
+            }
             check_chosen_records(volume, &chosen, damage, meter)?;
         }
         PackPart::SinceLast => {
@@ -55,12 +58,12 @@ pub fn check_part(
 }
 
 /// The records that this run of a sample looks at: as many runs as there are such parts in the whole look at all.
-fn select_sample(volume: &Volume, percent: f64, listed: &[SnapshotId]) -> Vec<SnapshotId> {
+/// Where this cannot be noted, the next run looks at the same ones.
+fn select_sample(volume: &Volume, percent: f64, listed: &[SnapshotId]) -> (Vec<SnapshotId>, Result<()>) {
     let mut verified = VerifiedPacks::read_from_state(&volume.state);
     let slice = verified.take_slice(percent);
-    // Where it cannot be noted, the next run looks at the same ones.
-    let _ = verified.write_to_state(&volume.state);
-    listed.iter().filter(|id| slice.contains(id.as_bytes())).copied().collect()
+    let noted = verified.write_to_state(&volume.state);
+    (listed.iter().filter(|id| slice.contains(id.as_bytes())).copied().collect(), noted)
 }
 
 /// The snapshots whose trees are new.

@@ -131,7 +131,7 @@ fn collect_volume_info(volume: &Volume, names: &SnapshotNames) -> Result<InfoJso
         store: volume.objects.describe_location(),
         source: volume.find_source()?.map(|source| source.url),
         encrypted: volume.config.encrypted,
-        compression_level: volume.compression_level(),
+        compression_level: volume.compression_level()?,
         snapshots: names.len(),
         tags: volume.list_readable_tags()?.0.len(),
         worktrees: volume.list_readable_worktrees()?.0.len(),

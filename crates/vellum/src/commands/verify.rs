@@ -141,7 +141,7 @@ fn report_scope(
     if let Some(repaired) = &verified.repaired {
         print_repair(repaired, context)?;
     }
-    let looked_at = match report.part {
+    let looked_at = match &report.part {
         None => format::format_count(report.snapshots, "snapshot"),
         Some(part) => {
             format!("{} of {}", format::format_number(part.packs), format::format_count(part.of, "pack"))
@@ -247,9 +247,13 @@ fn print_report(
         damaged => ui.style.paint_red(&format!("Damaged: {}", format::format_count(damaged, "object"))),
     };
     ui.print_line(format!("{verdict}: {read}"))?;
-    if let Some(part) = report.part.filter(|part| part.left > 0) {
+    if let Some(part) = report.part.as_ref().filter(|part| part.left > 0) {
         let left = format::format_count(part.left, "pack");
         ui.print_note(format!("{left} still to be looked at by the next runs"))?;
+    }
+    if let Some(reason) = report.part.as_ref().and_then(|part| part.not_noted.as_ref()) {
+        let message = format!("what was looked at could not be noted: the next run reads the same ({reason})");
+        ui.print_warning(message)?;
     }
     let mut lines: Vec<_> =
         report.findings.iter().flat_map(|finding| describe_finding(volume, finding)).collect();

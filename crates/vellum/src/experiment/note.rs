@@ -281,10 +281,12 @@ impl TryNotes {
         let folder = self.state.join(FOLDER);
         let entries = match fs::read_dir(&folder) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            read => read.map_err(CliError::io_error("list", folder.display().to_string()))?,
+            read => read,
         };
+        let entries = entries.and_then(|entries| entries.collect::<std::io::Result<Vec<_>>>());
+        let entries = entries.map_err(CliError::io_error("list", folder.display().to_string()))?;
         // Names of tries are plain text; what else is there is not ours.
-        let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        let names = entries.into_iter().filter_map(|entry| entry.file_name().into_string().ok());
         Ok(names.filter(|name| check_ref_name(name).is_ok()).collect())
     }
 

@@ -117,7 +117,13 @@ fn check_deletable(context: &CommandContext, volume: &Volume, name: &str, head: 
     }
     // Other worktrees of the directory's volume have their state in it.
     let live_states = state.join("live");
-    if std::fs::read_dir(live_states).is_ok_and(|mut entries| entries.next().is_some()) {
+    let has_live_states = match std::fs::read_dir(&live_states) {
+        Ok(mut entries) => entries.next().is_some(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
+        // What is not known to be empty is not deleted.
+        Err(error) => return Err(CliError::io_error("list", live_states.display().to_string())(error)),
+    };
+    if has_live_states {
         let message = format!("mounted worktrees keep their state in {}", format_path(&head.place));
         return Err(CliError::usage_error(message, "remove them first: 'vellum worktree list'"));
     }
