@@ -72,7 +72,7 @@ pub fn create_stream_snapshot(
         statistics: SnapshotStatistics { stored, ..statistics },
     };
     // The record within the session: until that ends, the collector deletes nothing.
-    let id = volume.store_snapshot(record.clone())?;
+    let id = volume.commit_outside_snapshot(record.clone())?;
     session.end_session()?;
     volume.ensure_reserves();
     let unchanged = last.is_some_and(|last| last.record.root == root);

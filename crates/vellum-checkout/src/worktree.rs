@@ -335,7 +335,7 @@ impl CheckoutWorktree {
     /// Records a snapshot, of which all blobs are durable.
     fn commit_record(&self, record: SnapshotRecord) -> Result<SnapshotId> {
         if self.is_outside() {
-            return Ok(self.volume.store_snapshot(record)?);
+            return Ok(self.volume.commit_outside_snapshot(record)?);
         }
         if record.paths.is_empty() && record.origin == SnapshotOrigin::User {
             self.keep_exclusions()?;

@@ -139,6 +139,25 @@ pub fn join_line_name(device: &str, own: &str) -> String {
     format!("{device}{SEPARATOR}{own}")
 }
 
+/// What the names of the forks of 'vellum try' begin with.
+const TRY_PREFIX: &str = "try-";
+/// How many digits follow.
+const TRY_DIGITS: usize = 8;
+
+/// The name of a fork of 'vellum try', without the name of its device.
+#[must_use]
+pub fn new_try_name(number: u32) -> String {
+    format!("{TRY_PREFIX}{number:0TRY_DIGITS$x}")
+}
+
+/// Whether a worktree is a fork of 'vellum try', by its name.
+#[must_use]
+pub fn is_try_name(worktree: &str) -> bool {
+    let own = worktree.rsplit_once(SEPARATOR).map_or(worktree, |(_, own)| own);
+    own.strip_prefix(TRY_PREFIX)
+        .is_some_and(|digits| digits.len() == TRY_DIGITS && digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
+}
+
 fn strip_device_name<'n>(device: &str, worktree: &'n str) -> Option<&'n str> {
     worktree.strip_prefix(device)?.strip_prefix(SEPARATOR)
 }

@@ -17,6 +17,10 @@ use crate::key_epochs::{self, ensure_slot_key, parse_slot_id, put_slot_key};
 use crate::operations::{KeyChange, OperationEffect};
 use crate::volume::Volume;
 
+mod copy;
+
+pub(crate) use self::copy::{copy_key_slots, copy_sealed_record};
+
 /// What the slot of a recovery code is called.
 const RECOVERY_LABEL: &str = "recovery code";
 
@@ -313,84 +317,6 @@ fn open_removal_note(objects: &dyn ObjectStore, keys: &VolumeKeys, note: &Object
     let mut plain = Vec::new();
     let opened = keys.open_record(RecordDomain::Config, note.as_str().as_bytes(), &sealed, &mut plain);
     opened.map_err(|error| damaged_slot_error(note, error.to_string()))
-}
-
-/// Copies a sealed record into another store of the volume: as it is if both stores have the first key only, else sealed
-/// anew with the key of that store.
-pub(crate) fn copy_sealed_record(from: &Volume, to: &Volume, key: &ObjectKey, sealed: &[u8]) -> Result<()> {
-    let aad = key.as_str().as_bytes();
-    let mut plain = Vec::new();
-    let epoch = from
-        .keys
-        .open_record_in_epoch(RecordDomain::Config, aad, sealed, &mut plain)
-        .map_err(|error| damaged_slot_error(key, error.to_string()))?;
-    if epoch == KeyEpoch::FIRST && to.keys.newest_epoch() == KeyEpoch::FIRST {
-        return put_unless_there(&*to.objects, key, sealed);
-    }
-    let mut anew = Vec::new();
-    to.keys.seal_record(RecordDomain::Config, aad, &plain, &mut anew);
-    put_unless_there(&*to.objects, key, &anew)
-}
-
-/// Copies a slot with its public key into another store of the volume, which wraps its own key for it.
-fn copy_slot(from: &Volume, to: &Volume, key: &ObjectKey, public: Option<ExchangePublic>) -> Result<()> {
-    check_key_slot(&*from.objects, key, &from.keys)?;
-    let bytes = from.objects.get_object(key, OBJECT_MAX)?;
-    let slot = decode_slot_object(key, &bytes)?;
-    if let Some(public) = public {
-        put_slot_key(to, slot.id(), &public)?;
-    }
-    // With the same key on both sides, the bytes are valid there as they are.
-    let is_first = |volume: &Volume| volume.keys.newest_epoch() == KeyEpoch::FIRST;
-    if is_first(from) && is_first(to) {
-        return put_unless_there(&*to.objects, key, &bytes);
-    }
-    match put_key_slot(&*to.objects, &slot, &to.keys) {
-        Err(VolumeError::Store(StoreError::Exists { .. })) => Ok(()),
-        outcome => outcome,
-    }
-}
-
-/// Brings the slots of another store of the volume up to date: adds what it lacks, and removes what was removed here. A
-/// slot that was removed there stays removed. The records of devices come before the slots.
-pub(crate) fn copy_key_slots(from: &Volume, to: &Volume) -> Result<()> {
-    if !from.config.encrypted {
-        return Ok(());
-    }
-    device::copy_device_records(from, to)?;
-    let there = to.objects.list_keys(SLOT_PREFIX)?;
-    let removed_there = to.objects.list_keys(REMOVED_PREFIX)?;
-    let is_missing = |key: &ObjectKey| -> Result<bool> {
-        Ok(!there.contains(key) && !removed_there.contains(&removal_note_key(key)?))
-    };
-    let mut missing = Vec::new();
-    for key in from.objects.list_keys(SLOT_PREFIX)? {
-        if is_missing(&key)? {
-            missing.push(key);
-        }
-    }
-    // Most often nothing is missing: then no slot is read.
-    let active = if missing.is_empty() { Vec::new() } else { key_epochs::list_active_slots(from)? };
-    for key in missing {
-        let known = active.iter().find(|slot| parse_slot_id(&key) == Some(slot.slot));
-        let public = known.and_then(|slot| slot.public);
-        // In a store whose key was changed, one without a public key that counts may have been put by a revoked device.
-        if public.is_some() || known.is_some() && from.keys.newest_epoch() == KeyEpoch::FIRST {
-            copy_slot(from, to, &key, public)?;
-        }
-    }
-    for key in there {
-        let note = removal_note_key(&key)?;
-        let sealed = match from.objects.get_object(&note, OBJECT_MAX) {
-            Ok(sealed) => sealed,
-            Err(StoreError::NotFound { .. }) => continue,
-            Err(error) => return Err(error.into()),
-        };
-        copy_sealed_record(from, to, &note, &sealed)?;
-        // After the note, here too: without one, a verification of that store would report the slot as lost.
-        delete_slot_object(&*to.objects, &key)?;
-    }
-    Ok(())
 }
 
 /// Remembers in the state directory which slots there are, so that a verification misses them when they are lost.

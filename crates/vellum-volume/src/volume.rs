@@ -340,10 +340,10 @@ impl Volume {
         Ok(id)
     }
 
-    /// Records a snapshot on which no worktree stands yet.
-    pub fn store_snapshot(&self, mut record: SnapshotRecord) -> Result<SnapshotId> {
-        self.prepare_snapshot(&mut record)?;
-        self.catalog.store_record(&record)
+    /// Records a snapshot in a line that no worktree has.
+    pub fn commit_outside_snapshot(&self, mut record: SnapshotRecord) -> Result<SnapshotId> {
+        let id = self.prepare_snapshot(&mut record)?;
+        self.record_around(OperationEffect::Made(id), || self.catalog.store_record(&record))
     }
 
     /// Puts a new record behind its parents, and gives it its identity; returns the id.
@@ -397,9 +397,18 @@ impl Volume {
         effect: OperationEffect,
         act: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
+        self.record_effects_around(vec![effect], act)
+    }
+
+    /// As [`Self::record_around`], for several effects of one operation.
+    pub(crate) fn record_effects_around<T>(
+        &self,
+        effects: Vec<OperationEffect>,
+        act: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
         // Who was revoked before the key was changed elsewhere must not read the record.
         self.epochs.refresh_keys()?;
-        let pending = self.refs.begin_recorded(vec![effect])?;
+        let pending = self.refs.begin_recorded(effects)?;
         let done = act()?;
         pending.map_or(Ok(()), |pending| self.refs.finish_operation(pending))?;
         Ok(done)

@@ -190,6 +190,12 @@ impl OperationRecord {
         })
     }
 
+    /// The snapshot that was made in a line that no worktree has, if that is what was done.
+    #[must_use]
+    pub fn outside_snapshot(&self) -> Option<SnapshotId> {
+        find_outside_snapshot(&self.effects)
+    }
+
     /// The operation that this one takes back or carries out once more, if it does.
     #[must_use]
     pub fn reverted_operation(&self) -> Option<&RevertedOperation> {
@@ -373,6 +379,14 @@ impl OperationEffect {
             }),
             _ => return Err(DecodeError::Invalid("effect")),
         })
+    }
+}
+
+/// The snapshot of an operation that only made one: no ref came to name it, so that it is in a line that no worktree has.
+pub(crate) fn find_outside_snapshot(effects: &[OperationEffect]) -> Option<SnapshotId> {
+    match effects {
+        [OperationEffect::Made(id)] => Some(*id),
+        _ => None,
     }
 }
 

@@ -272,9 +272,9 @@ impl Volume {
         operation.record.effects.iter().any(|effect| match effect {
             OperationEffect::Ref(effect) => plan::is_revertible(effect),
             OperationEffect::Forgotten(_) | OperationEffect::Recovered(_) => true,
+            OperationEffect::Made(_) => operation.record.outside_snapshot().is_some(),
             OperationEffect::Collected { .. }
             | OperationEffect::Key(..)
-            | OperationEffect::Made(_)
             | OperationEffect::Discarded(_)
             | OperationEffect::Thinned(_)
             | OperationEffect::Reverted(_) => false,

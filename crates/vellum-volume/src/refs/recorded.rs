@@ -14,6 +14,7 @@ use crate::error::{Result, VolumeError, is_data_loss};
 use crate::keyring::is_key_change_seen;
 use crate::operations::{
     ChainName, OperationEffect, OperationLink, OperationLog, OperationSink, PutOperation, RefEffect,
+    find_outside_snapshot,
 };
 
 /// After so many numbers that were taken, the chain is listed.
@@ -288,8 +289,11 @@ impl RefStore {
                 OperationEffect::Recovered(id) => !self.is_forgotten(id)?,
                 OperationEffect::Collected { first: Some(first), .. } => !self.has_object(&pack_key(first))?,
                 OperationEffect::Key(change, subject) => is_key_change_seen(&*self.objects, *change, subject)?,
+                // That of a worktree is named by its head, in the swap that names the record.
+                OperationEffect::Made(id) => {
+                    find_outside_snapshot(effects).is_some() && self.has_object(&record_object_key(id)?)?
+                }
                 OperationEffect::Collected { first: None, .. }
-                | OperationEffect::Made(_)
                 | OperationEffect::Reverted(_)
                 // Nothing is deleted before a ref names it.
                 | OperationEffect::Thinned(_) => false,

@@ -1,17 +1,20 @@
 //! What is recorded of operations, and what a verification finds when records are changed.
 
 use vellum_crypto::{RecordDomain, RecoveryCode, SlotSecret};
+use vellum_host::ProgressMeter;
 use vellum_store::{ObjectKey, ObjectStore};
 use vellum_volume::device;
 use vellum_volume::operations::{
     CommandScope, KeyChange, ListedOperation, OperationEffect, OperationRecord, RefEffect,
 };
 use vellum_volume::refs::RefKind;
+use vellum_volume::remote::{PushRequest, push_to_volume};
 use vellum_volume::{Result, Volume};
 
 use crate::collecting::collect;
 use crate::killed::{kill_everywhere, try_snapshot};
 use crate::model::small;
+use crate::remotes::empty_copy;
 use crate::world::{PLAIN, SEALED, World, assert_clean, snapshot};
 
 type VolumeCommand<'a> = &'a dyn Fn(&Volume) -> Result<()>;
@@ -206,6 +209,37 @@ fn changes_of_keys_and_collections_lose_no_record_wherever_they_are_killed() {
         assert!(!is_deleted || has_effect(volume, is_collected));
         assert_sound(volume);
     });
+}
+
+#[test]
+fn slots_that_a_push_copies_or_removes_are_recorded_where_they_arrive() {
+    let world = World::new(SEALED);
+    snapshot(&world.volume, &small(1), "one");
+    let code = RecoveryCode::generate();
+    let slot = device::add_device(&world.volume, "laptop", SlotSecret::Recovery(&code)).unwrap();
+    let ram = empty_copy(&world);
+    let push = || {
+        let target = world.seen_in(ram.clone());
+        let request = PushRequest { worktrees: vec!["main".into()], ..PushRequest::default() };
+        push_to_volume(&world.volume, &target, &request, &ProgressMeter::default()).unwrap();
+        world.seen_in(ram.clone())
+    };
+    let is_of_slot = |wanted: KeyChange| {
+        let id = slot.id().to_string();
+        move |effect: &OperationEffect| {
+            matches!(effect, OperationEffect::Key(change, subject) if *change == wanted && subject.starts_with(&id))
+        }
+    };
+    let target = push();
+    assert!(has_effect(&target, is_of_slot(KeyChange::SlotAdded)));
+    assert!(!has_effect(&target, is_of_slot(KeyChange::SlotRemoved)));
+    let image = ram.image();
+    push();
+    assert_eq!(ram.image(), image, "nothing is recorded where nothing changes");
+    device::revoke_device(&world.volume, "laptop", true).unwrap();
+    let target = push();
+    assert!(has_effect(&target, is_of_slot(KeyChange::SlotRemoved)));
+    assert_sound(&target);
 }
 
 fn has_effect(volume: &Volume, is_wanted: impl Fn(&OperationEffect) -> bool) -> bool {

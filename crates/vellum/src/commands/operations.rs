@@ -186,8 +186,11 @@ fn summarize_effects(record: &OperationRecord, volume: &Volume) -> Vec<String> {
             OperationEffect::Ref(effect) => summary.push(summarize_ref(effect, volume)),
             OperationEffect::Forgotten(_) | OperationEffect::Discarded(_) => forgotten += 1,
             OperationEffect::Recovered(_) => recovered += 1,
-            // The worktree stands on it, which is told.
-            OperationEffect::Made(_) => {}
+            OperationEffect::Made(id) => {
+                // Of any other, it is said that the worktree stands on it.
+                let outside = record.outside_snapshot().is_some();
+                summary.extend(outside.then(|| format!("made {}", format::shorten_id(&id.to_string()))));
+            }
             OperationEffect::Thinned(checkpoint) => summary.push(summarize_checkpoint(checkpoint)),
             OperationEffect::Reverted(reverted) => summary.push(summarize_reverted(reverted, volume)),
             OperationEffect::Collected { packs, .. } => {

@@ -18,7 +18,7 @@ use vellum_host::process::read_process_start;
 use vellum_library::live;
 use vellum_types::{SnapshotId, UnixTime};
 use vellum_volume::StateDir;
-use vellum_volume::device::join_line_name;
+use vellum_volume::device::{join_line_name, new_try_name};
 use vellum_volume::refs::check_ref_name;
 use vellum_volume::session::current_time;
 use vellum_volume::state::STATE_DIR;
@@ -99,8 +99,8 @@ impl TryNote {
     /// A try that begins now.
     pub fn new(of: &str, place: &Path, command: &[OsString], device: Option<&str>) -> Self {
         // The keys of a hasher are random.
-        let random = RandomState::new().build_hasher().finish() >> 32;
-        let name = format!("try-{random:08x}");
+        let random = (RandomState::new().build_hasher().finish() >> 32) as u32;
+        let name = new_try_name(random);
         let process = std::process::id();
         let started = current_time();
         Self {

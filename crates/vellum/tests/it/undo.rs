@@ -299,3 +299,62 @@ fn a_head_of_another_worktree_is_undone_there() {
         .remarks("it changed worktree 'side'; run 'vellum undo' there");
     world.run_beside("side", &["undo", &number]).ok();
 }
+
+#[test]
+fn snapshots_in_lines_of_their_own_are_recorded_and_undone() {
+    let world = World::with_snapshot();
+    fs::create_dir(world.path("outside")).unwrap();
+    fs::write(world.path("outside/file"), "outside").unwrap();
+    let outside = world.path("outside").display().to_string();
+    for words in [&["snapshot", "-q", "--root", &outside][..], &["snapshot", "-q", "--stdin-from-command", "-- date"]] {
+        let words: Vec<_> = words.iter().flat_map(|word| word.split(' ')).collect();
+        let id = world.run(&words).ok().out.trim().to_owned();
+        world.run(&["operations"]).ok().says(&format!("made {}", &id[..8]));
+        world.run(&["undo", "--dry-run"]).ok().says("is forgotten");
+        world.run(&["cat", "HEAD", "a.txt"]).ok();
+        world.run(&["show", &id]).ok();
+        world.run(&["undo"]).ok().says("is forgotten");
+        world.run(&["show", &id]).code(2);
+        // Neither the files nor the head are concerned.
+        assert_eq!(notes(&world)[0], "first");
+        world.run(&["redo"]).ok();
+        world.run(&["show", &id]).ok();
+        world.run(&["tag", "add", "kept", &id]).ok();
+        let number = world.json(&["operations"])["operations"].as_array().unwrap().iter().find_map(|operation| {
+            let made = operation["changes"].as_array()?.iter().any(|change| change["snapshot"] == *id);
+            (made && operation["command"][0] == "snapshot").then(|| operation["number"].to_string())
+        });
+        world.run(&["undo", &number.unwrap()]).code(2).remarks("still needed").remarks("'kept'");
+        world.run(&["tag", "remove", "kept"]).ok();
+    }
+    world.run(&["operations", "--verify"]).ok();
+    world.run(&["verify", "--all"]).ok();
+}
+
+#[test]
+fn a_renamed_worktree_is_renamed_back_by_the_command_that_the_error_names() {
+    let world = World::with_snapshot();
+    world.run(&["worktree", "rename", "main", "other"]).ok();
+    let refused = world.run(&["undo"]).code(2).remarks("vellum worktree rename other main");
+    assert!(refused.err.contains("worktree rename main other"), "{}", refused.err);
+    world.run(&["status"]).ok().remarks("other");
+    world.run(&["worktree", "rename", "other", "main"]).ok();
+    world.run(&["status"]).ok();
+    assert_eq!(world.json(&["worktree", "list"])["worktrees"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn after_a_try_that_was_applied_what_it_did_is_undone() {
+    let world = World::with_snapshot();
+    world.run(&["try", "--apply", "--", "sh", "-c", "echo tried > a.txt"]).ok();
+    assert_eq!(world.read("a.txt"), "tried\n");
+    world.run(&["undo"]).ok();
+    assert_eq!(world.read("a.txt"), "one\ntwo\nthree\n");
+    assert_eq!(world.json(&["worktree", "list"])["worktrees"].as_array().unwrap().len(), 1);
+    world.run(&["redo"]).ok();
+    assert_eq!(world.read("a.txt"), "tried\n");
+    // One that was discarded leaves nothing to undo.
+    world.run(&["tag", "add", "before"]).ok();
+    world.run(&["try", "--discard", "--", "true"]).ok();
+    world.run(&["undo"]).ok().says("tag before");
+}

@@ -6,6 +6,7 @@ use vellum_types::SnapshotId;
 
 use super::value::is_same_value;
 use super::{HeadChange, KeptSnapshot, RevertError, RevertPlan, RevertStep, is_same_command};
+use crate::device::is_try_name;
 use crate::error::{Result, VolumeError};
 use crate::operations::chain::ListedOperation;
 use crate::operations::record::{
@@ -16,10 +17,11 @@ use crate::refs::{RefKind, WorktreeHead};
 use crate::snapshot_pin::SnapshotPin;
 use crate::volume::Volume;
 
-/// Whether a change of a ref is one that can go back; what only says where a worktree is, is none.
+/// Whether a change of a ref is one that can go back; what only says where a worktree is, is none. Forks of 'vellum try' come
+/// and go with it: what it does to the worktree counts.
 pub(super) fn is_revertible(effect: &RefEffect) -> bool {
-    let RefEffect { kind, before, after, .. } = effect;
-    if before.is_empty() && after.is_empty() {
+    let RefEffect { kind, name, before, after, .. } = effect;
+    if before.is_empty() && after.is_empty() || *kind == RefKind::Worktree && is_try_name(name) {
         return false;
     }
     match kind {
@@ -127,8 +129,27 @@ impl PlanDraft<'_> {
             }
             OperationEffect::Thinned(_) => self.refuse("old records of operations are gone"),
             OperationEffect::Discarded(_) => self.refuse("it is the end of a merge; undo the merge itself"),
-            OperationEffect::Made(_) | OperationEffect::Reverted(_) => Ok(()),
+            OperationEffect::Made(id) => match self.operation.record.outside_snapshot() {
+                Some(_) => self.add_outside_snapshot(*id),
+                None => Ok(()),
+            },
+            OperationEffect::Reverted(_) => Ok(()),
         }
+    }
+
+    /// A snapshot in a line that no worktree has goes, or is there again. No file and no head is concerned.
+    fn add_outside_snapshot(&mut self, id: SnapshotId) -> Result<()> {
+        if self.direction == RevertDirection::Redo {
+            return self.add_presence(id, true);
+        }
+        if !self.volume.catalog.has_snapshot(&id)? {
+            return Ok(());
+        }
+        if let Some(reason) = self.volume.find_snapshot_user(&id)? {
+            return self.refuse(format!("snapshot {id} is still needed: {reason}"));
+        }
+        self.plan.after.push(RevertStep::ForgetMade(id));
+        Ok(())
     }
 
     fn refuse<T>(&self, reason: impl Into<String>) -> Result<T> {
@@ -229,7 +250,12 @@ impl PlanDraft<'_> {
                 .map_err(VolumeError::wrap_decode_error(format!("the head of worktree '{}'", effect.name))),
         };
         let current = self.volume.read_worktree_head(&effect.name)?;
-        match (decode(from)?, decode(to)?) {
+        let states = (decode(from)?, decode(to)?);
+        // The directory, or the state of a mount, has the new name, too, which only the command can change.
+        if let ((None, Some(_)) | (Some(_), None), Some((old, new))) = (&states, self.find_rename()) {
+            return self.refuse(format!("'vellum worktree rename {new} {old}' gives the worktree its name back"));
+        }
+        match states {
             (None, None) => Ok(()),
             (None, Some(to)) => {
                 // What it said when it was taken off the list: the command that made it went on after it was made.
@@ -244,6 +270,14 @@ impl PlanDraft<'_> {
                 self.add_limits(&states)
             }
         }
+    }
+
+    /// The old and the new name, if the operation is a part of a renaming.
+    fn find_rename(&self) -> Option<(&str, &str)> {
+        let words = &self.operation.record.command;
+        let command = words.windows(2).position(|pair| pair == ["worktree", "rename"])?;
+        let mut names = words.get(command + 2..)?.iter().filter(|word| !word.starts_with('-'));
+        Some((names.next()?, names.next()?))
     }
 
     /// What the ref said before the undo that removed it.
