@@ -393,6 +393,73 @@ fn a_loss_of_power_on_xfs_leaves_what_was_synced_and_all_before_it() {
     cut_power_on("xfs");
 }
 
+/// Snapshots are forgotten, which renames their records, while the power goes: what was acknowledged stays forgotten, and of
+/// all others nothing is missing.
+fn cut_power_while_records_are_renamed(kind: &str) {
+    const SNAPSHOTS: usize = 12;
+    let disk = Disk::new(kind, 600);
+    let world = World::on(&disk.path());
+    world.run(&["init", "--plain"]).ok();
+    let mut left: Vec<_> = (0..SNAPSHOTS)
+        .map(|number| {
+            world.write("file", format!("content {number}\n"));
+            world.run(&["snapshot", "-q", "-m", &number.to_string()]).ok().out.trim().to_owned()
+        })
+        .collect();
+    let head = left.pop().unwrap();
+    let mut gone: BTreeSet<String> = BTreeSet::new();
+    for number in 0..rounds(CUTS) as usize {
+        if left.is_empty() {
+            break;
+        }
+        let acknowledged = AtomicUsize::new(0);
+        let batch: Vec<_> = left.drain(..left.len().min(SNAPSHOTS / 3)).collect();
+        let forgotten = std::thread::scope(|scope| {
+            let forgetting = scope.spawn(|| {
+                let forget = |id: &&String| {
+                    let ran = run(&world.tree(), &["forget", id], Stdio::null());
+                    acknowledged.fetch_add(1, Ordering::SeqCst);
+                    ran.code == 0
+                };
+                batch.iter().take_while(forget).cloned().collect::<Vec<_>>()
+            });
+            wait_until("some are forgotten", || acknowledged.load(Ordering::SeqCst) > number % batch.len());
+            disk.cut_power();
+            forgetting.join().unwrap()
+        });
+        disk.mount_again();
+        gone.extend(forgotten);
+        let history = world.json(&["history", "--all", "-n", "0"]);
+        let there: BTreeSet<_> = history["snapshots"].as_array().unwrap().iter().map(|it| it["id"].to_string()).collect();
+        let is_there = |id: &String| there.contains(&format!("\"{id}\""));
+        assert!(is_there(&head) && left.iter().all(is_there), "{there:?}");
+        assert!(!gone.iter().any(is_there), "what was acknowledged is undone: {gone:?} {there:?}");
+        for id in batch.iter().filter(|id| is_there(id)) {
+            world.run(&["cat", id, "file"]).ok();
+            left.push(id.clone());
+        }
+        world.run(&["verify", "--all"]).ok();
+        world.run(&["operations", "--verify"]).ok();
+    }
+    // What was half done is done by the next command.
+    for id in &left {
+        world.run(&["forget", id]).ok();
+    }
+    world.run(&["gc", "run"]).ok();
+    world.run(&["verify", "--all"]).ok();
+    world.run(&["cat", "HEAD", "file"]).ok().says("content 11");
+}
+
+#[test]
+fn a_loss_of_power_on_ext4_takes_no_record_that_is_renamed() {
+    cut_power_while_records_are_renamed("ext4");
+}
+
+#[test]
+fn a_loss_of_power_on_xfs_takes_no_record_that_is_renamed() {
+    cut_power_while_records_are_renamed("xfs");
+}
+
 /// A database that commits until the process behind its mount is killed.
 fn commit_until_killed(journal: &str) {
     let world = World::new();

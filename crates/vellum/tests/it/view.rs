@@ -36,6 +36,30 @@ fn a_view_stays_readable_whatever_is_forgotten_and_collected() {
 }
 
 #[test]
+fn a_pin_that_ends_while_a_mount_reads_the_snapshot_takes_nothing_from_it() {
+    let (world, id) = with_old_snapshot();
+    world.run(&["pin", &id, "--until", "3s"]).ok();
+    let view = Mount::place(&world, "view");
+    view.again(&["--snapshot", &id]).ok();
+    // Before the pin has ended, it keeps the snapshot.
+    wait_until("the pin has ended", || {
+        let forgotten = world.run(&["forget", &id]);
+        assert!(forgotten.code == 0 || forgotten.err.contains("pinned by"), "{}", forgotten.err);
+        forgotten.code == 0
+    });
+    for place in ["tree", "side"] {
+        world.run_beside(place, &["gc", "run"]).ok().says("Nothing to free");
+    }
+    // Read for the first time.
+    assert_eq!(fs::read(view.at("noise")).unwrap(), noise(200_000));
+    view.umount().ok();
+    world.run(&["gc", "run"]).ok().says("Freed");
+    world.run(&["view", &id, "../view"]).code(2);
+    assert!(world.json(&["pins"])["snapshots"].as_array().unwrap().is_empty());
+    world.run(&["verify", "--all"]).ok();
+}
+
+#[test]
 fn a_view_that_was_killed_holds_nothing() {
     let (world, id) = with_old_snapshot();
     let view = Mount::place(&world, "view");
