@@ -182,7 +182,8 @@ fn remove_created_dir(dir: &Path, was_there: bool) {
     }
 }
 
-fn contains_only_state(dir: &HeldDir) -> Result<bool> {
+/// Whether nothing is in a directory but the state of its worktree, or what leads to that.
+pub(crate) fn contains_only_state(dir: &HeldDir) -> Result<bool> {
     Ok(dir.read_names()?.iter().all(|listed| listed.name == STATE_DIR.as_bytes()))
 }
 

@@ -9,6 +9,7 @@ use vellum_volume::SnapshotOrigin;
 use vellum_volume::history::HistoryEntry;
 
 use crate::error::{CheckoutError, Result};
+use crate::fork::contains_only_state;
 use crate::restore::{RestoreReport, RestoreRequest};
 use crate::worktree::{CheckoutSnapshotRequest, CheckoutWorktree, SnapshotReport};
 
@@ -18,6 +19,11 @@ impl CheckoutWorktree {
         let looked = self.capture_unstored(&[], meter)?;
         let is_saved = looked.state.map_view().layers.iter().all(|layer| layer.is_empty());
         Ok(!is_saved || !looked.captured.problems.is_empty() && self.head_snapshot()?.is_none())
+    }
+
+    /// Whether the directory holds nothing at all.
+    pub fn is_empty(&self) -> Result<bool> {
+        contains_only_state(&self.root)
     }
 
     /// Takes a snapshot of what no snapshot holds, before a merge.

@@ -154,8 +154,9 @@ pub fn new_try_name(number: u32) -> String {
 #[must_use]
 pub fn is_try_name(worktree: &str) -> bool {
     let own = worktree.rsplit_once(SEPARATOR).map_or(worktree, |(_, own)| own);
-    own.strip_prefix(TRY_PREFIX)
-        .is_some_and(|digits| digits.len() == TRY_DIGITS && digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
+    own.strip_prefix(TRY_PREFIX).is_some_and(|digits| {
+        digits.len() == TRY_DIGITS && digits.bytes().all(|digit| digit.is_ascii_hexdigit())
+    })
 }
 
 fn strip_device_name<'n>(device: &str, worktree: &'n str) -> Option<&'n str> {

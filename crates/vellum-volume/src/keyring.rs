@@ -3,23 +3,21 @@
 //! The object of a slot is the slot, which anybody with its secret can open, and behind it a seal with the volume's
 //! key, so that whoever has the volume can tell a damaged slot without its secret.
 
+mod copy;
+
 use vellum_crypto::slots::{KeySlotId, UnlockError};
 use vellum_crypto::{
-    CreatedSlot, ExchangePublic, ExchangeSecret, KdfParams, KeyEpoch, KeySlot, KeySlotKind, MasterKey,
-    RecordDomain, RecoveryCode, SlotSecret, UnlockedSlot, VolumeKeys,
+    CreatedSlot, ExchangeSecret, KdfParams, KeyEpoch, KeySlot, KeySlotKind, MasterKey, RecordDomain,
+    RecoveryCode, SlotSecret, UnlockedSlot, VolumeKeys,
 };
 use vellum_store::{ObjectKey, ObjectStore, StoreError, join_requests, map_requests, unlist_objects};
 use vellum_types::{DecodeError, ErrorKind, FieldReader, FieldWriter, VolumeId};
 
-use crate::device;
+pub(crate) use self::copy::{copy_key_slots, copy_sealed_record};
 use crate::error::{Result, VolumeError};
 use crate::key_epochs::{self, ensure_slot_key, parse_slot_id, put_slot_key};
 use crate::operations::{KeyChange, OperationEffect};
 use crate::volume::Volume;
-
-mod copy;
-
-pub(crate) use self::copy::{copy_key_slots, copy_sealed_record};
 
 /// What the slot of a recovery code is called.
 const RECOVERY_LABEL: &str = "recovery code";

@@ -23,11 +23,11 @@ pub use self::command::{CommandScope, set_command_words};
 pub(crate) use self::log::{
     ChainName, OperationLog, OperationSink, PutOperation, SealedOperation, is_chain_folder, is_operation_key,
 };
-pub(crate) use self::record::{FORGOTTEN_MAX, find_outside_snapshot};
 pub use self::record::{
     Checkpoint, KeyChange, OperationEffect, OperationLink, OperationRecord, RefEffect, RevertDirection,
     RevertedOperation,
 };
+pub(crate) use self::record::{FORGOTTEN_MAX, find_outside_snapshot};
 pub use self::revert::{HeadChange, KeptSnapshot, OperationChoice, RevertError, RevertPlan, RevertStep};
 pub use self::scope::RevertScope;
 pub use self::thinning::OperationRetention;

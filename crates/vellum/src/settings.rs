@@ -12,11 +12,11 @@ use rustix::fs::{FlockOperation, flock};
 use toml_edit::{Array, DocumentMut, Item, Table, value};
 use vellum_host::escape::format_path;
 use vellum_types::ErrorKind;
-use vellum_volume::{StateDir, VolumeError};
 use vellum_volume::settings::{
     SETTINGS, SettingDefinition, SettingKind, SettingScope, SettingValues, Settings, find_setting,
     set_local_settings, suggest_setting,
 };
+use vellum_volume::{StateDir, VolumeError};
 
 use crate::commands::sync::profile_config_path;
 use crate::error::{CliError, Result};

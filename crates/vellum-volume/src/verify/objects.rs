@@ -230,7 +230,8 @@ pub fn check_packs(
     check_flawed_blobs(&fresh, &flawed, damage)?;
     let mut read = CheckedAmount::default();
     fresh.for_each_entry(|_, place| {
-        let is_read = || ranges.get(&place.pack).is_some_and(|range| range.contains(&u64::from(place.offset)));
+        let is_read =
+            || ranges.get(&place.pack).is_some_and(|range| range.contains(&u64::from(place.offset)));
         // Of all packs also those count that are missing: their blobs were looked for.
         if wanted(&place.pack) && (choice.part.is_none() || is_read()) {
             read.add_stored_bytes(place.len);
@@ -263,7 +264,7 @@ fn read_packs(
     damage: &mut FoundDamage,
     meter: &ProgressMeter,
 ) -> Result<ReadPacks> {
-    meter.set_expected_total(checked.len() as u64, checked.iter().map(PackReading::len).sum());
+    meter.set_expected_total(checked.len() as u64, checked.iter().map(PackReading::count_bytes).sum());
     let mut read = ReadPacks::default();
     let objects = fresh.object_store();
     for batch in checked.chunks(PACKS_AT_ONCE) {
@@ -271,11 +272,11 @@ fn read_packs(
         let check = |reading: &PackReading| {
             let found = match reading.range {
                 Some(range) => fresh.check_pack_range(&reading.pack.id, range),
-                None => fresh
-                    .check_pack(&reading.pack.id)
-                    .map(|findings| PackRangeCheck { findings, next: None }),
+                None => {
+                    fresh.check_pack(&reading.pack.id).map(|findings| PackRangeCheck { findings, next: None })
+                }
             };
-            meter.add_progress(1, reading.len());
+            meter.add_progress(1, reading.count_bytes());
             found
         };
         // Of a service, what takes the time is the answers, not the processors.

@@ -30,7 +30,8 @@ pub fn check_part(
     // Refs before records, as a writer puts its record first.
     let NamedByRefs { snapshots: mut needed, unsnapshotted } =
         small_objects::check_keys_and_refs(volume, damage)?;
-    let mut checked = check_packs(volume, &PackChoice { metadata_only: false, part: Some(part) }, damage, meter)?;
+    let mut checked =
+        check_packs(volume, &PackChoice { metadata_only: false, part: Some(part) }, damage, meter)?;
     let listed = volume.catalog.list_ids()?;
     let mut met: BTreeSet<_> = listed.iter().copied().collect();
     met.extend(volume.catalog.list_forgotten_ids()?);

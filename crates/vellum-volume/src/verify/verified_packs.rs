@@ -72,7 +72,7 @@ impl PackReading {
     }
 
     /// How many bytes are read, about.
-    pub fn len(&self) -> u64 {
+    pub fn count_bytes(&self) -> u64 {
         self.range.map_or(self.pack.size, |range| range.len)
     }
 }
@@ -180,7 +180,8 @@ impl VerifiedPacks {
         let share = (all as f64 * percent.clamp(0.0, 100.0) / 100.0).ceil() as u64;
         // Damaged packs are no part of the share: otherwise nothing else were looked at while there are many.
         let is_damaged = |pack: &&PackInfo| self.damaged.contains(&pack.id.to_string());
-        let mut selected: Vec<_> = listed.iter().filter(is_damaged).map(|pack| PackReading::whole(*pack)).collect();
+        let mut selected: Vec<_> =
+            listed.iter().filter(is_damaged).map(|pack| PackReading::whole(*pack)).collect();
         selected.extend(self.select_share(share, &left));
         selected
     }
@@ -272,12 +273,16 @@ mod tests {
         let mut seen = BTreeMap::<PackId, u64>::new();
         for run in 0..20 {
             let selected = verified.select_packs(PackPart::Sample(5.0), &listed);
-            let read: u64 = selected.iter().map(PackReading::len).sum();
+            let read: u64 = selected.iter().map(PackReading::count_bytes).sum();
             assert_eq!(read, 3 * size / 20, "run {run}");
             for reading in selected {
                 let at = seen.entry(reading.pack.id).or_default();
-                assert_eq!(reading.range.map_or(0, |range| range.from), *at, "it goes on where the last one ended");
-                *at += reading.len();
+                assert_eq!(
+                    reading.range.map_or(0, |range| range.from),
+                    *at,
+                    "it goes on where the last one ended"
+                );
+                *at += reading.count_bytes();
                 match *at == size {
                     true => verified.note_intact(&reading.pack.id),
                     false => verified.note_begun(&reading.pack.id, *at),
@@ -329,6 +334,9 @@ mod tests {
         let first = verified.select_packs(PackPart::Sample(5.0), &packs(20));
         assert_eq!(verified.select_packs(PackPart::Sample(5.0), &packs(20)), first);
         // A share that is less than a pack is one pack.
-        assert_eq!(verified.select_packs(PackPart::Sample(0.1), &packs(3)), [PackReading::whole(packs(3)[0])]);
+        assert_eq!(
+            verified.select_packs(PackPart::Sample(0.1), &packs(3)),
+            [PackReading::whole(packs(3)[0])]
+        );
     }
 }

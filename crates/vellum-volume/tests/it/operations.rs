@@ -226,9 +226,7 @@ fn slots_that_a_push_copies_or_removes_are_recorded_where_they_arrive() {
     };
     let is_of_slot = |wanted: KeyChange| {
         let id = slot.id().to_string();
-        move |effect: &OperationEffect| {
-            matches!(effect, OperationEffect::Key(change, subject) if *change == wanted && subject.starts_with(&id))
-        }
+        move |effect: &OperationEffect| matches!(effect, OperationEffect::Key(change, subject) if *change == wanted && subject.starts_with(&id))
     };
     let target = push();
     assert!(has_effect(&target, is_of_slot(KeyChange::SlotAdded)));

@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 use vellum_host::escape::format_path;
-use vellum_volume::{Volume, VolumeError};
 use vellum_volume::settings::{
     SETTINGS, SettingDefinition, SettingInForce, SettingScope, SettingValues, Settings, find_setting,
 };
+use vellum_volume::{Volume, VolumeError};
 
 use crate::commands::pin::target::open_unsettled_volume;
 use crate::context::CommandContext;

@@ -113,7 +113,8 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
             "none"
         })?;
     } else if more {
-        ui.print_note(format!("older ones: vellum history -n {}", args.number.saturating_mul(5)))?;
+        let all = if args.all { "--all " } else { "" };
+        ui.print_note(format!("older ones: vellum history {all}-n {}", args.number.saturating_mul(5)))?;
     }
     if filter.range.is_none() {
         report_newer_snapshots(args, context, &volume)?;

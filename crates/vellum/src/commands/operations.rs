@@ -142,9 +142,9 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     };
     report_operations(context, &volume, &listing)?;
     if listing.more && !context.ui.is_json() {
-        context
-            .ui
-            .print_note(format!("older ones: vellum operations -n {}", args.number.saturating_mul(5)))?;
+        let more = args.number.saturating_mul(5);
+        let all = if args.all { "--all " } else { "" };
+        context.ui.print_note(format!("older ones: vellum operations {all}-n {more}"))?;
     }
     Ok(CommandOutcome::Done)
 }

@@ -13,7 +13,9 @@ use vellum_types::ErrorKind;
 use vellum_volume::{StateDir, Volume};
 
 use self::decide::TryDecision;
-use self::place::{check_copy_place, check_fork_place, find_submounts, report_outputs, report_submounts, suggest_copy};
+use self::place::{
+    check_copy_place, check_fork_place, find_submounts, report_outputs, report_submounts, suggest_copy,
+};
 use crate::compare::ComparedSnapshots;
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
@@ -70,7 +72,7 @@ pub struct Args {
     #[arg(long, conflicts_with = "strict")]
     keep_fds: bool,
     /// Run COMMAND in a copy of this directory, at another path: it needs neither FUSE nor namespaces
-    #[arg(long, conflicts_with_all = ["strict", "with_mounts"])]
+    #[arg(long, requires = "command", conflicts_with_all = ["strict", "with_mounts"])]
     copy: bool,
     /// The command and its arguments
     #[arg(last = true, value_name = "COMMAND")]
@@ -229,7 +231,9 @@ fn run_in_mount(
     };
     let end = build_program(args, fork, Some(cover), &context.cwd).run();
     fork.note.remove_state_view();
-    end.map_err(|error| if error.kind() == ErrorKind::Unsupported { suggest_copy(error, origin) } else { error })
+    end.map_err(
+        |error| if error.kind() == ErrorKind::Unsupported { suggest_copy(error, origin) } else { error },
+    )
 }
 
 fn run_in_copy(

@@ -252,7 +252,8 @@ fn print_report(
         ui.print_note(format!("{left} still to be looked at by the next runs"))?;
     }
     if let Some(reason) = report.part.as_ref().and_then(|part| part.not_noted.as_ref()) {
-        let message = format!("what was looked at could not be noted: the next run reads the same ({reason})");
+        let message =
+            format!("what was looked at could not be noted: the next run reads the same ({reason})");
         ui.print_warning(message)?;
     }
     let mut lines: Vec<_> =

@@ -65,7 +65,10 @@ fn open_copy(place: &CopyPlace, name: &str) -> Result<CheckoutWorktree> {
     let path = place.path();
     let lost = || {
         CliError::usage_error(
-            format!("{} is not the worktree {name} any more: its changes cannot be recorded", place.format_path()),
+            format!(
+                "{} is not the worktree {name} any more: its changes cannot be recorded",
+                place.format_path()
+            ),
             format!("take what you need from there; 'vellum try --discard {name}' then gives the try up"),
         )
     };

@@ -430,7 +430,8 @@ fn cut_power_while_records_are_renamed(kind: &str) {
         disk.mount_again();
         gone.extend(forgotten);
         let history = world.json(&["history", "--all", "-n", "0"]);
-        let there: BTreeSet<_> = history["snapshots"].as_array().unwrap().iter().map(|it| it["id"].to_string()).collect();
+        let there: BTreeSet<_> =
+            history["snapshots"].as_array().unwrap().iter().map(|it| it["id"].to_string()).collect();
         let is_there = |id: &String| there.contains(&format!("\"{id}\""));
         assert!(is_there(&head) && left.iter().all(is_there), "{there:?}");
         assert!(!gone.iter().any(is_there), "what was acknowledged is undone: {gone:?} {there:?}");

@@ -26,6 +26,7 @@ fn the_newest_comes_first() {
 #[test]
 fn lists_are_limited_and_say_so() {
     let world = three();
+    world.run(&["history", "--all", "-n", "1"]).ok().remarks("older ones: vellum history --all -n 5");
     let ran = world.run(&["history", "-n", "1"]).ok().remarks("older ones");
     assert_eq!(ran.lines().len(), 1);
     assert_eq!(world.run(&["history", "-n", "0"]).ok().lines().len(), 3);

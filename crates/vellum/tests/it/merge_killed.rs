@@ -34,7 +34,17 @@ impl KillPoint {
         let inject = format!("inject={call}:signal=KILL:when={number}");
         let output = Command::new("strace")
             // It stops at these calls only, and not at all others, too.
-            .args(["-f", "--seccomp-bpf", "-qq", "-o", "/dev/null", "-e", &format!("trace={call}"), "-e", &inject])
+            .args([
+                "-f",
+                "--seccomp-bpf",
+                "-qq",
+                "-o",
+                "/dev/null",
+                "-e",
+                &format!("trace={call}"),
+                "-e",
+                &inject,
+            ])
             .arg(env!("CARGO_BIN_EXE_vellum"))
             .args(args)
             .current_dir(dir)
@@ -250,7 +260,8 @@ fn check_kills_with_many_conflicts(conflicts: usize) {
     let before = standing(&dir);
     let known = snapshots(&dir);
     for call in CALLS {
-        for number in [1, 2, 3, 5, 10, conflicts / 100, conflicts / 5, conflicts * 9 / 10, conflicts * 6 / 5] {
+        for number in [1, 2, 3, 5, 10, conflicts / 100, conflicts / 5, conflicts * 9 / 10, conflicts * 6 / 5]
+        {
             let point = KillPoint { call, number };
             let is_killed = point.kills(&dir, &["merge", "fork"]);
             if is_merging(&dir) && number % 2 == 0 {

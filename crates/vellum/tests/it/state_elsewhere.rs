@@ -151,7 +151,8 @@ fn settings_that_cannot_be_found_are_not_left_out_in_silence() {
     let world = guarded();
     world.run_at_home(&["config", "set", "author", "ann"]).ok();
     fs::remove_file(world.tree().join(".vellum")).unwrap();
-    for words in [&["config", "list"][..], &["config", "get", "author"], &["config", "set", "author", "bob"]] {
+    for words in [&["config", "list"][..], &["config", "get", "author"], &["config", "set", "author", "bob"]]
+    {
         refused(world.run_at_home(words));
     }
     // What needs no worktree works, and says that it knows nothing of these settings.

@@ -11,8 +11,9 @@ use crate::world::{Ran, World, run};
 /// The directories beside the worktree that copies are in.
 fn copies(world: &World) -> Vec<PathBuf> {
     let beside = fs::read_dir(world.path("")).unwrap().map(|entry| entry.unwrap().path());
-    let mut found: Vec<_> =
-        beside.filter(|path| path.to_string_lossy().starts_with(&*world.path("tree.").to_string_lossy())).collect();
+    let mut found: Vec<_> = beside
+        .filter(|path| path.to_string_lossy().starts_with(&*world.path("tree.").to_string_lossy()))
+        .collect();
     found.sort();
     found
 }
@@ -65,13 +66,10 @@ fn a_command_runs_at_another_path_and_in_the_same_place_there() {
     let ran = tried(&world.tree().join("dir"), &[], script).code(7);
     let copy = copies(&world)[0].join("dir");
     let name = tries(&world.tree())[0]["name"].as_str().unwrap().to_owned();
-    assert_eq!(ran.out.lines().take(5).collect::<Vec<_>>(), [
-        copy.to_str().unwrap(),
-        copy.to_str().unwrap(),
-        "unsaved",
-        "b",
-        &name
-    ]);
+    assert_eq!(
+        ran.out.lines().take(5).collect::<Vec<_>>(),
+        [copy.to_str().unwrap(), copy.to_str().unwrap(), "unsaved", "b", &name]
+    );
     assert_eq!(tries(&world.tree())[0]["copy"], copies(&world)[0].to_str().unwrap());
     assert_eq!((world.read("dir/b.txt"), world.read("unsaved")), ("b\n".into(), "unsaved\n".into()));
     world.run(&["try", "--list"]).ok().says("ended with 7").says(copies(&world)[0].to_str().unwrap());
@@ -144,7 +142,8 @@ fn what_a_command_leaves_running_ends_with_it() {
 fn a_copy_that_was_killed_is_found_and_can_be_applied() {
     let world = World::with_snapshot();
     let going = world.path("going");
-    let script = format!("echo tried > a.txt; echo $$ > {0}.new; mv {0}.new {0}; exec sleep 600", going.display());
+    let script =
+        format!("echo tried > a.txt; echo $$ > {0}.new; mv {0}.new {0}; exec sleep 600", going.display());
     let mut child = Command::new(env!("CARGO_BIN_EXE_vellum"))
         .args(["try", "--copy", "--", "bash", "-c", &script])
         .current_dir(world.tree())
@@ -178,7 +177,10 @@ fn where_no_copy_can_be_made_nothing_is_run() {
     world.run(&["try", "--copy", "--strict", "--", "true"]).code(3).remarks("cannot be used with");
     // Beside the worktree, this user may make nothing.
     world.give_to(65534);
-    world.run_as(65534, &["try", "--copy", "--", "touch", "ran"]).code(2).remarks("cannot make the directory");
+    world
+        .run_as(65534, &["try", "--copy", "--", "touch", "ran"])
+        .code(2)
+        .remarks("cannot make the directory");
     assert!(!world.has("ran"));
     assert_gone(&world);
     // A store in the worktree would be copied.

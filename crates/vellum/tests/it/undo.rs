@@ -306,9 +306,9 @@ fn snapshots_in_lines_of_their_own_are_recorded_and_undone() {
     fs::create_dir(world.path("outside")).unwrap();
     fs::write(world.path("outside/file"), "outside").unwrap();
     let outside = world.path("outside").display().to_string();
-    for words in [&["snapshot", "-q", "--root", &outside][..], &["snapshot", "-q", "--stdin-from-command", "-- date"]] {
-        let words: Vec<_> = words.iter().flat_map(|word| word.split(' ')).collect();
-        let id = world.run(&words).ok().out.trim().to_owned();
+    let stream = ["snapshot", "-q", "--from-stdin", "dump", "--stdin-from-command", "--", "date"];
+    for words in [&["snapshot", "-q", "--root", &outside][..], &stream] {
+        let id = world.run(words).ok().out.trim().to_owned();
         world.run(&["operations"]).ok().says(&format!("made {}", &id[..8]));
         world.run(&["undo", "--dry-run"]).ok().says("is forgotten");
         world.run(&["cat", "HEAD", "a.txt"]).ok();
@@ -320,10 +320,11 @@ fn snapshots_in_lines_of_their_own_are_recorded_and_undone() {
         world.run(&["redo"]).ok();
         world.run(&["show", &id]).ok();
         world.run(&["tag", "add", "kept", &id]).ok();
-        let number = world.json(&["operations"])["operations"].as_array().unwrap().iter().find_map(|operation| {
-            let made = operation["changes"].as_array()?.iter().any(|change| change["snapshot"] == *id);
-            (made && operation["command"][0] == "snapshot").then(|| operation["number"].to_string())
-        });
+        let number =
+            world.json(&["operations"])["operations"].as_array().unwrap().iter().find_map(|operation| {
+                let made = operation["changes"].as_array()?.iter().any(|change| change["snapshot"] == *id);
+                (made && operation["command"][0] == "snapshot").then(|| operation["number"].to_string())
+            });
         world.run(&["undo", &number.unwrap()]).code(2).remarks("still needed").remarks("'kept'");
         world.run(&["tag", "remove", "kept"]).ok();
     }

@@ -234,6 +234,10 @@ fn files_are_deleted_only_if_a_snapshot_holds_them() {
     mount.umount().ok();
     world.run(&["worktree", "remove", "work", "--delete"]).ok();
     assert!(!world.tree().join(".vellum/live/work").exists());
+    // One that never had a snapshot, and holds nothing.
+    world.run(&["worktree", "create", "empty", "../empty"]).ok();
+    world.run(&["worktree", "remove", "empty", "--delete"]).ok();
+    assert!(!world.path("empty").exists());
     // The directory that holds the store of the volume.
     let other = world.path("side");
     world.run(&["fork", "side", "--to", "../side"]).ok();

@@ -253,7 +253,8 @@ impl PlanDraft<'_> {
         let states = (decode(from)?, decode(to)?);
         // The directory, or the state of a mount, has the new name, too, which only the command can change.
         if let ((None, Some(_)) | (Some(_), None), Some((old, new))) = (&states, self.find_rename()) {
-            return self.refuse(format!("'vellum worktree rename {new} {old}' gives the worktree its name back"));
+            return self
+                .refuse(format!("'vellum worktree rename {new} {old}' gives the worktree its name back"));
         }
         match states {
             (None, None) => Ok(()),

@@ -129,6 +129,10 @@ fn check_deletable(context: &CommandContext, volume: &Volume, name: &str, head: 
     }
     let worktree = CheckoutWorktree::open(&root)?;
     let _lock = worktree.lock_worktree(context.lock_wait_notice())?;
+    // Of one without a snapshot, even an empty directory would be a change.
+    if worktree.is_empty()? {
+        return Ok(());
+    }
     match context.run_with_progress(SCANNING, |meter| worktree.has_unsaved_changes(meter))? {
         true => Err(unsaved()),
         false => Ok(()),
