@@ -199,8 +199,8 @@ fn check_entries(
     pack: &PackId,
     RangeEntries { entries, next }: RangeEntries,
 ) -> Result<Option<u64>, BlobError> {
+    let Some(start) = entries.first().map(|entry| entry.offset) else { return Ok(None) };
     let key = pack_key(pack);
-    let start = entries.first().map_or(0, |entry| entry.offset);
     let end = entries.iter().map(|entry| u64::from(entry.offset) + u64::from(entry.len)).max();
     let bytes = objects.get_range(&key, u64::from(start), end.map_or(0, |end| end - u64::from(start)))?;
     let slice = |offset: u32, len: u32| {

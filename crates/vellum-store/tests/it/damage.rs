@@ -4,7 +4,8 @@
 use std::fs;
 use std::path::PathBuf;
 
-use vellum_store::{BlobStore, pack};
+use vellum_store::pack::PackFlaw;
+use vellum_store::{BlobStore, PackFinding, PackRange, pack};
 use vellum_types::{BlobId, BlobKind, PackId};
 
 use crate::world::{World, noise};
@@ -140,6 +141,56 @@ fn objects_of_another_volume_are_refused() {
     let store = store.unwrap();
     assert_eq!(store.index_problems().len(), 2);
     assert!(volume.ids.iter().all(|(kind, id)| store.read_blob(*kind, id).is_err()));
+}
+
+/// What is found in a pack that is checked in parts of some length, and how many parts there are.
+pub fn check_in_parts(store: &BlobStore, pack: &PackId, len: u64) -> (Vec<PackFinding>, usize) {
+    let mut findings = Vec::new();
+    let mut from = Some(0);
+    let mut parts = 0;
+    while let Some(begin) = from {
+        let checked = store.check_pack_range(pack, PackRange { from: begin, len }).unwrap();
+        assert!(checked.next.is_none_or(|next| next > begin));
+        findings.extend(checked.findings);
+        from = checked.next;
+        parts += 1;
+    }
+    (findings, parts)
+}
+
+#[test]
+fn what_is_checked_in_parts_is_checked_whole() {
+    let volume = Volume::new();
+    let store = volume.open();
+    for pack in store.list_packs().unwrap() {
+        for len in [1, 300, pack.size] {
+            let (findings, parts) = check_in_parts(&store, &pack.id, len);
+            assert_eq!(findings, []);
+            // Two blobs are in each pack.
+            assert!(if len == 1 { parts == 2 } else { parts <= 2 }, "{parts} parts of {len}");
+        }
+        let path = volume.world.local("store").join(pack::pack_key(&pack.id).as_str());
+        let good = fs::read(&path).unwrap();
+        for at in 0..good.len() {
+            let mut bad = good.clone();
+            bad[at] ^= 1;
+            fs::write(&path, &bad).unwrap();
+            let whole = store.check_pack(&pack.id).unwrap();
+            let (findings, _) = check_in_parts(&store, &pack.id, 1);
+            // What no blob and no table has is found by the hash of the whole alone.
+            let is_counted = |finding: &&PackFinding| finding.flaw != PackFlaw::Hash;
+            match whole.iter().find(is_counted) {
+                Some(finding) => {
+                    assert!(findings.contains(finding), "byte {at}: {findings:?} and not {whole:?}")
+                }
+                None => assert!(findings.is_empty() || findings == whole, "byte {at}"),
+            }
+        }
+        fs::write(&path, &good[..good.len() - 1]).unwrap();
+        assert!(!check_in_parts(&store, &pack.id, 1).0.is_empty());
+        fs::remove_file(&path).unwrap();
+        assert_eq!(check_in_parts(&store, &pack.id, 1).0[0].flaw, PackFlaw::Missing);
+    }
 }
 
 #[test]

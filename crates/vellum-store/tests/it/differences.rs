@@ -6,6 +6,7 @@ use std::fs;
 use vellum_store::{BlobOptions, BlobStore};
 use vellum_types::{BlobId, BlobKind, PackId};
 
+use crate::damage::check_in_parts;
 use crate::world::{World, noise};
 
 const KIND: BlobKind = BlobKind::Chunk;
@@ -44,6 +45,9 @@ fn versions_of_a_content_take_little_more_than_one() {
     let store = world.open("b");
     assert_readable(&store, &ids, 0..);
     assert_eq!(store.check_pack(&pack).unwrap(), []);
+    // In parts, a difference and its base come apart.
+    let (findings, parts) = check_in_parts(&store, &pack, 1);
+    assert_eq!((findings, parts), (Vec::new(), 20));
 }
 
 #[test]
