@@ -9,12 +9,14 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use vellum_checkout::{CheckoutWorktree, ForkReport, ForkRequest};
+use vellum_host::escape::format_path;
 use vellum_types::SnapshotId;
 use vellum_volume::history::HistoryEntry;
 
 use super::note::{CopyPlace, TryNote, TryNotes};
 use crate::context::CommandContext;
 use crate::error::{CliError, Result, ResumeHint};
+use crate::mounting::table::read_mounts;
 use crate::ui::progress::ProgressTask;
 
 const FORKING: ProgressTask = ProgressTask { first: "Scanning", verb: "Copying", item: "file" };
@@ -78,6 +80,19 @@ fn open_copy(place: &CopyPlace, name: &str) -> Result<CheckoutWorktree> {
     let worktree = CheckoutWorktree::open(&path)?;
     let is_its = worktree.volume.worktree.worktree == name && worktree.root_path() == path;
     if is_its { Ok(worktree) } else { Err(lost()) }
+}
+
+/// An error if something is mounted in a copy: what a command has mounted there must not be deleted with it.
+pub fn check_nothing_mounted(place: &CopyPlace) -> Result<()> {
+    let path = place.path();
+    let Some(mount) = read_mounts()?.into_iter().find(|mount| mount.mountpoint.starts_with(&path)) else {
+        return Ok(());
+    };
+    let mountpoint = format_path(mount.mountpoint.as_os_str().as_encoded_bytes());
+    Err(CliError::usage_error(
+        format!("something is mounted on {mountpoint}, in the copy of the try"),
+        format!("'umount {mountpoint}' first"),
+    ))
 }
 
 /// Deletes the directory of a copy. Returns whether it is gone: one that was put in its place since stays.

@@ -9,7 +9,7 @@ use vellum_library::live;
 use vellum_types::{ErrorKind, SnapshotId};
 use vellum_volume::{StateDir, Volume, VolumeError};
 
-use super::copy::{copy_worktree, create_copy_dir, delete_copy, seal_copy};
+use super::copy::{check_nothing_mounted, copy_worktree, create_copy_dir, delete_copy, seal_copy};
 use super::note::{TryNote, TryNotes};
 use crate::commands::mount::{self, StartingMount};
 use crate::context::CommandContext;
@@ -264,6 +264,8 @@ impl<'c> TryFork<'c> {
     /// Gives the fork up with all that is in it: afterwards it is neither mounted nor on the list.
     pub fn discard(&mut self) -> Result<()> {
         if let Some(place) = &self.note.copy {
+            // As long as it is refused, the try stays what it is.
+            check_nothing_mounted(place)?;
             self.remove_worktree()?;
             if !delete_copy(place)? {
                 let message = format!("{} is not the copy that was made: it stays", place.format_path());

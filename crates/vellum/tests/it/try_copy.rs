@@ -120,6 +120,23 @@ fn commands_inside_are_commands_of_the_copy() {
 }
 
 #[test]
+fn what_a_command_mounts_in_a_copy_is_not_deleted() {
+    let world = World::with_snapshot();
+    fs::create_dir(world.path("precious")).unwrap();
+    fs::write(world.path("precious/file"), "precious").unwrap();
+    let script = format!("mkdir m && mount --bind {} m", world.path("precious").display());
+    tried(&world.tree(), &["--discard"], &script).code(3).remarks("something is mounted on");
+    let name = tries(&world.tree())[0]["name"].as_str().unwrap().to_owned();
+    world.run(&["try", "--discard", &name]).code(3).remarks("umount");
+    assert_eq!(fs::read_to_string(world.path("precious/file")).unwrap(), "precious");
+    let mounted = copies(&world)[0].join("m");
+    assert!(Command::new("umount").arg(&mounted).status().unwrap().success());
+    world.run(&["try", "--discard", &name]).ok();
+    assert_eq!(fs::read_to_string(world.path("precious/file")).unwrap(), "precious");
+    assert_gone(&world);
+}
+
+#[test]
 fn what_a_command_leaves_running_ends_with_it() {
     let world = World::with_snapshot();
     let running = world.path("running");
