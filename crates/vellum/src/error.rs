@@ -519,23 +519,24 @@ pub fn volume_hint(error: &VolumeError) -> Option<String> {
         VolumeError::Store(StoreError::Address { kind: ErrorKind::Unsupported, .. }) => {
             "a directory of another machine is sftp://HOST/PATH; 'vellum sync' copies over ssh"
         }
-        VolumeError::Revert(error) => return revert_hint(error),
+        VolumeError::Revert(error) => revert_hint(error),
         other => return kind_hint(other.kind()),
     };
     Some(hint.into())
 }
 
-fn revert_hint(error: &RevertError) -> Option<String> {
-    let hint = match error {
+fn revert_hint(error: &RevertError) -> &'static str {
+    match error {
         RevertError::NothingToUndo
         | RevertError::NothingToRedo
         | RevertError::NoSuchOperation { .. }
         | RevertError::NothingLeft { .. } => "'vellum operations' lists what was done",
         RevertError::ChangedSince { .. } => "undo that one first; 'vellum operations' lists what was done",
-        // What is impossible says why.
-        RevertError::Impossible { .. } | RevertError::Collected { .. } => return None,
-    };
-    Some(hint.into())
+        // What is impossible says why, and must not stand in the way of what was done before.
+        RevertError::Impossible { .. } | RevertError::Collected { .. } => {
+            "'vellum undo NUMBER' takes another operation back; 'vellum operations' lists them"
+        }
+    }
 }
 
 /// What to do about any failure of a kind.

@@ -215,7 +215,9 @@ impl StateDir {
         if owner == geteuid().as_raw() && KnownPlaces::read_list()?.find_state_path(&self.root).is_none() {
             let root = self.root.display().to_string();
             let path = self.path.display().to_string();
-            change_list(|directories| drop(directories.entry(root).or_insert(path)))?;
+            change_list(|directories| {
+                directories.entry(root).or_insert(path);
+            })?;
         }
         self.write_marker()
     }

@@ -337,6 +337,7 @@ fn a_renamed_worktree_is_renamed_back_by_the_command_that_the_error_names() {
     let world = World::with_snapshot();
     world.run(&["worktree", "rename", "main", "other"]).ok();
     let refused = world.run(&["undo"]).code(2).remarks("vellum worktree rename other main");
+    let refused = refused.remarks("'vellum undo NUMBER' takes another operation back");
     assert!(refused.err.contains("worktree rename main other"), "{}", refused.err);
     world.run(&["status"]).ok().remarks("other");
     world.run(&["worktree", "rename", "other", "main"]).ok();
