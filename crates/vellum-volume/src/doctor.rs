@@ -28,6 +28,6 @@ pub fn examine_volume(volume: &Volume, findings: &mut DoctorFindings) {
     findings.run_check(&store, |findings| stored::examine_records(volume, findings));
     findings.run_check(&store, |findings| stored::examine_index(volume, findings));
     findings.run_check(&store, |findings| stored::examine_clock(volume, findings));
-    stored::examine_leftovers(volume, findings);
+    findings.run_check(&store, |findings| stored::examine_leftovers(volume, findings));
     stored::examine_disks(volume, findings);
 }

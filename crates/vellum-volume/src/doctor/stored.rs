@@ -122,10 +122,11 @@ pub(super) fn examine_clock(volume: &Volume, findings: &mut DoctorFindings) -> R
 }
 
 /// Objects that killed commands had not finished, in a directory.
-pub(super) fn examine_leftovers(volume: &Volume, findings: &mut DoctorFindings) {
-    let Some(store) = volume.objects.local_dir() else { return };
+pub(super) fn examine_leftovers(volume: &Volume, findings: &mut DoctorFindings) -> Result<()> {
+    let Some(store) = volume.objects.local_dir() else { return Ok(()) };
     let unfinished = list_old_files(&store.join(vellum_store::LOCAL_TEMP_FOLDER))?;
     report_leftovers(unfinished, store, findings);
+    Ok(())
 }
 
 pub(super) fn examine_disks(volume: &Volume, findings: &mut DoctorFindings) {
