@@ -71,11 +71,21 @@ def fuse(opcode, body):
     return u32(40 + len(body)) + u32(opcode) + u64(7) + u64(1) + u32(0) * 4 + body
 
 
+def held_lock(session, owner, flags, fields=b""):
+    return bytes([session] * 16) + u64(owner) + bytes([flags]) + fields + varint(77)
+
+
+def locked_file(*locks):
+    return bytestr(bytes([1]) + varint(len(locks)) + b"".join(locks))
+
+
 SLOT = (b"VLMSLOT\n" + u32(1) + bytes(16) + bytes(16) + bytes([1]) + u32(64 << 10) + u32(3) + u32(4) + bytes(32)
         + bytestr(b"a passphrase") + bytes(72))
 PARAMS = bytes.fromhex("01808001808004808010")
 HEAD = bytes([1]) + bytes(32) + moment() + bytestr(b"host") + bytestr(b"/somewhere") + bytes(6)
 FOOTER = u32(40) + b"vlmE"
+
+LOG_HEAD = b"vlm-lgh\1" + bytes(range(16))
 
 SEEDS = {
     "key": [key(7, 0), key(1, 1, b"name"), key(7, 2, b"user.x"), key(7, 3, struct.pack(">Q", 65536))],
@@ -144,6 +154,13 @@ SEEDS = {
             bytes([1, 2]) + bytestr(b"retention.keep-last") + varint(1) + bytestr(b"3") + bytestr(b"safety.keep-last") + varint(0),
             bytes([1, 2]) + bytestr(b"") + moment() + bytes([1]) + bytestr(b"note") + bytestr(b"ann") + bytestr(b"host")
             + bytestr(b"k") + moment() + bytes([0]) + bytestr(b"ann") + bytestr(b"host")],
+    "lock_table": [
+        bytes([1, 0]),
+        bytes([1, 2]) + u64(7) + locked_file(
+            held_lock(1, 5, 1, varint(0) + varint(9)), held_lock(1, 5, 0, varint(10) + varint(19)),
+            held_lock(2, 6, 2, varint(15) + varint((1 << 63) - 1)), held_lock(1, 8, 4), held_lock(2, 8, 4))
+        + u64(8) + locked_file(held_lock(2, 8, 5)),
+    ],
     "session": [bytes([1]) + bytestr(b"host") + bytestr(b"boot pid:[1]") + u32(1) + varint(5) + signed(1_700_000_000)],
     # Steps (see vellum_volume::fuzzing): which of two trees, and an inode with its place, its place alone, or its name alone.
     "tree": [tree_step(3, 0, 1, b"") + tree_step(3, 1, 2, b"a") + tree_step(3, 2, 3, b"b"),
@@ -199,10 +216,25 @@ SEEDS = {
         fuse(42, u32(1) + u32(0) + u64(7) + u64(2)), fuse(51, u32(0) + u32(0o600) + u32(0o22) + u32(0) + b"/\0"),
         fuse(53, bytes(56)),
     ],
+    "cluster_frame": [
+        b"\1" + bytes(16) + u32(7) + b"\2\0h1" + b"\4\0/mnt" + b"\2\0/s" + b"\0\0" + b"\6\0/store",
+        b"\2" + u64(1) + u32(1) + u64(1) + u32(0) + u32(0) + b"name\0", b"\3", b"\4" + u32(1) + u64(7), b"\5",
+        b"\1" + bytes([9]) * 16 + b"\1", b"\2" + u64(44) + u32(0) + u64(7) + bytes(152), b"\2" + u64(1) + u32(2),
+        b"vlmshare" + b"\1\0" + b"\0\0" + u32(0),
+    ],
     "access_log": [
         b"1700000000.250000 [uid:5,gid:6,pid:7] read (17,4096,8192): ok 4096 <0.000120>",
         b'1700000000.250000 [uid:5,gid:6,pid:7] rename (17,"a\\"): ok <1>",19,"b\\n",0x1): '
         b"No such file or directory (os error 2) <0.000120>\n# lines were dropped\n1.0 [uid:0,gid",
+    ],
+    # A new log; one with a sealed epoch, an open one and a server; a value of etcd that has parts. The XXH3 of an append is
+    # not made here.
+    "stored_log": [
+        LOG_HEAD + bytes(3) + varint(0) + varint(0) + varint(0) + b"\0",
+        LOG_HEAD + varint(5) + varint(9) + b"\1" + varint(1) + varint(1) + varint(0) + varint(300) + varint(300) +
+        varint(1) + varint(2) + b"\1" + bytes(range(16)) + bytestr(b"host") + b"\1" + bytestr(b"10.0.0.1:7788"),
+        b"\1" + u64(7) + u64(3 << 20),
+        b"\0whole",
     ],
     "chunker_params": [PARAMS, bytes([1]) + varint(1024) + varint(8192) + varint(16384) + bytes(2000)],
 }

@@ -27,6 +27,8 @@ pub enum RecordDomain {
     Local,
     /// The record of an operation.
     Operation,
+    /// A record of a shared log.
+    SharedLog,
 }
 
 /// The BLAKE3 context strings of one domain's keys.
@@ -60,13 +62,14 @@ macro_rules! all_contexts {
             contexts!($mode, "condemned"),
             contexts!($mode, "local"),
             contexts!($mode, "operation"),
+            contexts!($mode, "shared-log"),
         ]
     };
 }
 
 impl RecordDomain {
     /// How many domains there are.
-    pub(crate) const COUNT: usize = 11;
+    pub(crate) const COUNT: usize = 12;
 
     /// DomainContexts for volumes with a master key, in the order of [`Self::table_index`].
     pub(crate) const SEALED_CONTEXTS: [DomainContexts; Self::COUNT] = all_contexts!("sealed");
@@ -87,6 +90,7 @@ impl RecordDomain {
             Self::Condemned => 9,
             Self::Local => 10,
             Self::Operation => 11,
+            Self::SharedLog => 12,
         }
     }
 
@@ -127,6 +131,7 @@ mod tests {
             (RecordDomain::Condemned, "condemned"),
             (RecordDomain::Local, "local"),
             (RecordDomain::Operation, "operation"),
+            (RecordDomain::SharedLog, "shared-log"),
         ];
         assert_eq!(places.len(), RecordDomain::COUNT);
         for (domain, word) in places {

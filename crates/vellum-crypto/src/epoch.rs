@@ -1,16 +1,16 @@
 //! Key epochs: which of a volume's master keys a record is sealed with, and the sealing keys of the later ones.
 //!
 //! The nonce tells the epoch: that of the first one is random in all its bytes, that of a later one begins with its
-//! number. Invariant: only sealing keys differ between epochs. Ids, names, chunk boundaries and node boundaries are those
+//! number. Invariant: only the keys for sealing and for connections differ between epochs. Ids, names, chunk boundaries and node boundaries are those
 //! of the first master key, so that equal content stays equal.
 
 use std::fmt;
 
 use vellum_types::VolumeId;
-use zeroize::Zeroize;
+use zeroize::{Zeroize, Zeroizing};
 
 use crate::domain::RecordDomain;
-use crate::keys::{UnsealError, build_associated_data};
+use crate::keys::{CONNECTION_SEALED, UnsealError, build_associated_data};
 use crate::nonce::{self, NONCE_LEN};
 use crate::{MasterKey, SEAL_OVERHEAD, aead};
 
@@ -72,12 +72,13 @@ impl fmt::Display for KeyEpoch {
     }
 }
 
-/// The sealing keys of an epoch after the first.
+/// The keys of an epoch after the first.
 pub struct EpochKeys {
     volume: VolumeId,
     epoch: KeyEpoch,
     // Boxed, so that moving the struct leaves no copies of keys behind.
     seals: Box<[[u8; 32]; RecordDomain::COUNT]>,
+    connection: Zeroizing<[u8; 32]>,
 }
 
 impl EpochKeys {
@@ -85,7 +86,8 @@ impl EpochKeys {
     #[must_use]
     pub fn derive(master: &MasterKey, volume: VolumeId, epoch: KeyEpoch) -> Self {
         let derive = |i: usize| blake3::derive_key(RecordDomain::SEALED_CONTEXTS[i].seal, master.as_bytes());
-        Self { volume, epoch, seals: Box::new(std::array::from_fn(derive)) }
+        let connection = Zeroizing::new(blake3::derive_key(CONNECTION_SEALED, master.as_bytes()));
+        Self { volume, epoch, seals: Box::new(std::array::from_fn(derive)), connection }
     }
 
     /// Their epoch.
@@ -123,6 +125,10 @@ impl EpochKeys {
         let ad = build_associated_data(self.volume, domain, aad);
         aead::open_sealed(self.seal_key(domain), &ad, sealed, out)
             .map_err(|aead::AuthenticationFailure| UnsealError::Forged)
+    }
+
+    pub(crate) fn connection_key(&self) -> &Zeroizing<[u8; 32]> {
+        &self.connection
     }
 
     pub(crate) fn has_equal_keys(&self, other: &Self) -> bool {

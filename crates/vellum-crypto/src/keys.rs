@@ -28,6 +28,9 @@ const AD_PREFIX_LEN: usize = 1 + VolumeId::LEN + 1;
 
 const CHUNKER_SEALED: &str = "vellum 2026-11-21 v1 sealed chunker";
 const CHUNKER_PLAIN: &str = "vellum 2026-11-21 v1 plain chunker";
+/// That of the keys by which processes of one volume prove to each other that they have it.
+pub(crate) const CONNECTION_SEALED: &str = "vellum 2026-11-27 v1 sealed connection";
+const CONNECTION_PLAIN: &str = "vellum 2026-11-27 v1 plain connection";
 const BOUNDARY_SEALED: &str = "vellum 2026-11-21 v1 sealed node boundary";
 const BOUNDARY_PLAIN: &str = "vellum 2026-11-21 v1 plain node boundary";
 
@@ -99,6 +102,7 @@ pub struct VolumeKeys {
     domains: Box<[DomainKeys; RecordDomain::COUNT]>,
     chunker: Zeroizing<[u8; 32]>,
     boundary_seed: u64,
+    connection: Zeroizing<[u8; 32]>,
     /// Number of the newest key epoch.
     newest: AtomicU32,
     /// The keys of the epochs after the first, in their order.
@@ -116,14 +120,15 @@ impl VolumeKeys {
             false,
             material,
             &RecordDomain::SEALED_CONTEXTS,
-            [CHUNKER_SEALED, BOUNDARY_SEALED],
+            [CHUNKER_SEALED, BOUNDARY_SEALED, CONNECTION_SEALED],
         )
     }
 
     /// The keys of a volume without a secret: ids are public hashes, sealing adds a checksum.
     #[must_use]
     pub fn for_plain(volume: VolumeId) -> Self {
-        Self::derive_keys(volume, true, &[], &RecordDomain::PLAIN_CONTEXTS, [CHUNKER_PLAIN, BOUNDARY_PLAIN])
+        let others = [CHUNKER_PLAIN, BOUNDARY_PLAIN, CONNECTION_PLAIN];
+        Self::derive_keys(volume, true, &[], &RecordDomain::PLAIN_CONTEXTS, others)
     }
 
     fn derive_keys(
@@ -131,15 +136,17 @@ impl VolumeKeys {
         plain: bool,
         material: &[u8],
         contexts: &[DomainContexts; RecordDomain::COUNT],
-        [chunker, boundary]: [&str; 2],
+        [chunker, boundary, connection]: [&str; 3],
     ) -> Self {
         let domains = Box::new(std::array::from_fn(|i| DomainKeys::derive(&contexts[i], material)));
         let chunker = Zeroizing::new(blake3::derive_key(chunker, material));
         let [b0, b1, b2, b3, b4, b5, b6, b7, ..] = blake3::derive_key(boundary, material);
         let boundary_seed = u64::from_le_bytes([b0, b1, b2, b3, b4, b5, b6, b7]);
+        let connection = Zeroizing::new(blake3::derive_key(connection, material));
         let later = RwLock::default();
         let newest = AtomicU32::new(KeyEpoch::FIRST.number());
-        Self { volume, plain, domains, chunker, boundary_seed, newest, later, source: OnceLock::new() }
+        let source = OnceLock::new();
+        Self { volume, plain, domains, chunker, boundary_seed, connection, newest, later, source }
     }
 
     /// The key epoch that records are sealed with.
@@ -319,6 +326,23 @@ impl VolumeKeys {
     #[must_use]
     pub fn boundary_seed(&self) -> u64 {
         self.boundary_seed
+    }
+
+    /// The secret that processes which have the key of an epoch share, and prove to each other; None if the key of the
+    /// epoch is not known here. In a plain volume it is no secret.
+    #[must_use]
+    pub fn connection_key(&self, epoch: KeyEpoch) -> Option<Zeroizing<[u8; 32]>> {
+        if epoch == KeyEpoch::FIRST {
+            return Some(self.connection.clone());
+        }
+        self.find_epoch_keys(epoch).map(|keys| keys.connection_key().clone())
+    }
+
+    /// Looks for the keys of later epochs, if there is a place to look.
+    pub fn look_for_newer_keys(&self) {
+        if let Some(source) = self.source.get() {
+            source.find_newer_keys(self);
+        }
     }
 
     fn domain_keys(&self, domain: RecordDomain) -> &DomainKeys {

@@ -78,12 +78,22 @@ impl EmbeddedStore {
             path: dir.display().to_string(),
             source,
         })?;
-        let folder = locked.ok_or_else(|| LiveError::InUse(dir.display().to_string()))?;
         // Another process has the directory open. The lock is held until this store is dropped.
-        let engine = Arc::new(EmbeddedEngine::open_folder(Arc::new(folder), Box::new(hooks), limits)?);
+        let folder = locked.ok_or_else(|| LiveError::InUse(dir.display().to_string()))?;
+        Self::open_folder(Arc::new(folder), hooks, limits)
+    }
+
+    /// Opens the store in a folder, which nobody else uses.
+    pub fn open_folder(
+        folder: Arc<dyn folder::EngineFolder>,
+        hooks: impl DurabilityHooks,
+        limits: EngineLimits,
+    ) -> Result<Self, LiveError> {
+        let dir = folder.describe_file("");
+        let engine = Arc::new(EmbeddedEngine::open_folder(folder, Box::new(hooks), limits)?);
         let opened = Self { _background: Some(BackgroundSync::start(Arc::clone(&engine))?), engine };
         let EngineStatistics { memory, journal, runs, .. } = opened.statistics();
-        tracing::debug!(dir = %dir.display(), memory, journal, runs, "live store opened");
+        tracing::debug!(dir, memory, journal, runs, "live store opened");
         Ok(opened)
     }
 

@@ -15,8 +15,8 @@ pub enum SharedLogError {
         /// The epoch of the log.
         current: LogEpoch,
     },
-    /// The log ends elsewhere: an engine that failed over to an old copy, or an append whose answer was lost. Nothing was
-    /// appended.
+    /// The log ends elsewhere: an engine that failed over to an old copy, or an append whose answer was lost. Nothing
+    /// was appended.
     #[error("the log ends at {end}, not at {at}", end = .end.0, at = .at.0)]
     Moved {
         /// Where the request wanted to append.
@@ -31,6 +31,18 @@ pub enum SharedLogError {
         expected: LogIncarnation,
         /// What is there, if anything.
         found: Option<LogIncarnation>,
+    },
+    /// The engine has no log of the worktree, and nothing is known of one that it should have.
+    #[error("{engine} has no log of this worktree")]
+    NoLog {
+        /// The engine, as messages show it.
+        engine: String,
+    },
+    /// More bytes than an append may have: nothing was appended.
+    #[error("{len} bytes are too many for one append: it may have {max} at most", max = crate::log::APPEND_MAX)]
+    Oversized {
+        /// Bytes of the append.
+        len: usize,
     },
     /// A position before the oldest record that is kept.
     #[error("the log begins at {start}; what stood at {from} was discarded", start = .start.0, from = .from.0)]
@@ -80,7 +92,8 @@ impl SharedLogError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Fenced { .. } | Self::Moved { .. } => ErrorKind::Conflict,
-            Self::Lost { .. } | Self::Discarded { .. } => ErrorKind::NotFound,
+            Self::Lost { .. } | Self::NoLog { .. } | Self::Discarded { .. } => ErrorKind::NotFound,
+            Self::Oversized { .. } => ErrorKind::Usage,
             Self::Full { .. } => ErrorKind::NoSpace,
             Self::Unfit { .. } => ErrorKind::Unsupported,
             Self::Unreachable { .. } => ErrorKind::Io,

@@ -65,8 +65,8 @@ pub use self::read_only::ReadOnlyStore;
 pub use self::rename::{ObjectRename, RenameObjects};
 pub use self::selection::{KeyFilter, ObjectSelection, OtherObjects};
 pub use self::service::{
-    InterruptedUpload, PlainObjects, PlainUpload, ServiceStore, UploadedFile, describe_clock_lead,
-    list_interrupted_uploads,
+    InterruptedUpload, LoginCredentials, PlainObjects, PlainUpload, ServiceStore, UploadedFile,
+    describe_clock_lead, list_interrupted_uploads,
 };
 pub(crate) use self::service::{fuzz_part_list, fuzz_upload_record};
 pub use self::sftp::SftpStore;

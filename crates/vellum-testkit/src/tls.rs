@@ -68,6 +68,12 @@ impl TlsServer {
         self.dir.join("server.pem")
     }
 
+    /// The key of the certificate of the server.
+    #[must_use]
+    pub fn key_file(&self) -> PathBuf {
+        self.dir.join("server.key")
+    }
+
     /// Its address: `https://127.0.0.1:` and the port.
     #[must_use]
     pub fn url(&self) -> String {

@@ -452,6 +452,14 @@ pub enum VolumeError {
         /// Directory of the live state, with what was not published.
         place: String,
     },
+    /// It is not known whether another process has the worktree by now.
+    #[error("the worktree '{worktree}' cannot be changed now: {why}")]
+    UnsureClaim {
+        /// Its name.
+        worktree: String,
+        /// Why that is not known.
+        why: String,
+    },
     /// A live state is not the one that changed a worktree last.
     #[error("the live state in {place} is behind: the worktree '{worktree}' was taken over by {by}")]
     Behind {

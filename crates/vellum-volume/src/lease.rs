@@ -19,7 +19,9 @@ use vellum_crypto::fill_random;
 use vellum_types::{DecodeError, FieldReader, FieldWriter, UnixTime};
 
 pub use self::keeper::LeaseKeeper;
-pub use self::tenure::{BootClock, HeldLease, LeaseClaimant, MonotonicClock, TakenLease};
+pub use self::tenure::{
+    BootClock, ChangeGuard, GuardRefusal, HeldLease, LeaseClaimant, MonotonicClock, TakenLease,
+};
 use crate::session::{SessionObject, current_time};
 
 pub(crate) use self::judge::{is_lease_over, read_store_time};

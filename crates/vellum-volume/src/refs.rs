@@ -23,7 +23,7 @@ use vellum_types::limits::REF_NAME_MAX;
 use vellum_types::{BlobId, DecodeError, FieldReader, FieldWriter};
 
 pub use self::head::{
-    READING_MAX, UnsnapshottedTree, WorktreeHead, WorktreeMark, WorktreeQuota, WorktreeTrash,
+    READING_MAX, UnsnapshottedTree, WorktreeHead, WorktreeLog, WorktreeMark, WorktreeQuota, WorktreeTrash,
 };
 pub(crate) use self::kind::VOLUME_SETTINGS;
 pub use self::kind::{NamedRefKind, RefKind};

@@ -66,7 +66,11 @@ fn run_background_sync(engine: &EmbeddedEngine, stop: &AtomicBool) {
         engine.dirty.store(false, Ordering::Release);
         // A failure poisons the engine, and the next caller gets an error. A failure to tidy up leaves everything as
         // it was.
-        let _ = engine.wait_until_durable(u64::MAX).and_then(|()| engine.run_maintenance());
+        let synced = engine.wait_until_durable(u64::MAX).and_then(|()| engine.run_maintenance());
+        // A sync that was only delayed is tried again, though nothing is written meanwhile.
+        if synced.is_err() && engine.check_not_failed().is_ok() {
+            engine.dirty.store(true, Ordering::Release);
+        }
     }
     // Only durable transactions were promised to survive, but a store that is closed in the regular way loses none.
     let _ = engine.wait_until_durable(u64::MAX);

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex, RwLock};
 
-use super::folder::EngineFolder;
+use super::folder::{EngineFolder, SyncDelayed, wrap_io_error};
 use super::groups::{KeyGroup, KeyGroups};
 use super::hooks::DurabilityHooks;
 use super::journal::{AppendFailure, Journal, JournalSegment, format_journal_name};
@@ -192,7 +192,11 @@ impl EmbeddedEngine {
         drop(syncing);
         // No lock is held: transactions are appended, and others may begin to wait, while the disk works. A failure
         // is final: after a failed `fsync` the kernel may have dropped the pages and report success the next time.
-        let outcome = self.sync_segments(&segments).map_err(|error| self.mark_failed(&error));
+        // A delay is not: all that was to be flushed here was.
+        let outcome = self.sync_segments(&segments).map_err(|error| match SyncDelayed::is_cause(&error) {
+            true => wrap_io_error(&*self.folder, "sync", "")(error),
+            false => self.mark_failed(&error),
+        });
         let mut syncing = self.syncing.lock();
         syncing.leading = false;
         if outcome.is_ok() {

@@ -40,8 +40,33 @@ pub trait EngineFolder: Send + Sync {
     fn sync_folder(&self) -> io::Result<()>;
     /// Returns the name of a file as messages show it.
     fn describe_file(&self, name: &str) -> String;
-    /// Returns the directory, if it is one of the operating system: files can then be linked from it and into it.
+    /// Returns the directory, if it is one of the operating system: files can then be linked from it, and into it if
+    /// [`Self::takes_links`].
     fn dir_fd(&self) -> Option<BorrowedFd<'_>>;
+    /// Whether files may be linked into the directory: not if it keeps a record of all changes elsewhere.
+    fn takes_links(&self) -> bool {
+        true
+    }
+}
+
+/// A sync that was given up after waiting for something else than a local disk. Nothing is lost: it may be tried again.
+/// Other failures of a sync leave it unknown what is on the disk.
+#[derive(Debug, thiserror::Error)]
+#[error("it is not durable yet: {0}")]
+pub struct SyncDelayed(pub String);
+
+impl From<SyncDelayed> for io::Error {
+    fn from(delayed: SyncDelayed) -> Self {
+        Self::new(io::ErrorKind::TimedOut, delayed)
+    }
+}
+
+impl SyncDelayed {
+    /// Whether an error is one of these.
+    #[must_use]
+    pub fn is_cause(error: &io::Error) -> bool {
+        error.get_ref().is_some_and(|inner| inner.is::<Self>())
+    }
 }
 
 /// A file, used by several threads.
@@ -245,6 +270,7 @@ pub(crate) fn wrap_io_error(
 pub fn link_or_copy_file(from: &dyn EngineFolder, name: &str, to: &dyn EngineFolder) -> io::Result<()> {
     // Hard links are not possible between filesystems, and on some filesystems not at all.
     if let (Some(old), Some(new)) = (from.dir_fd(), to.dir_fd())
+        && to.takes_links()
         && linkat(old, name, new, name, AtFlags::empty()).is_ok()
     {
         return Ok(());

@@ -404,7 +404,7 @@ impl ObjectStore for NumberedRefStore {
 /// What the object of a volume's key, or an object in a folder of a volume, is.
 pub(super) fn classify_key(key: &str) -> KeyUse {
     match key.split('/').next() {
-        Some("refs" | "store-check") => KeyUse::Ref,
+        Some("refs" | "store-check" | "log-heads") => KeyUse::Ref,
         Some("sessions") => KeyUse::UniqueRef,
         Some(_) | None => KeyUse::Object,
     }

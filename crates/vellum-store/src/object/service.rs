@@ -38,6 +38,7 @@ use parking_lot::RwLock;
 use vellum_types::ErrorKind;
 
 use self::clock::ClockLead;
+pub use self::credentials::LoginCredentials;
 pub use self::failure::describe_clock_lead;
 use self::failure::{FailedRequest, FailureClass};
 use self::listing::{ListingProgress, list_pages};

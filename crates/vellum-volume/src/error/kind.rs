@@ -51,7 +51,7 @@ impl VolumeError {
             | Self::NoCache
             | Self::WrongKind { .. } => ErrorKind::Usage,
             Self::CacheTooSmall { .. } => ErrorKind::NoSpace,
-            Self::DeepPaths { .. } => ErrorKind::Io,
+            Self::DeepPaths { .. } | Self::UnsureClaim { .. } => ErrorKind::Io,
             Self::Local { source, .. } => ErrorKind::from_io_error(source),
             // Above the other errors of decoding: a newer version is no damage, and the advice is another one.
             Self::Decode { source: DecodeError::Version(_), .. } => ErrorKind::Unsupported,

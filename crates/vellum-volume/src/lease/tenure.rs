@@ -89,6 +89,29 @@ pub struct HeldLease {
     lost: OnceLock<String>,
     /// Reports the trees that are read besides the base.
     reading: OnceLock<Box<ReadTrees>>,
+    /// What else a change needs; set at most once, before the first change.
+    guard: OnceLock<Arc<dyn ChangeGuard>>,
+}
+
+/// What else than the lease allows a holder to change its worktree: the claim of a log outside this machine.
+pub trait ChangeGuard: Send + Sync {
+    /// Fails if nothing may be changed now.
+    fn check_change(&self) -> std::result::Result<(), GuardRefusal>;
+
+    /// Whether a change may have to wait before it is carried out or refused.
+    fn may_change_wait(&self) -> bool;
+
+    /// A position that the log has durably reached; None if there is none that counts.
+    fn log_floor(&self) -> Option<u64>;
+}
+
+/// Why a guard refuses a change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GuardRefusal {
+    /// Another process has the worktree: nothing will be changed from here any more.
+    Lost(String),
+    /// It is not known whether another process has the worktree.
+    Unsure(String),
 }
 
 /// Reports the trees that a holder reads, most important first. `None`: it cannot report any more, and the ref keeps
@@ -151,6 +174,7 @@ impl HeldLease {
             asking: Mutex::default(),
             lost: OnceLock::new(),
             reading: OnceLock::new(),
+            guard: OnceLock::new(),
         });
         tenure.set_sure_from(begun);
         tracing::info!(worktree, term = ?tenure.term, "lease acquired");
@@ -175,6 +199,23 @@ impl HeldLease {
     pub fn set_read_trees_source(&self, reading: impl Fn() -> Option<Vec<MapRoot>> + Send + Sync + 'static) {
         // Said once, by who opened the worktree.
         let _ = self.reading.set(Box::new(reading));
+    }
+
+    /// Lets changes depend on something else, too.
+    pub fn set_change_guard(&self, guard: Arc<dyn ChangeGuard>) {
+        // Said once, by who opened the worktree.
+        let _ = self.guard.set(guard);
+    }
+
+    /// Whether the next change may have to wait for what it depends on besides the lease.
+    #[must_use]
+    pub fn may_change_wait(&self) -> bool {
+        self.guard.get().is_some_and(|guard| guard.may_change_wait())
+    }
+
+    /// Gives the lease up for lost, since another process has the right to take it: this one changes nothing any more.
+    pub fn lose_lease(&self, why: String) -> VolumeError {
+        self.mark_lost(why)
     }
 
     /// Renews the lease. Fails with [`VolumeError::Fenced`] if it is lost.
@@ -210,12 +251,16 @@ impl HeldLease {
         let begun = self.clock.now();
         // What is read before the change counts, too: a crash may come before the change is known here.
         let reading = self.reading.get().and_then(|reading| reading());
+        let floor = self.guard.get().and_then(|guard| guard.log_floor());
         self.volume.refs.update_ref_recording(RefKind::Worktree, &self.worktree, sink, |old| {
             let Some(old) = old else { return Err(self.mark_lost("the worktree was removed".into())) };
             let mut head = decode_worktree_head(old)?;
             self.expect_own_lease(&mut head)?.session = SessionObject::for_current_process();
             if let Some(reading) = &reading {
                 head.reading = reading.iter().take(READING_MAX).copied().collect();
+            }
+            if let (Some(log), Some(floor)) = (&mut head.log, floor) {
+                log.floor = floor;
             }
             change(&mut head);
             Ok(Some(head.encode()))
@@ -276,6 +321,14 @@ impl HeldLease {
     /// Fails with [`VolumeError::Fenced`] if another process holds the lease; to be called before each change. After a term
     /// without an answer from the store, it asks the store and waits at most 5 seconds.
     pub fn check_still_held(self: &Arc<Self>) -> Result<()> {
+        if let Some(guard) = self.guard.get() {
+            guard.check_change().map_err(|refusal| match refusal {
+                GuardRefusal::Lost(why) => self.mark_lost(why),
+                GuardRefusal::Unsure(why) => {
+                    VolumeError::UnsureClaim { worktree: self.worktree.clone(), why }
+                }
+            })?;
+        }
         if self.is_surely_held() {
             return Ok(());
         }

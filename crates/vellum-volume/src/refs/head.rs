@@ -23,6 +23,12 @@ pub const READING_MAX: usize = 256;
 /// First byte of a head with all fields. A head of the first version begins with whether it names a snapshot: 0 or 1.
 const VERSION: u8 = 2;
 
+/// First byte of a head with all fields and a log. Values of removed worktrees begin with 3, of chains with 4.
+const VERSION_WITH_LOG: u8 = 5;
+
+/// Longest address of a log's engine, and longest name of credentials, bytes.
+const ADDRESS_MAX: usize = 4096;
+
 /// Bytes of a mark.
 const MARK_LEN: usize = 16;
 
@@ -55,6 +61,24 @@ pub struct WorktreeHead {
     pub trash: WorktreeTrash,
     /// The last operation of the worktree; none before the first. Whoever changes the ref sets it.
     pub operation: Option<OperationLink>,
+    /// The log from which another machine continues a mounted worktree; none if what is not published is on one machine
+    /// only.
+    pub log: Option<WorktreeLog>,
+}
+
+/// The log of a worktree outside the machine that has it mounted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorktreeLog {
+    /// The address of its engine, without a password.
+    pub url: String,
+    /// The name of the credentials for it, as each machine keeps them; none for those of the environment.
+    pub credentials: Option<String>,
+    /// Its name in the engine.
+    pub key: [u8; 16],
+    /// Which log of that name it is.
+    pub incarnation: [u8; 16],
+    /// A position that it had reached, and was durable at, when the ref was changed last.
+    pub floor: u64,
 }
 
 /// A random number that a worktree and its directory have in common. Written in 32 hexadecimal digits.
@@ -129,6 +153,7 @@ impl WorktreeHead {
             mark: None,
             trash: WorktreeTrash::default(),
             operation: None,
+            log: None,
         }
     }
 
@@ -142,6 +167,7 @@ impl WorktreeHead {
             reading: Vec::new(),
             trash: WorktreeTrash { tree: None, ..self.trash },
             operation: None,
+            log: None,
             ..self.clone()
         }
     }
@@ -156,7 +182,8 @@ impl WorktreeHead {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut writer = FieldWriter::new();
-        writer.write_u8(VERSION);
+        // Only a worktree with a log needs a Vellum that knows of logs.
+        writer.write_u8(if self.log.is_some() { VERSION_WITH_LOG } else { VERSION });
         match &self.head {
             None => writer.write_u8(0),
             Some(id) => writer.write_u8(1).write_raw(id.as_bytes()),
@@ -192,13 +219,17 @@ impl WorktreeHead {
             None => drop(writer.write_u8(0)),
             Some(link) => link.encode(writer.write_u8(1)),
         }
+        if let Some(log) = &self.log {
+            log.encode(&mut writer);
+        }
         writer.into_vec()
     }
 
     /// Reads the value of the ref.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let is_first_version = bytes.first() != Some(&VERSION);
-        let mut rest = FieldReader::new(bytes.strip_prefix(&[VERSION]).unwrap_or(bytes));
+        let has_log = bytes.first() == Some(&VERSION_WITH_LOG);
+        let is_first_version = !has_log && bytes.first() != Some(&VERSION);
+        let mut rest = FieldReader::new(bytes.get(usize::from(!is_first_version)..).unwrap_or_default());
         let reader = &mut rest;
         let head = if decode_flag(reader, "head")? { Some(SnapshotId(reader.read_array()?)) } else { None };
         let created = UnixTime::decode(reader)?;
@@ -224,8 +255,23 @@ impl WorktreeHead {
             true => None,
             false => Some(OperationLink::decode(reader)?),
         };
+        let log = if has_log { Some(WorktreeLog::decode(reader)?) } else { None };
         rest.expect_end()?;
-        Ok(Self { head, created, host, place, live, lease, left, reading, quota, mark, trash, operation })
+        Ok(Self {
+            head,
+            created,
+            host,
+            place,
+            live,
+            lease,
+            left,
+            reading,
+            quota,
+            mark,
+            trash,
+            operation,
+            log,
+        })
     }
 
     /// Keeps a tree for a holder who is about to lose the lease, and may have changes over it.
@@ -233,6 +279,27 @@ impl WorktreeHead {
         self.left.insert(0, (token, root));
         // The newest are first: with too many, the machine that has been away longest loses its tree.
         self.left.truncate(LEFT_MAX);
+    }
+}
+
+impl WorktreeLog {
+    fn encode(&self, writer: &mut FieldWriter) {
+        writer.write_bytes(self.url.as_bytes());
+        match &self.credentials {
+            None => writer.write_u8(0),
+            Some(name) => writer.write_u8(1).write_bytes(name.as_bytes()),
+        };
+        writer.write_raw(&self.key).write_raw(&self.incarnation).write_varint(self.floor);
+    }
+
+    fn decode(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
+        let url = reader.read_string(ADDRESS_MAX)?.to_owned();
+        let credentials = match decode_flag(reader, "credentials")? {
+            false => None,
+            true => Some(reader.read_string(ADDRESS_MAX)?.to_owned()),
+        };
+        let key = reader.read_array()?;
+        Ok(Self { url, credentials, key, incarnation: reader.read_array()?, floor: reader.read_varint()? })
     }
 }
 

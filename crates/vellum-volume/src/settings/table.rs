@@ -36,6 +36,8 @@ pub enum SettingKind {
     UserName,
     /// A command line.
     CommandLine,
+    /// The address of an engine of shared logs, without a password.
+    LogAddress,
     /// One of some words.
     Choice(&'static [&'static str]),
 }
@@ -105,6 +107,13 @@ pub const SETTINGS: &[SettingDefinition] = &[
         scopes: EVERYWHERE,
         default: &[".vellumignore"],
         help: "names of the files whose rules say what is left out of snapshots; the last one decides first",
+    },
+    SettingDefinition {
+        name: "mount.meta",
+        kind: SettingKind::LogAddress,
+        scopes: EVERYWHERE,
+        default: &[],
+        help: "where new worktrees that are mounted have a log from which another machine can continue them: 'mount --meta'",
     },
     count("retention.keep-daily", "'forget --policy' keeps the newest snapshot of each of the last N days"),
     count("retention.keep-hourly", "'forget --policy' keeps the newest snapshot of each of the last N hours"),
@@ -238,6 +247,9 @@ impl SettingDefinition {
             SettingKind::Compression => "none, or a level from 1 to 19".into(),
             SettingKind::UserName => "a name".into(),
             SettingKind::CommandLine => "a command line".into(),
+            SettingKind::LogAddress => {
+                "the address of an engine, without a password; 'store:' is the volume's store".into()
+            }
             SettingKind::Choice(words) => words.join(" or "),
         }
     }
@@ -269,10 +281,20 @@ impl SettingDefinition {
             SettingKind::Compression => parse_compression_level(value).is_some(),
             SettingKind::UserName => !value.trim().is_empty() && value.len() <= WHO_MAX,
             SettingKind::CommandLine => !value.trim().is_empty(),
+            SettingKind::LogAddress => is_log_address(value),
             SettingKind::Choice(words) => words.contains(&value),
         };
         is_shown && is_of_kind && value.len() <= VALUE_MAX
     }
+}
+
+/// Whether a value may be the address of an engine. One with a password never is: volumes keep no secrets of others.
+fn is_log_address(value: &str) -> bool {
+    let Some((scheme, rest)) = value.split_once("://") else { return value == "store:" };
+    let is_scheme = !scheme.is_empty() && scheme.bytes().all(|byte| byte.is_ascii_lowercase());
+    let authority = rest.split(['/', '?']).next().unwrap_or(rest);
+    let has_password = authority.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'));
+    is_scheme && !authority.is_empty() && !has_password
 }
 
 /// The level of zstd that a value means; 0: nothing is compressed.
@@ -319,6 +341,20 @@ mod tests {
         for setting in SETTINGS {
             let is_personal = matches!(setting.kind, SettingKind::CommandLine | SettingKind::UserName);
             assert!(!is_personal || !setting.may_be_set_in(SettingScope::Volume), "{}", setting.name);
+        }
+    }
+
+    #[test]
+    fn addresses_of_engines_have_no_passwords() {
+        for address in
+            ["store:", "redis://10.0.0.4/1", "postgres://ann@db:5432/logs?sslmode=require", "etcds://[::1]"]
+        {
+            assert!(is_log_address(address), "{address}");
+        }
+        for other in
+            ["", "store", "redis:", "redis://", "redis://:secret@host", "postgres://ann:secret@db", "/a/path"]
+        {
+            assert!(!is_log_address(other), "{other}");
         }
     }
 

@@ -46,6 +46,8 @@ fn is_own_key(key: &ObjectKey) -> bool {
         "operations" => is_operation_key(key) || is_chain_folder(key),
         // What is in them is looked at by itself, whatever its name is.
         "sessions" | "keys" | "removed-keys" | "key-epochs" | "slot-keys" | "devices" => true,
+        // The logs of shared worktrees; see `vellum-shared-log`.
+        "log-heads" | "live" => true,
         // What a probe that was killed has left is removed by a later one.
         "probe" => true,
         _ => false,

@@ -26,7 +26,8 @@ use vellum_volume::key_epochs::{
 use vellum_volume::lease::{Lease, LeaseToken};
 use vellum_volume::operations::OperationLink;
 use vellum_volume::refs::{
-    RefKind, RefStore, UnsnapshottedTree, WorktreeHead, WorktreeMark, WorktreeQuota, WorktreeTrash, parse_ref,
+    RefKind, RefStore, UnsnapshottedTree, WorktreeHead, WorktreeLog, WorktreeMark, WorktreeQuota,
+    WorktreeTrash, parse_ref,
 };
 use vellum_volume::session::SessionObject;
 use vellum_volume::{SnapshotOrigin, SnapshotRecord, SnapshotStatistics, keyring};
@@ -113,6 +114,7 @@ fn head() -> WorktreeHead {
         mark: None,
         trash: WorktreeTrash::default(),
         operation: None,
+        log: None,
     }
 }
 
@@ -200,6 +202,30 @@ fn refs() {
         assert!(WorktreeHead::decode(&bytes[..len]).is_err(), "{len} of {} bytes", bytes.len());
     }
     heads_of_the_first_version(&world);
+    heads_with_logs();
+}
+
+/// They have another version, and are as long as they have to be.
+fn heads_with_logs() {
+    let log = WorktreeLog {
+        url: "redis://10.0.0.4/1".into(),
+        credentials: Some("redis".into()),
+        key: [0xee; 16],
+        incarnation: [0xff; 16],
+        floor: 1 << 40,
+    };
+    let without = with_operation().encode();
+    let unnamed = WorktreeLog { credentials: None, floor: 0, ..log.clone() };
+    for log in [log, unnamed] {
+        let head = WorktreeHead { log: Some(log), ..with_operation() };
+        let bytes = head.encode();
+        assert_eq!((without[0], bytes[0]), (2, 5));
+        assert_eq!(bytes[1..without.len()], without[1..], "all else is as it is without a log");
+        assert_eq!(WorktreeHead::decode(&bytes), Ok(head));
+        for len in 0..bytes.len() {
+            assert!(WorktreeHead::decode(&bytes[..len]).is_err(), "{len} of {} bytes", bytes.len());
+        }
+    }
 }
 
 fn with_operation() -> WorktreeHead {

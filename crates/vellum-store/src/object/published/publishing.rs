@@ -13,6 +13,8 @@ use crate::pack::PACKS_FOLDER;
 
 /// The folder of sessions, which come and go, and concern writers only.
 const SESSIONS_FOLDER: &str = "sessions";
+/// The folders of shared logs, which concern machines that mount a worktree to write in it.
+const LOG_FOLDERS: [&str; 2] = ["live", "log-heads"];
 /// Longest ref, bytes, with what surrounds a numbered version.
 const REF_MAX: u64 = 80 << 10;
 /// How often a listing is made anew because somebody else wrote one meanwhile, a count.
@@ -158,7 +160,7 @@ fn list_all_but_packs(store: &dyn ObjectStore) -> Result<ListedObjects, StoreErr
     }
     for info in store.list_objects("")? {
         let left_out = [PACKS_FOLDER, REFS_FOLDER, SESSIONS_FOLDER, LISTING, PACKS_LISTING];
-        if !left_out.iter().any(|folder| is_in_folder(&info.key, folder)) {
+        if !left_out.iter().chain(&LOG_FOLDERS).any(|folder| is_in_folder(&info.key, folder)) {
             found.insert(info.key, PublishedObject { size: info.size, content: None });
         }
     }

@@ -108,6 +108,29 @@ impl ServiceCredentials {
     }
 }
 
+/// A user and a password, for a service that is no store.
+pub struct LoginCredentials {
+    /// The user, if there is one.
+    pub user: Option<String>,
+    /// The password, if there is one.
+    pub password: Option<Zeroizing<String>>,
+}
+
+impl LoginCredentials {
+    /// Reads the fields `user` and `password` of `~/.config/vellum/credentials/NAME`.
+    pub fn load(name: &str) -> Result<Self, StoreError> {
+        let credentials = ServiceCredentials::load(name)?;
+        let password = credentials.get_field("password").map(|text| Zeroizing::new(text.to_owned()));
+        Ok(Self { user: credentials.get_field("user").map(str::to_owned), password })
+    }
+}
+
+impl fmt::Debug for LoginCredentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LoginCredentials(…)")
+    }
+}
+
 /// The bytes of a file, up to one more than it may have. They are overwritten when they are dropped.
 fn read_secret_bytes(file: &File) -> io::Result<Zeroizing<Vec<u8>>> {
     // With room for all of it: a buffer that grows leaves copies behind.

@@ -1,0 +1,102 @@
+//! Bases: all files once more in the log, after which what came before can be discarded.
+//!
+//! A base is made of the same operations as everything else, between a beginning and an end, while others go on: each
+//! piece is copied with its file's gate closed, so it is the file at its place in the log, and what changes the file later
+//! stands behind it. A reader that begins at a base meets changes of files that the base has not come to yet; it keeps
+//! them, and the copy, which has them too, replaces them.
+
+use std::io;
+use std::sync::Arc;
+
+use super::files::LoggedFiles;
+use super::operation::WRITE_MAX;
+use super::queue::OperationQueue;
+use crate::claim::{HeldClaim, LogFailure};
+use crate::error::SharedLogError;
+
+/// Bytes of the log that are worth a base, beside the base before and as much as all files take: as much as a journal may
+/// have.
+pub(crate) const LOG_TARGET: u64 = 64 << 20;
+
+/// Writes bases when they are due, until the queue ends.
+pub(crate) struct BaseWriter {
+    pub files: Arc<LoggedFiles>,
+    pub claim: Arc<HeldClaim>,
+    /// [`LOG_TARGET`], less in tests.
+    pub target: u64,
+}
+
+impl BaseWriter {
+    pub fn run(&self) {
+        let queue = &self.files.queue;
+        // Asked with the queue locked, so it must not take the names, which come before it.
+        // Twice what the files take: once is the base itself.
+        let is_long = |len: u64| len > self.target.saturating_add(self.files.last_total().saturating_mul(2));
+        while queue.wait_for_due_base(is_long) {
+            if let Err(error) = self.write_base(OperationQueue::wait_without_limit) {
+                // The queue has failed, or a local file cannot be read: then the engine that uses it fails, too.
+                if queue.failure().is_none() {
+                    let reason = format!("a file cannot be copied into the shared log: {error}");
+                    let failure = LogFailure { reason, is_fenced: false };
+                    self.claim.fail(failure.clone());
+                    queue.fail(failure);
+                }
+                return;
+            }
+        }
+    }
+
+    /// Writes a base, waits with `wait` until it is durable, and discards what came before.
+    pub fn write_base(&self, wait: impl Fn(&OperationQueue, u64) -> io::Result<()>) -> io::Result<()> {
+        let queue = &self.files.queue;
+        loop {
+            let restarts = queue.begin_base()?;
+            if !self.repeat_files(restarts)? {
+                continue;
+            }
+            let Some(upto) = queue.end_base(restarts)? else { continue };
+            wait(queue, upto)?;
+            if queue.is_base_wanted(restarts) {
+                self.discard_before_base();
+                return Ok(());
+            }
+        }
+    }
+
+    /// Puts all files into the log. False: the log was begun anew meanwhile.
+    fn repeat_files(&self, restarts: u64) -> io::Result<bool> {
+        let queue = &self.files.queue;
+        let mut buffer = vec![0; WRITE_MAX];
+        let mut total = 0;
+        for (_, file) in self.files.list_files() {
+            let Some(len) = self.files.repeat_name(&file)? else { continue };
+            total += len;
+            let mut offset = 0;
+            // What is added behind `len` from now on goes into the log by itself.
+            while offset < len {
+                if !queue.is_base_wanted(restarts) {
+                    return Ok(false);
+                }
+                match self.files.repeat_piece(&file, offset, &mut buffer)? {
+                    0 => break,
+                    count => offset += count,
+                }
+            }
+        }
+        self.files.set_last_total(total);
+        Ok(queue.is_base_wanted(restarts))
+    }
+
+    fn discard_before_base(&self) {
+        let Some(position) = self.files.queue.base_position() else { return };
+        match self.claim.log.discard_before(self.claim.current().epoch, position) {
+            Ok(()) => {}
+            // Who appends next finds out the same, and does what is to be done.
+            Err(error @ (SharedLogError::Fenced { .. } | SharedLogError::Lost { .. })) => {
+                tracing::warn!(%error, "the shared log cannot be shortened");
+            }
+            // It is discarded after the next base.
+            Err(error) => tracing::warn!(%error, "the shared log cannot be shortened now"),
+        }
+    }
+}

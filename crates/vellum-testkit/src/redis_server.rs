@@ -1,0 +1,82 @@
+//! A Redis server.
+//!
+//! Invariant: it ends when it is dropped. Its directory stays.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::process::Signal;
+
+use crate::ports::find_free_port;
+use crate::server_process::{ServerProcess, ask_server};
+
+/// A server with its data in one directory.
+pub struct RedisServer {
+    process: ServerProcess,
+    port: u16,
+    dir: PathBuf,
+    options: Vec<String>,
+}
+
+impl RedisServer {
+    /// Starts it with its data in `dir`, an append-only file, and further options as in `redis.conf`, such as
+    /// `--maxmemory`.
+    ///
+    /// # Panics
+    /// Panics if it cannot be started: `make tools` installs it.
+    #[must_use]
+    pub fn start(dir: &Path, options: &[&str]) -> Self {
+        std::fs::create_dir_all(dir).expect("a directory for the server");
+        let options: Vec<String> = options.iter().map(|option| (*option).to_owned()).collect();
+        let port = find_free_port();
+        Self { process: start_process(dir, port, &options), port, dir: dir.to_owned(), options }
+    }
+
+    /// Its address.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// Its port.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Kills it and starts it again.
+    pub fn crash_and_restart(&mut self) {
+        self.process.kill();
+        self.process = start_process(&self.dir, self.port, &self.options);
+    }
+
+    /// Kills it.
+    pub fn kill(&mut self) {
+        self.process.kill();
+    }
+
+    /// Stops or continues it.
+    pub fn signal(&self, signal: Signal) {
+        self.process.signal(signal);
+    }
+
+    /// Runs a command without spaces in its words.
+    #[must_use]
+    pub fn run(&self, command: &str) -> String {
+        ask_server(self.port, &format!("{command}\r\n"))
+    }
+}
+
+fn start_process(dir: &Path, port: u16, options: &[String]) -> ServerProcess {
+    let mut command = Command::new("redis-server");
+    command.args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", ""]);
+    command.args(["--appendonly", "yes", "--appendfsync", "everysec", "--dir"]).arg(dir).args(options);
+    let mut process = ServerProcess::start(command, &dir.join("log"));
+    // One that reads its file says so. One that wants a password is ready.
+    let is_ready = || {
+        let answer = ask_server(port, "PING\r\n");
+        answer.starts_with("+PONG") || answer.starts_with("-NOAUTH")
+    };
+    assert!(process.wait_until(is_ready), "Redis has ended: {}", process.read_log());
+    process
+}
