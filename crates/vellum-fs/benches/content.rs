@@ -123,7 +123,7 @@ fn bench_appends(criterion: &mut Criterion<ProcessorTime>) {
                     times,
                     |work| ProcessorTime::THREAD.measure_time(work),
                     |bench, _| {
-                        bench.fs.content().append_to_file(bench.ino, &data).unwrap();
+                        bench.fs.content().append_to_file(bench.ino, &data, false).unwrap();
                     },
                 )
             });

@@ -74,6 +74,9 @@ pub struct LiveOptions {
     pub trash: WorktreeTrash,
     /// The lease with which it is changed, if it has one.
     pub tenure: Option<Arc<HeldLease>>,
+    /// Whether files without a name stay that an earlier process had open, until
+    /// [`LiveFilesystem::remove_unheld_orphans`]: other machines may still have them open.
+    pub keeps_orphans: bool,
 }
 
 impl Default for LiveOptions {
@@ -85,6 +88,7 @@ impl Default for LiveOptions {
             quota: WorktreeQuota::default(),
             trash: WorktreeTrash::default(),
             tenure: None,
+            keeps_orphans: false,
         }
     }
 }
@@ -140,10 +144,18 @@ impl LiveFilesystem {
         if fs.live_map().read_head_state(|view| view.inode_attr(Ino::ROOT))?.is_none() {
             fs.live_map().apply_change(create_root)?;
         }
-        // Whoever had these inodes open was served by a process that has ended: no handle is left.
-        fs.content.remove_orphans()?;
+        // Whoever had these inodes open was served by a process that has ended: no handle is left on this machine.
+        if !options.keeps_orphans {
+            fs.content.remove_unheld_orphans()?;
+        }
         fs.release_all_retained()?;
         Ok(fs)
+    }
+
+    /// Removes the files without a name that nobody has open.
+    pub fn remove_unheld_orphans(&self) -> Result<()> {
+        let _entered = self.epochs.enter_epoch();
+        self.content.remove_unheld_orphans()
     }
 
     /// The volume.
@@ -161,6 +173,12 @@ impl LiveFilesystem {
     /// The worktree's ref, and the right to change it.
     pub(crate) fn lease(&self) -> &WorktreeLease {
         &self.base.lease
+    }
+
+    /// Whether a change may have to wait until it is known who has the worktree, or until what was written is elsewhere.
+    #[must_use]
+    pub fn may_change_wait(&self) -> bool {
+        self.base.lease.may_change_wait()
     }
 
     /// The current state and the live head.

@@ -58,6 +58,11 @@ impl WorktreeLease {
         Ok(self.tenure.as_ref().map_or(Ok(()), |tenure| tenure.check_still_held())?)
     }
 
+    /// Whether a change may have to wait until it is known who has the worktree.
+    pub fn may_change_wait(&self) -> bool {
+        self.tenure.as_ref().is_some_and(|tenure| tenure.may_change_wait())
+    }
+
     /// Renews the lease now, which writes the ref with the trees in use. Returns `false` if there is no lease, and
     /// nothing was written.
     pub fn renew(&self) -> std::result::Result<bool, VolumeError> {

@@ -27,6 +27,7 @@ use vellum_volume::tree::NodeLoader;
 
 use crate::error::Result;
 use crate::lease::{WorktreeLease, read_stored_head};
+use crate::operation_marks::put_current_mark;
 use crate::tree::cache::InodeCache;
 use crate::tree::head::{HEAD_KEY, LayerId, LayeredState, LiveHead};
 
@@ -192,6 +193,12 @@ impl LiveMap {
         CommitSequence(self.committed.load(Ordering::Acquire))
     }
 
+    /// Waits until all changes so far are durable. It need not be known that the lease is still held: this is for who is
+    /// about to give everything up.
+    pub fn sync_changes(&self) -> Result<()> {
+        Ok(self.live_store().wait_until_durable(CommitSequence(u64::MAX))?)
+    }
+
     fn run_transaction<T>(
         &self,
         mut body: impl FnMut(&mut LiveTransaction<'_>) -> Result<T>,
@@ -234,6 +241,10 @@ impl LiveMap {
                 (changed, grown) = (keys, by);
                 Ok(value)
             });
+            // What changes nothing can be done again.
+            if done.is_ok() && !changed.is_empty() {
+                put_current_mark(live);
+            }
             let failed = done.is_err();
             outcome = Some(done);
             if failed { Err(LiveError::Abandoned) } else { Ok(()) }

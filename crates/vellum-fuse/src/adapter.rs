@@ -4,8 +4,9 @@
 //! [`FuseAdapter`], in the module that owns the subject.
 //!
 //! Invariant: because of the lease, only the kernel changes the mounted state, so it may cache names and attributes
-//! without limit. A thread that answers requests never tells the kernel what to drop from its caches: the kernel may
-//! have to wait for an answer of the same thread before it can do so. Other threads tell it.
+//! without limit; of a shared worktree it caches nothing ([`MountPosture`]). A thread that answers requests never tells the
+//! kernel what to drop from its caches: the kernel may have to wait for an answer of the same thread before it can do so.
+//! Other threads tell it.
 
 mod attributes;
 mod cached_nodes;
@@ -17,8 +18,10 @@ mod entry;
 pub(crate) mod invalidation;
 mod listing;
 mod listing_cache;
+mod locking;
 mod lookup;
 mod names;
+mod opening;
 mod orphans;
 mod path_policies;
 mod paths;
@@ -26,8 +29,10 @@ mod removed;
 mod seeking;
 mod xattr;
 
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -37,12 +42,14 @@ use vellum_host::escape::format_path;
 use vellum_types::{FileKind, Ino, InodeAttr};
 use vellum_volume::FsTree;
 
+use crate::locks::FileLocks;
 use crate::metrics::line::LineDetail;
 use crate::metrics::{RequestMetrics, ServedRequest};
 use crate::node::NodePlace;
+use crate::posture::MountPosture;
 use crate::transport::DeferredReply;
 use crate::virt::VirtualDir;
-use crate::wire::{FuseAnswer, FuseOperation, RequestHeader, SmallAnswer};
+use crate::wire::{EntryAnswer, FuseAnswer, FuseOperation, OpenFileAnswer, RequestHeader, SmallAnswer};
 use cached_nodes::KernelCachedNodes;
 pub(crate) use content_readers::ContentReaders;
 use invalidation::KernelCacheTracker;
@@ -84,6 +91,11 @@ pub struct FuseAdapter {
     /// None if the store is on this machine.
     readers: Option<ContentReaders>,
     policies: Arc<PathPolicies>,
+    posture: MountPosture,
+    /// None: whoever locks files uses the same kernel, which keeps their locks.
+    locks: Option<Arc<dyn FileLocks>>,
+    /// The number of the file that was opened last.
+    opened: AtomicU64,
 }
 
 /// What an inode belongs to.
@@ -126,7 +138,23 @@ impl FuseAdapter {
             orphans,
             readers: None,
             policies: Arc::default(),
+            posture: MountPosture::default(),
+            locks: None,
+            // A kernel may have files open that were opened before this process began: they need other numbers.
+            opened: AtomicU64::new(RandomState::new().hash_one(0)),
         })
+    }
+
+    /// Lets the kernel cache what suits this posture; by default, what suits an exclusive mount. `locks`: where programs
+    /// lock files, if not in their kernel.
+    pub(crate) fn with_posture(self, posture: MountPosture, locks: Option<Arc<dyn FileLocks>>) -> Self {
+        Self { posture, locks, ..self }
+    }
+
+    /// How a file is opened that was just created or is about to be.
+    fn open_file(&self) -> OpenFileAnswer {
+        let handle = self.opened.fetch_add(1, Ordering::Relaxed);
+        OpenFileAnswer { handle, flags: self.posture.open_file_flags() }
     }
 
     /// Looks at who reads, and what, since it may have to be fetched.
@@ -175,7 +203,8 @@ impl FuseAdapter {
         stale: Option<StaleCache>,
         later: DeferredReply<'_>,
     ) -> FuseAnswer {
-        let Some(stale) = stale.filter(|_| !matches!(answer, FuseAnswer::Failed(_))) else { return answer };
+        let is_needed = self.posture.has_kernel_caches() && !matches!(answer, FuseAnswer::Failed(_));
+        let Some(stale) = stale.filter(|_| is_needed) else { return answer };
         // Taken before it is handed over: should the other thread be gone, dropping it answers with `EIO`, and no
         // process waits for ever.
         let pending = later.into_pending();
@@ -264,6 +293,21 @@ impl FuseAdapter {
             NodePlace::Main(..) | NodePlace::Snapshot(..) => self.is_past_node(node),
         };
         if changes { Duration::ZERO } else { LONG_TIMEOUT }
+    }
+
+    /// The entry, with the time for which this mount's kernel may cache it.
+    fn limit_timeout(&self, entry: &EntryAnswer) -> EntryAnswer {
+        EntryAnswer { timeout: self.posture.limit_timeout(entry.timeout), ..*entry }
+    }
+
+    /// Answers a request with the entry of a node.
+    fn answer_entry(
+        &self,
+        call: ServedRequest<'_>,
+        work: impl FnOnce() -> Result<EntryAnswer>,
+        encode: impl FnOnce(&EntryAnswer) -> SmallAnswer,
+    ) -> FuseAnswer {
+        self.answer_small(call, work, |entry| encode(&self.limit_timeout(entry)))
     }
 
     /// The live worktree and the inode of `node` in it, for a change. Fails if `node` is not in the current state.

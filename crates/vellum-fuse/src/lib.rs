@@ -15,9 +15,12 @@
 
 pub mod adapter;
 pub mod error;
+mod locks;
 pub mod metrics;
 pub mod mount;
 mod node;
+mod posture;
+mod references;
 pub mod transport;
 pub mod virt;
 pub mod wire;
@@ -25,7 +28,10 @@ pub mod wire;
 pub use adapter::PathPolicies;
 pub use adapter::invalidation::CacheInvalidator;
 pub use error::{MountError, Result};
+pub use locks::{FileLocks, LockDecision};
 pub use mount::{MountOptions, MountSource, ServedFilesystem, mount_filesystem};
 pub use node::{NodePlace, SnapshotSlot};
+pub use posture::MountPosture;
+pub use references::{NodeReferences, visit_named_nodes};
 pub use transport::mounting::{detach_mount, unmount_filesystem};
 pub use virt::MountFile;

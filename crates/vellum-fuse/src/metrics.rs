@@ -60,6 +60,9 @@ request_kinds! {
     CopyFileRange "copy_file_range"
     Statx "statx"
     Tmpfile "tmpfile"
+    Create "create"
+    Open "open"
+    Lock "lock"
 }
 
 /// The first requests of a kind are all timed, so that the figures of rare kinds are exact.
@@ -100,9 +103,13 @@ impl RequestKind {
             Do::CopyFileRange { .. } => Self::CopyFileRange,
             Do::Statx => Self::Statx,
             Do::Tmpfile { .. } => Self::Tmpfile,
+            Do::Create { .. } => Self::Create,
+            Do::Open { .. } => Self::Open,
             // These do next to nothing.
             Do::Init(_) | Do::Destroy | Do::Forget { .. } | Do::BatchForget(_) => return None,
-            Do::Release | Do::Ioctl { .. } | Do::Unknown => return None,
+            Do::Getlk(_) | Do::Setlk { .. } => Self::Lock,
+            Do::Opendir | Do::Flush { .. } | Do::Release { .. } | Do::Releasedir => return None,
+            Do::Interrupt { .. } | Do::Ioctl { .. } | Do::Unknown => return None,
         })
     }
 

@@ -11,15 +11,17 @@ use vellum_fs::LiveFilesystem;
 use vellum_types::SnapshotId;
 use vellum_volume::Volume;
 
-use crate::adapter::invalidation::CacheInvalidator;
+use crate::adapter::invalidation::{CacheInvalidator, KernelCacheTracker};
 use crate::adapter::{
     ContentReaders, FailureObserver, FuseAdapter, KernelChannel, MountedState, PathPolicies,
 };
 use crate::error::{MountError, Result};
+use crate::locks::FileLocks;
 use crate::metrics::RequestMetrics;
 use crate::metrics::access_log::AccessLogPipe;
+use crate::posture::MountPosture;
 use crate::transport::mounting::{MountParameters, abort_mount, attach_mount};
-use crate::transport::{FuseConnection, FuseDevice, Watchdog, perform_handshake};
+use crate::transport::{FuseConnection, FuseDevice, RequestService, Watchdog, perform_handshake};
 use crate::virt::{MountFile, SnapshotsDir, VirtualDir};
 
 /// Threads that read requests from the device. Requests wait for disks and networks, so one thread is too few. But the
@@ -53,6 +55,10 @@ pub struct MountOptions {
     pub no_exec: bool,
     /// Whether requests come through the device even if the kernel offers io_uring.
     pub no_rings: bool,
+    /// What the kernel may cache.
+    pub posture: MountPosture,
+    /// Where programs lock files, if not in their kernel.
+    pub locks: Option<Arc<dyn FileLocks>>,
     /// Names of programs for which no content is fetched.
     pub deny_hydrate: Vec<String>,
     /// Which content is fetched, by path.
@@ -75,7 +81,8 @@ pub struct ServedFilesystem {
     _attached: AttachedMount,
     invalidator: Arc<CacheInvalidator>,
     _watchdog: Option<Watchdog>,
-    _access_log: AccessLogPipe,
+    /// None: whatever answers the requests has it.
+    _access_log: Option<AccessLogPipe>,
 }
 
 /// A mount on a directory. It is aborted when this is dropped, if it still exists: its requests would not be answered.
@@ -94,6 +101,18 @@ impl Drop for AttachedMount {
     }
 }
 
+/// How a service is attached to a directory.
+pub struct AttachOptions {
+    /// What the kernel is told of the mount.
+    pub parameters: MountParameters,
+    /// Whether requests come through the device even if the kernel offers io_uring.
+    pub no_rings: bool,
+    /// What the kernel may cache.
+    pub posture: MountPosture,
+    /// Called when requests are not answered.
+    pub report: Arc<FailureObserver>,
+}
+
 /// Mounts on `mountpoint`, which must be an empty directory.
 pub fn mount_filesystem(
     source: MountSource,
@@ -102,11 +121,16 @@ pub fn mount_filesystem(
     options: MountOptions,
 ) -> Result<ServedFilesystem> {
     let device = FuseDevice::open().map_err(MountError::NoDevice)?;
-    let parameters = MountParameters {
-        name: options.name.clone(),
-        read_only: options.read_only || matches!(source, MountSource::Snapshot(_)),
-        allow_other: options.allow_other,
-        no_exec: options.no_exec,
+    let attach = AttachOptions {
+        parameters: MountParameters {
+            name: options.name.clone(),
+            read_only: options.read_only || matches!(source, MountSource::Snapshot(_)),
+            allow_other: options.allow_other,
+            no_exec: options.no_exec,
+        },
+        no_rings: options.no_rings,
+        posture: options.posture,
+        report: options.report.clone(),
     };
     // The adapter needs a way to the kernel before the mount exists. It is filled in after the handshake, when the
     // first request can come.
@@ -115,16 +139,47 @@ pub fn mount_filesystem(
     let cache_tracker = adapter.cache_tracker();
     // Before the mount is attached: a process may look into `.vellum` as soon as it is.
     let access_log = options.metrics.log.serve_pipe(&options.access_log).map_err(MountError::Session)?;
-    let device = attach_mount(device, mountpoint, &parameters)?;
+    let channels = KernelChannels { kernel, cache_tracker };
+    let served = attach_service(device, adapter, mountpoint, &attach, channels)?;
+    Ok(ServedFilesystem { _access_log: Some(access_log), ..served })
+}
+
+/// Mounts on `mountpoint`, which must be an empty directory. `service` answers all requests but the handshake.
+pub fn mount_service(
+    service: impl RequestService,
+    mountpoint: &Path,
+    options: &AttachOptions,
+) -> Result<ServedFilesystem> {
+    let device = FuseDevice::open().map_err(MountError::NoDevice)?;
+    attach_service(device, service, mountpoint, options, KernelChannels::default())
+}
+
+/// What a service needs of the kernel, and what it remembers of it.
+#[derive(Default)]
+struct KernelChannels {
+    kernel: KernelChannel,
+    cache_tracker: Arc<KernelCacheTracker>,
+}
+
+fn attach_service(
+    device: FuseDevice,
+    service: impl RequestService,
+    mountpoint: &Path,
+    options: &AttachOptions,
+    channels: KernelChannels,
+) -> Result<ServedFilesystem> {
+    let KernelChannels { kernel, cache_tracker } = channels;
+    let device = attach_mount(device, mountpoint, &options.parameters)?;
     let connected = device.try_clone().map_err(MountError::Session)?;
     // From here on, the mount is detached if a step fails. Otherwise every process that touches the directory would
     // hang.
     let attached = AttachedMount { mountpoint: mountpoint.into(), device: connected };
-    let rings = perform_handshake(&device, !options.no_rings).map_err(MountError::Session)?;
+    let may_use_rings = !options.no_rings && options.posture.may_use_rings();
+    let rings = perform_handshake(&device, may_use_rings, options.posture).map_err(MountError::Session)?;
     // It is new, so it was not set before.
     let _ = kernel.set(device.new_notifier().map_err(MountError::Session)?);
     let notifier = device.new_notifier().map_err(MountError::Session)?;
-    let connection = FuseConnection::start(device, rings, adapter, THREADS).map_err(MountError::Session)?;
+    let connection = FuseConnection::start(device, rings, service, THREADS).map_err(MountError::Session)?;
     let number = raise_mount_limits(mountpoint);
     let watch =
         |number| connection.start_watchdog(number, options.report.clone()).map_err(MountError::Session);
@@ -135,8 +190,34 @@ pub fn mount_filesystem(
         _attached: attached,
         invalidator,
         _watchdog: watchdog,
-        _access_log: access_log,
+        _access_log: None,
     })
+}
+
+/// What a service is made of that answers the requests which one other machine forwards.
+pub struct ForwardedMount {
+    /// The worktree.
+    pub fs: Arc<LiveFilesystem>,
+    /// The content of `.vellum/mount.json` on the other machine.
+    pub file: MountFile,
+    /// The pipe on the other machine from which its access log can be read.
+    pub access_log: PathBuf,
+    /// Called with failures beneath the filesystem.
+    pub report: Arc<FailureObserver>,
+    /// Where its programs lock files.
+    pub locks: Arc<dyn FileLocks>,
+}
+
+/// Starts the service for one other machine. What its kernel knows is counted apart from what others know.
+pub fn start_forwarded_service(mount: ForwardedMount) -> io::Result<FuseAdapter> {
+    let ForwardedMount { fs, file, access_log, report, locks } = mount;
+    let snapshots = SnapshotsDir::new(fs.volume().clone(), Some(fs.clone()));
+    let metrics = Arc::new(RequestMetrics::with_exposer(|_| {}));
+    let virt = VirtualDir::new(snapshots, &file, &access_log, metrics.clone());
+    // It has no way to that kernel, and needs none: nothing is cached there that would have to be dropped.
+    let kernel = KernelChannel::default();
+    let adapter = FuseAdapter::start(MountedState::Live(fs), virt, metrics, report, kernel)?;
+    Ok(adapter.with_posture(MountPosture::Shared, Some(locks)))
 }
 
 fn build_adapter(
@@ -169,7 +250,8 @@ fn build_adapter(
         }
     };
     let adapter = FuseAdapter::start(main, virt, metrics, options.report.clone(), kernel)
-        .map_err(MountError::Session)?;
+        .map_err(MountError::Session)?
+        .with_posture(options.posture, options.locks.clone());
     Ok(match volume.blobs.local_copies() {
         Some(_) => {
             let readers = ContentReaders::new(&options.deny_hydrate);

@@ -1,4 +1,5 @@
-//! The transport: moves requests from the kernel to a [`RequestService`], and answers back.
+//! The transport: moves requests from the kernel to a [`RequestService`], and answers back. Requests that other machines
+//! forward come by other ways ([`answer_forwarded_request`]).
 //!
 //! Invariants: each request is answered once, by the descriptor or the ring slot that it was read from, if it wants an
 //! answer; a thread that answers requests sends the kernel nothing else. When the mount ends, all threads end.
@@ -25,7 +26,7 @@ pub use connection::FuseConnection;
 pub use device::{FuseDevice, KernelNotifier, MAX_WRITE, REQUEST_MAX};
 pub use handshake::perform_handshake;
 pub use rings::RingTransport;
-pub use service::{DeferredReply, PendingAnswer, RequestService};
+pub use service::{AnswerSink, DeferredReply, PendingAnswer, RequestService, answer_forwarded_request};
 pub use watchdog::Watchdog;
 
 #[cfg(test)]

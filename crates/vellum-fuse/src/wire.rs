@@ -20,13 +20,14 @@ mod request;
 #[cfg(test)]
 mod tests;
 
-pub use answer::FuseAnswer;
+pub use answer::{FuseAnswer, OpenFileAnswer, open_flags};
 pub use attributes::{EntryAnswer, NodeAttributes};
 pub use buffer::{HEAD_LEN, SmallAnswer, encode_answer_head};
 pub use fields::MalformedRequest;
 pub use init::{InitAnswer, InitRequest, MAJOR, flags};
+pub(crate) use listing::visit_listed_entries;
 pub use listing::{ListingAnswer, NameInAnswer};
 pub use notice::Invalidation;
 pub use opcode::Opcode;
-pub use operation::{ForgottenNodes, FuseOperation, WriteFlags};
+pub use operation::{FileLock, ForgottenNodes, FuseOperation, WriteFlags};
 pub use request::{FuseRequest, REQUEST_HEAD_LEN, RequestHeader};

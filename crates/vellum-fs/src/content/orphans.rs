@@ -23,8 +23,8 @@ impl LiveContent {
         self.map.apply_change(|txn| remove_if_nameless(txn, ino))
     }
 
-    /// Removes what an earlier run left open and nameless.
-    pub(crate) fn remove_orphans(&self) -> Result<()> {
+    /// Removes what an earlier run left open and nameless, and nobody holds.
+    pub(crate) fn remove_unheld_orphans(&self) -> Result<()> {
         // Collected before any is removed, so that the scan does not run over keys that are changing.
         let mut orphans = Vec::new();
         self.map.live_store().scan(&KeySpan::from_prefix(ORPHANS), &mut |key, _| {
@@ -36,6 +36,8 @@ impl LiveContent {
             let ino = number.map(|digits| Ino(u64::from_be_bytes(digits)));
             let ino = ino.ok_or_else(|| FsError::BadTree("the record of an open file is none".into()))?;
             debug_assert_eq!(key, orphan_key(ino));
+            // Somebody holds it, and removes it later.
+            let Some(_claim) = self.opened.claim_removal(ino) else { continue };
             self.map.apply_change(|txn| {
                 // It may have got a name again, or be gone.
                 if txn.bare_inode_attr(ino)?.is_some_and(|bare| bare.attr.nlink == 0) {

@@ -43,9 +43,9 @@ impl LiveContent {
     }
 
     /// Writes at the end, wherever that is by then.
-    pub fn append_to_file(&self, ino: Ino, data: &[u8]) -> Result<usize> {
+    pub fn append_to_file(&self, ino: Ino, data: &[u8], kill_suid: bool) -> Result<usize> {
         let place = WritePosition::End;
-        self.execute_write(&PendingWrite { ino, place, data, kill_suid: false, now: Some(current_time()) })
+        self.execute_write(&PendingWrite { ino, place, data, kill_suid, now: Some(current_time()) })
     }
 
     fn execute_write(&self, write: &PendingWrite<'_>) -> Result<usize> {

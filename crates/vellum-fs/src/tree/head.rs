@@ -240,6 +240,15 @@ pub fn pending_snapshot_key(number: u64) -> [u8; 9] {
 /// The prefix of all pending snapshots' keys.
 pub const PENDING: &[u8] = b"s";
 
+/// The prefix of all keys of marks (`operation_marks`).
+pub const OPERATION_MARKS: &[u8] = b"q";
+
+/// The prefix of all marks of a session.
+#[must_use]
+pub fn operation_mark_prefix(session: u64) -> [u8; 9] {
+    encode_numbered_key(b'q', session)
+}
+
 /// The key of a retained root.
 #[must_use]
 pub fn retained_root_key(number: u64) -> [u8; 9] {

@@ -12,6 +12,7 @@ mod inline;
 mod machine;
 mod model;
 mod names;
+mod operation_marks;
 mod orphans;
 mod quota;
 mod reading;

@@ -146,13 +146,13 @@ fn nothing_grows_above_the_quota() {
     check_usage(&fs.fs);
     // Below what there is: everything stays, and may become less.
     fs.attributes().set_worktree_quota(quota(Some(5_000), Some(1))).unwrap();
-    assert_eq!(errno(fs.content().append_to_file(file, b"x")), Errno::DQUOT);
+    assert_eq!(errno(fs.content().append_to_file(file, b"x", false)), Errno::DQUOT);
     fs.unlink("moved").unwrap();
     fs.attributes().setattr(file, &size(6_000), CALLER).unwrap();
     assert_eq!(errno(fs.create("h")), Errno::DQUOT);
     fs.attributes().set_worktree_quota(WorktreeQuota::default()).unwrap();
     fs.create("h").unwrap();
-    fs.content().append_to_file(file, &[0; 100_000]).unwrap();
+    fs.content().append_to_file(file, &[0; 100_000], false).unwrap();
     check_usage(&fs.fs);
 }
 
@@ -164,9 +164,9 @@ fn what_has_no_name_counts_for_nothing() {
     fs.content().write(file, 0, &[1; 1_000], false).unwrap();
     let held = fs.hold(file).unwrap();
     let next = fs.create("g").unwrap().ino;
-    assert_eq!(errno(fs.content().append_to_file(next, b"x")), Errno::DQUOT);
+    assert_eq!(errno(fs.content().append_to_file(next, b"x", false)), Errno::DQUOT);
     fs.unlink("f").unwrap();
-    fs.content().append_to_file(next, b"x").unwrap();
+    fs.content().append_to_file(next, b"x", false).unwrap();
     check_usage(&fs.fs);
     fs.release(held).unwrap();
     check_usage(&fs.fs);

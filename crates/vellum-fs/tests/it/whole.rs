@@ -274,7 +274,11 @@ impl World {
         match self.random.next_below(8) {
             0 => {
                 let data = noise(&mut self.random, len);
-                agree(&("append", id), fs.content().append_to_file(ino, &data), model.write(id, size, &data));
+                agree(
+                    &("append", id),
+                    fs.content().append_to_file(ino, &data, false),
+                    model.write(id, size, &data),
+                );
             }
             1 | 2 => {
                 let data = noise(&mut self.random, len);

@@ -123,7 +123,7 @@ impl Work {
                 between();
                 fs.content().write(ino, 0, &bytes(12_000, 5), false).map(drop)
             }
-            Self::Append => fs.content().append_to_file(at("d/a")?, &bytes(5000, 6)).map(drop),
+            Self::Append => fs.content().append_to_file(at("d/a")?, &bytes(5000, 6), false).map(drop),
             Self::Overwrite => fs.content().write(at("d/b")?, 3000, &bytes(9000, 7), false).map(drop),
             Self::OverwritePublished => {
                 fs.content().write(at("d/c")?, 10_000, &bytes(700, 8), false).map(drop)

@@ -22,6 +22,7 @@ use std::{env, io};
 
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
+use vellum_fuse::MountPosture;
 use vellum_fuse::mount::{THREADS, raise_mount_limits};
 use vellum_fuse::transport::{
     DeferredReply, FuseConnection, FuseDevice, MAX_WRITE, RequestService, perform_handshake,
@@ -55,7 +56,7 @@ fn main() -> ExitCode {
 fn serve_mount(mountpoint: &Path, by_session: bool) -> io::Result<()> {
     let device = FuseDevice::open()?;
     attach_mount(&device, mountpoint)?;
-    let rings = perform_handshake(&device, by_session)?;
+    let rings = perform_handshake(&device, by_session, MountPosture::Exclusive)?;
     let service = NullFilesystem(NullTree::new());
     if by_session {
         let connection = FuseConnection::start(device, rings, service, THREADS)?;

@@ -104,7 +104,7 @@ impl NullTree {
                 forgets.iter_nodes().for_each(|(node, times)| nodes.forget_node(node, times));
                 FuseAnswer::None
             }
-            Do::Release | Do::Destroy | Do::Fsync { .. } | Do::Fsyncdir { .. } => FuseAnswer::Done,
+            Do::Release { .. } | Do::Destroy | Do::Fsync { .. } | Do::Fsyncdir { .. } => FuseAnswer::Done,
             _ => nodes.change_names(head, operation),
         }
     }

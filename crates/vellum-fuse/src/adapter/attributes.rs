@@ -33,15 +33,15 @@ const SET_XFLAGS: u32 = opcode::write::<[u32; XFLAGS_WORDS]>(b'X', 32);
 
 impl FuseAdapter {
     pub(super) fn answer_getattr(&self, call: ServedRequest<'_>) -> FuseAnswer {
-        self.answer_small(call, || self.getattr(call.head.node), SmallAnswer::for_attributes)
+        self.answer_entry(call, || self.getattr(call.head.node), SmallAnswer::for_attributes)
     }
 
     pub(super) fn answer_statx(&self, call: ServedRequest<'_>) -> FuseAnswer {
-        self.answer_small(call, || self.getattr(call.head.node), SmallAnswer::for_statx)
+        self.answer_entry(call, || self.getattr(call.head.node), SmallAnswer::for_statx)
     }
 
     pub(super) fn answer_setattr(&self, call: ServedRequest<'_>, changes: &AttributeChanges) -> FuseAnswer {
-        self.answer_small(call, || self.setattr(call, changes), SmallAnswer::for_attributes)
+        self.answer_entry(call, || self.setattr(call, changes), SmallAnswer::for_attributes)
     }
 
     /// Answers with the capacity of the disk that holds the mounted state. A snapshot uses no space that could run out.
@@ -115,7 +115,7 @@ impl FuseAdapter {
         Ok(EntryAnswer { timeout: self.cache_timeout(node), ..entry })
     }
 
-    fn setattr(&self, call: ServedRequest<'_>, changes: &AttributeChanges) -> Result<EntryAnswer> {
+    pub(super) fn setattr(&self, call: ServedRequest<'_>, changes: &AttributeChanges) -> Result<EntryAnswer> {
         let node = call.head.node;
         let place = NodePlace::from_node(node);
         // The kind of a file is in the mode, too, and does not change.

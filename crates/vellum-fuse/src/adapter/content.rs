@@ -49,7 +49,7 @@ impl FuseAdapter {
     ) -> FuseAnswer {
         let node = call.head.node;
         let len = limit_read_len(len);
-        if !direct && matches!(self.main, MountedState::Live(_)) {
+        if !direct && self.posture.has_kernel_caches() && matches!(self.main, MountedState::Live(_)) {
             // Recorded before it is read: a direct write that begins after this read must drop the pages that this read
             // fills.
             self.cached_files.record_node(node);
@@ -125,7 +125,7 @@ impl FuseAdapter {
 
     fn write(&self, at: FilePosition, data: &[u8], flags: WriteFlags) -> Result<u32> {
         let (fs, ino) = self.live_inode(at.node)?;
-        let written = if flags.is_write_back() {
+        let written = if flags.is_write_back() && self.posture.keeps_times_in_kernel() {
             // The program wrote these bytes earlier; the kernel sends the time of that by itself. If writing back
             // fails, a program that closes the file learns only whether space ran out, so an exceeded quota is reported
             // as that.
@@ -133,6 +133,8 @@ impl FuseAdapter {
                 FsError::Posix(Errno::DQUOT) => FsError::Posix(Errno::NOSPC),
                 error => error,
             })?
+        } else if flags.is_append() && !flags.is_write_back() && self.posture.decides_append_offset() {
+            fs.content().append_to_file(ino, data, flags.should_clear_set_ids())?
         } else {
             fs.content().write(ino, at.offset, data, flags.should_clear_set_ids())?
         };
@@ -155,6 +157,10 @@ impl FuseAdapter {
         let Ok(InodeOwner::Live(fs, ino)) = self.inode_owner(node) else {
             return build_seek_answer(self.serve_request(call, || self.seek_node(node, offset, seek)));
         };
+        if !self.posture.has_kernel_caches() {
+            // The kernel has no changed pages that could fill a hole.
+            return build_seek_answer(self.serve_request(call, || fs.seek_data_or_hole(ino, offset, seek)));
+        }
         let goal = SeekGoal { offset, seek };
         let find = |at, seek| fs.seek_data_or_hole(ino, at, seek);
         match self.serve_request(call, || goal.search_content(&find)) {

@@ -2,14 +2,15 @@
 //!
 //! Invariant: the match has no wildcard arm, so that a new operation does not compile until it is answered.
 //!
-//! Deliberately absent: `open`, `opendir` and `flush` (the kernel caches and writes back pages by itself; the handshake
-//! tells it that we do not need these requests), and with them `create` (the kernel sends `mknod` instead, and opens
-//! the file by itself); `access` (the kernel checks permissions); locks (all who lock use the same kernel).
+//! Deliberately absent: `access` (the kernel checks permissions). An exclusive mount does not answer `open`, `opendir`,
+//! `flush` and `create` (the kernel caches and writes back pages by itself, and opens files by itself).
 
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::content::FilePosition;
 use super::listing::ListingRange;
+use super::opening::FileCreation;
 use super::{FuseAdapter, InodeOwner, MountedState};
 use crate::metrics::ServedRequest;
 use crate::transport::{DeferredReply, RequestService};
@@ -51,6 +52,17 @@ impl RequestService for FuseAdapter {
             Do::Symlink { name, target } => self.answer_symlink(call, name, target),
             Do::Link { node, name } => self.answer_link(call, node, name),
             Do::Tmpfile { mode, umask } => self.answer_tmpfile(call, mode, umask),
+            Do::Create { name, flags, mode, umask } => {
+                let flags = OFlags::from_bits_retain(flags);
+                self.answer_create(call, FileCreation { name, flags, mode, umask })
+            }
+            Do::Open { flags } => self.answer_open(call, flags),
+            Do::Opendir => self.answer_opendir(call),
+            Do::Flush { handle, owner } => self.answer_flush(call.head.node, handle, owner),
+            Do::Release { handle, flock_owner } => self.answer_release(call.head.node, handle, flock_owner),
+            Do::Getlk(lock) => self.answer_getlk(call, &lock),
+            Do::Setlk { lock, waits } => self.answer_setlk(call, &lock, waits, later),
+            Do::Interrupt { unique } => self.answer_interrupt(unique),
             Do::Unlink { name } => self.answer_unlink(call, name),
             Do::Rmdir { name } => self.answer_rmdir(call, name),
             Do::Rename { name, to_dir, to_name, flags } => {
@@ -62,9 +74,7 @@ impl RequestService for FuseAdapter {
                 self.answer_setxattr(call, name, value, flags, drops_set_gid)
             }
             Do::Removexattr { name } => self.answer_removexattr(call, name),
-            // The kernel opens a file that `tmpfile` created by itself, without a request, but sends one when it
-            // is closed. There is nothing to do: a `forget` follows when the kernel drops the inode.
-            Do::Release | Do::Destroy => FuseAnswer::Done,
+            Do::Releasedir | Do::Destroy => FuseAnswer::Done,
             // The handshake was before the first request that arrives here.
             Do::Init(_) => FuseAnswer::Failed(Errno::IO),
             Do::Unknown => FuseAnswer::Failed(Errno::NOSYS),
@@ -87,6 +97,13 @@ impl RequestService for FuseAdapter {
     fn may_write_wait(&self, len: usize) -> bool {
         match &self.main {
             MountedState::Live(fs) => fs.write_log().is_nearly_full(len as u64),
+            MountedState::Frozen(_) => false,
+        }
+    }
+
+    fn may_change_wait(&self) -> bool {
+        match &self.main {
+            MountedState::Live(fs) => fs.may_change_wait(),
             MountedState::Frozen(_) => false,
         }
     }

@@ -32,6 +32,11 @@ impl ListingRange {
     fn new_listing(self) -> ListingAnswer {
         ListingAnswer::new(limit_read_len(self.room))
     }
+
+    /// A listing with attributes, of `max` bytes at most.
+    fn new_listing_up_to(self, max: usize) -> ListingAnswer {
+        ListingAnswer::new(limit_read_len(self.room).min(max))
+    }
 }
 
 fn new_name_record(listed: &ListedDirName, next: u64) -> NameInAnswer<'_> {
@@ -69,7 +74,7 @@ impl FuseAdapter {
             Ok(all) => all,
             Err(error) => return FuseAnswer::Failed(error),
         };
-        let mut listing = range.new_listing();
+        let mut listing = range.new_listing_up_to(self.posture.listing_max());
         // An entry must not belong to another epoch than the one in which it is held.
         let entered = self.enter_epoch();
         // Whether an entry has room is known only when it is made, and by then it is held.
@@ -90,7 +95,7 @@ impl FuseAdapter {
                 mode: entry.attr.mode,
                 ..new_name_record(listed, *next)
             };
-            if !listing.add_name_with_entry(named, &entry) {
+            if !listing.add_name_with_entry(named, &self.limit_timeout(&entry)) {
                 rejected = Some((listed, entry.attr.ino));
                 break;
             }

@@ -26,7 +26,7 @@ impl FuseAdapter {
             Err(Errno::NOENT) => self.negative_entry(dir, name).ok_or(Errno::NOENT),
             found => found,
         };
-        FuseAnswer::from_result(found, SmallAnswer::for_entry)
+        FuseAnswer::from_result(found, |entry| SmallAnswer::for_entry(&self.limit_timeout(entry)))
     }
 
     pub(super) fn answer_forget(&self, node: u64, times: u64) -> FuseAnswer {

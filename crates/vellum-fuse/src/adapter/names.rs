@@ -70,7 +70,7 @@ impl FuseAdapter {
             let made = fs.names().tmpfile(dir, mode & PERMISSIONS, request_caller(call.head, umask))?;
             hold_live_entry(fs, &without_content(&made))
         };
-        self.answer_small(call, make, SmallAnswer::for_created_file)
+        self.answer_entry(call, make, |entry| SmallAnswer::for_created_file(entry, self.open_tmpfile()))
     }
 
     pub(super) fn answer_unlink(&self, call: ServedRequest<'_>, name: &[u8]) -> FuseAnswer {
@@ -143,7 +143,7 @@ impl FuseAdapter {
             let (fs, dir) = self.live_dir(dir_node, name)?;
             hold_live_entry(fs, &without_content(&make(fs, dir)?))
         };
-        self.answer_small(call, make, |entry| {
+        self.answer_entry(call, make, |entry| {
             // In a directory of a past epoch the kernel must ask for the name again: it knows the directory by an old
             // number.
             let timeout = entry.timeout.min(self.cache_timeout(dir_node));
@@ -152,7 +152,7 @@ impl FuseAdapter {
     }
 
     /// The live directory in which `name` is to be changed. Fails with `EPERM` for the name of the virtual directory.
-    fn live_dir(&self, dir: u64, name: &[u8]) -> Result<(&Arc<LiveFilesystem>, Ino)> {
+    pub(super) fn live_dir(&self, dir: u64, name: &[u8]) -> Result<(&Arc<LiveFilesystem>, Ino)> {
         if dir == Ino::ROOT.0 && name == virt::NAME {
             return Err(Errno::PERM.into());
         }
@@ -172,6 +172,6 @@ impl FuseAdapter {
     }
 }
 
-fn without_content(node: &InodeAttributes) -> BareInode {
+pub(super) fn without_content(node: &InodeAttributes) -> BareInode {
     BareInode { ino: node.ino, bare: BareInodeAttr::copy_of(&node.attr) }
 }

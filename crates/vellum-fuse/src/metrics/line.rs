@@ -220,6 +220,8 @@ fn collect_arguments(what: &FuseOperation<'_>) -> [RequestArgument; ARGUMENTS] {
         Do::Mknod { name: n, mode, device, umask } => [name(n), octal(mode), flags(device), octal(umask)],
         Do::Mkdir { name: n, mode, umask } => pad_arguments([name(n), octal(mode), octal(umask)]),
         Do::Tmpfile { mode, umask } => pad_arguments([octal(mode), octal(umask)]),
+        Do::Create { name: n, flags: how, mode, umask } => [name(n), flags(how), octal(mode), octal(umask)],
+        Do::Open { flags: how } => pad_arguments([flags(how)]),
         Do::Rename { name: n, to_dir, to_name, flags: how } => {
             [name(n), number(to_dir), name(to_name), flags(how)]
         }
@@ -244,7 +246,14 @@ fn collect_arguments(what: &FuseOperation<'_>) -> [RequestArgument; ARGUMENTS] {
         Do::Getattr | Do::Statx | Do::Readlink | Do::Statfs => pad_arguments([]),
         Do::Init(_) | Do::Destroy | Do::Forget { .. } | Do::BatchForget(_) => pad_arguments([]),
         Do::Ioctl { command, .. } => pad_arguments([flags(command)]),
-        Do::Release | Do::Unknown => pad_arguments([]),
+        Do::Getlk(lock) | Do::Setlk { lock, .. } => [
+            number(u64::from(lock.kind)),
+            number(lock.start),
+            number(lock.end),
+            flags(u32::from(lock.is_flock)),
+        ],
+        Do::Opendir | Do::Flush { .. } | Do::Release { .. } | Do::Releasedir => pad_arguments([]),
+        Do::Interrupt { .. } | Do::Unknown => pad_arguments([]),
     }
 }
 

@@ -9,35 +9,8 @@ use rustix::io::Errno;
 use super::device::{FuseDevice, MAX_WRITE, REQUEST_MAX};
 use super::ring::SLOTS as RING_SLOTS;
 use super::rings::RingTransport;
+use crate::posture::MountPosture;
 use crate::wire::{FuseAnswer, FuseOperation, FuseRequest, InitAnswer, InitRequest, MAJOR, flags};
-
-/// The features that are selected if the kernel offers them.
-const WANTED: [u64; 18] = [
-    flags::ASYNC_READ,
-    // The kernel looks up `.` and `..` to find a node that it has forgotten: for file handles, and NFS.
-    flags::EXPORT_SUPPORT,
-    // The request states whether an access control list clears the set-group-id bit.
-    flags::SETXATTR_EXT,
-    flags::BIG_WRITES,
-    // Opening and closing need no work here. The kernel sends neither request, which saves two per file.
-    flags::NO_OPEN_SUPPORT,
-    flags::NO_OPENDIR_SUPPORT,
-    // Whether the umask applies depends on the default ACL of the directory, which only the filesystem knows.
-    flags::DONT_MASK,
-    flags::POSIX_ACL,
-    flags::DO_READDIRPLUS,
-    flags::READDIRPLUS_AUTO,
-    flags::ASYNC_DIO,
-    flags::WRITEBACK_CACHE,
-    flags::PARALLEL_DIROPS,
-    // The kernel also caches that a file has no capabilities; otherwise it sends `getxattr` before each write.
-    flags::HANDLE_KILLPRIV_V2,
-    flags::CACHE_SYMLINKS,
-    // The kernel drops pages only on a notification, not when a modification time changes.
-    flags::EXPLICIT_INVAL_DATA,
-    flags::MAX_PAGES,
-    flags::INIT_EXT,
-];
 
 /// The oldest minor version that is supported (Linux 5.1): the first whose kernel does not need directories to be
 /// opened.
@@ -58,7 +31,11 @@ const PAGE: u32 = 4096;
 /// created, or `may_use_rings` is false.
 ///
 /// Fails if the kernel is too old, or if the mount ends meanwhile.
-pub fn perform_handshake(device: &FuseDevice, may_use_rings: bool) -> io::Result<Option<RingTransport>> {
+pub fn perform_handshake(
+    device: &FuseDevice,
+    may_use_rings: bool,
+    posture: MountPosture,
+) -> io::Result<Option<RingTransport>> {
     let mut room = vec![0; REQUEST_MAX];
     loop {
         let bytes = device.read_request(&mut room)?;
@@ -83,7 +60,7 @@ pub fn perform_handshake(device: &FuseDevice, may_use_rings: bool) -> io::Result
         // Made before the answer: a kernel to which rings were announced waits for all of them to be registered.
         // Rings are an optimisation: if they cannot be created, the device carries everything.
         let rings = if offered && may_use_rings { RingTransport::new(device).ok() } else { None };
-        let mut answer = build_init_answer(&init, rings.is_some());
+        let mut answer = build_init_answer(&init, rings.is_some(), posture);
         if rings.is_some() {
             answer.flags |= flags::OVER_IO_URING;
         }
@@ -97,12 +74,12 @@ pub fn perform_handshake(device: &FuseDevice, may_use_rings: bool) -> io::Result
     }
 }
 
-fn build_init_answer(init: &InitRequest, has_rings: bool) -> InitAnswer {
+fn build_init_answer(init: &InitRequest, has_rings: bool, posture: MountPosture) -> InitAnswer {
     let max_write = u32::try_from(MAX_WRITE).unwrap_or(u32::MAX);
     let max_background = if has_rings { MAX_BACKGROUND_IN_RINGS } else { MAX_BACKGROUND };
     InitAnswer {
         max_readahead: init.max_readahead,
-        flags: WANTED.into_iter().fold(0, |all, flag| all | flag) & init.flags,
+        flags: posture.wanted_features() & init.flags,
         max_background,
         // From this number on, the kernel starts no further write-back by itself.
         congestion: max_background / 4 * 3,
@@ -119,7 +96,7 @@ mod tests {
     fn only_what_the_kernel_can_is_asked_of_it() {
         let init =
             InitRequest { major: 7, minor: 31, max_readahead: 1 << 17, flags: flags::DONT_MASK | 1 << 11 };
-        let answer = build_init_answer(&init, false);
+        let answer = build_init_answer(&init, false, MountPosture::Exclusive);
         assert_eq!(answer.flags, flags::DONT_MASK);
         assert_eq!(usize::from(answer.max_pages), MAX_WRITE / 4096);
     }

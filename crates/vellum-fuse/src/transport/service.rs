@@ -1,5 +1,7 @@
 //! The service that answers requests, and the way that an answer takes back.
 //!
+//! A request comes from the kernel of this machine, or was forwarded by another machine; its answer goes back there.
+//!
 //! Invariant: a request that is answered later is answered with `EIO` if its [`PendingAnswer`] is dropped.
 
 use std::sync::Arc;
@@ -32,6 +34,17 @@ pub trait RequestService: Send + Sync + 'static {
     fn may_write_wait(&self, _len: usize) -> bool {
         false
     }
+
+    /// Whether any change may have to wait until it is known that it is allowed. May always return false, as for writes.
+    fn may_change_wait(&self) -> bool {
+        false
+    }
+}
+
+/// Takes the answers to requests that another machine has forwarded.
+pub trait AnswerSink: Send + Sync {
+    /// Takes the answer to a request. Must not block: the thread may have other requests to answer.
+    fn accept_answer(&self, unique: u64, answer: FuseAnswer);
 }
 
 /// Where an answer is written: to where its request came from.
@@ -39,6 +52,7 @@ pub trait RequestService: Send + Sync + 'static {
 pub(super) enum ReplyPath {
     Device(Arc<FuseDevice>),
     Ring(Arc<RequestRing>, RingSlot),
+    Forwarded(Arc<dyn AnswerSink>),
 }
 
 /// The right to answer a request later, from another thread.
@@ -95,6 +109,7 @@ impl PendingAnswer {
                 let _ = ring.answer_slot(*slot, self.unique, answer);
                 ring.defer_submission();
             }
+            ReplyPath::Forwarded(sink) => sink.accept_answer(self.unique, answer),
         }
         if let Some(pending) = &self.pending {
             pending.end_request(self.unique);
@@ -123,5 +138,24 @@ pub(super) fn answer_device_request(
             service.answer_request(request, operation, DeferredReply::new(&path, request.header.unique))
         }
         Err(_) => FuseAnswer::Failed(Errno::IO),
+    }
+}
+
+/// Has a request answered that another machine has forwarded: `sink` gets the answer, now or later. A malformed request
+/// fails with `EIO`.
+pub fn answer_forwarded_request(
+    service: &dyn RequestService,
+    request: &FuseRequest<'_>,
+    sink: &Arc<dyn AnswerSink>,
+) {
+    let unique = request.header.unique;
+    let path = ReplyPath::Forwarded(sink.clone());
+    let answer = match request.decode_operation() {
+        Ok(operation) => service.answer_request(request, operation, DeferredReply::new(&path, unique)),
+        Err(_) => FuseAnswer::Failed(Errno::IO),
+    };
+    // A request that is answered later may have been answered by now.
+    if !matches!(answer, FuseAnswer::Later) {
+        sink.accept_answer(unique, answer);
     }
 }

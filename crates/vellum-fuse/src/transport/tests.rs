@@ -9,6 +9,7 @@ use vellum_types::UnixTime;
 
 use super::mounting::{MountParameters, abort_mount, attach_mount, detach_mount};
 use super::*;
+use crate::posture::MountPosture;
 use crate::wire::{EntryAnswer, FuseAnswer, FuseOperation, FuseRequest, NodeAttributes, SmallAnswer};
 
 /// A directory with files of any name, of which one is answered only when a test releases it.
@@ -83,7 +84,7 @@ fn mount(service: HeldUp, at: &Path) -> (Mounted, FuseConnection) {
         MountParameters { name: "test".into(), read_only: false, allow_other: false, no_exec: false };
     let device = attach_mount(FuseDevice::open().unwrap(), at, &attachment).unwrap();
     let mounted = Mounted(at.into());
-    assert!(perform_handshake(&device, false).unwrap().is_none());
+    assert!(perform_handshake(&device, false, MountPosture::Exclusive).unwrap().is_none());
     (mounted, FuseConnection::start(device, None, service, 4).unwrap())
 }
 
@@ -142,7 +143,8 @@ fn nobody_waits_for_ever_for_a_ring_that_fails() {
     let offer = RingOffer::make();
     let device = attach_mount(FuseDevice::open().unwrap(), dir.path(), &attachment).unwrap();
     let mounted = Mounted(dir.path().into());
-    let rings = perform_handshake(&device, true).unwrap().expect("the kernel offers rings");
+    let rings =
+        perform_handshake(&device, true, MountPosture::Exclusive).unwrap().expect("the kernel offers rings");
     drop(offer);
     let break_rings = rings.ring_breaker();
     let connection = FuseConnection::start(device, Some(rings), service, 4).unwrap();

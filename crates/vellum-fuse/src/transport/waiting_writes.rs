@@ -1,14 +1,16 @@
-//! Writes that wait until there is room for them.
+//! Writes that wait until there is room for them, and changes that wait until they are known to be allowed.
 //!
 //! While the store takes nothing and the write log is full, writes wait, and other requests must not wait with them: what is
 //! here can be read, and the mount can be ended. So a thread of its own carries out these writes, one after the other: they
-//! wait for the same room.
+//! wait for the same room. The same holds for all changes while it is not known who has the worktree.
 //!
-//! Invariant: no thread that takes requests from the kernel waits for that room.
+//! Invariant: no thread that takes requests from the kernel waits for that.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+
+use rustix::fs::OFlags;
 
 use super::device::FuseDevice;
 use super::ring::{RequestRing, RingSlot};
@@ -59,11 +61,60 @@ impl WaitingWrites {
     }
 }
 
-/// Whether a request is a write that may have to wait.
+/// Whether a request is a write, or another change, that may have to wait.
 pub(super) fn is_waiting_write(service: &impl RequestService, operation: &FuseOperation<'_>) -> bool {
     match operation {
-        FuseOperation::Write { data, .. } => service.may_write_wait(data.len()),
-        _ => false,
+        FuseOperation::Write { data, .. } => service.may_write_wait(data.len()) || service.may_change_wait(),
+        other => is_change(other) && service.may_change_wait(),
+    }
+}
+
+/// Whether an operation changes the worktree.
+fn is_change(operation: &FuseOperation<'_>) -> bool {
+    match operation {
+        FuseOperation::Setattr(_)
+        | FuseOperation::Symlink { .. }
+        | FuseOperation::Mknod { .. }
+        | FuseOperation::Mkdir { .. }
+        | FuseOperation::Tmpfile { .. }
+        | FuseOperation::Create { .. }
+        | FuseOperation::Unlink { .. }
+        | FuseOperation::Rmdir { .. }
+        | FuseOperation::Rename { .. }
+        | FuseOperation::Link { .. }
+        | FuseOperation::Write { .. }
+        | FuseOperation::Setxattr { .. }
+        | FuseOperation::Removexattr { .. }
+        | FuseOperation::Fallocate { .. }
+        | FuseOperation::Ioctl { .. }
+        | FuseOperation::CopyFileRange { .. } => true,
+        FuseOperation::Open { flags } => OFlags::from_bits_retain(*flags).contains(OFlags::TRUNC),
+        // Those that make something durable wait among themselves.
+        FuseOperation::Fsync { .. }
+        | FuseOperation::Fsyncdir { .. }
+        | FuseOperation::Init(_)
+        | FuseOperation::Destroy
+        | FuseOperation::Lookup { .. }
+        | FuseOperation::Forget { .. }
+        | FuseOperation::BatchForget(_)
+        | FuseOperation::Getattr
+        | FuseOperation::Statx
+        | FuseOperation::Readlink
+        | FuseOperation::Read { .. }
+        | FuseOperation::Opendir
+        | FuseOperation::Flush { .. }
+        | FuseOperation::Release { .. }
+        | FuseOperation::Releasedir
+        | FuseOperation::Getlk(_)
+        | FuseOperation::Setlk { .. }
+        | FuseOperation::Interrupt { .. }
+        | FuseOperation::Statfs
+        | FuseOperation::Getxattr { .. }
+        | FuseOperation::Listxattr { .. }
+        | FuseOperation::Readdir { .. }
+        | FuseOperation::Readdirplus { .. }
+        | FuseOperation::Lseek { .. }
+        | FuseOperation::Unknown => false,
     }
 }
 

@@ -52,6 +52,10 @@ impl<S: RequestService> RequestService for WatchedService<S> {
         operation: FuseOperation<'_>,
         later: DeferredReply<'_>,
     ) -> FuseAnswer {
+        // It has nearly the number of the request that it means, and would take its place among those that are watched.
+        if matches!(operation, FuseOperation::Interrupt { .. }) {
+            return self.service.answer_request(request, operation, later);
+        }
         let unique = request.header.unique;
         // Before the service sees the request: it may be answered from another thread before the service returns.
         self.pending.begin_request(&request.header);
@@ -71,6 +75,10 @@ impl<S: RequestService> RequestService for WatchedService<S> {
 
     fn may_write_wait(&self, len: usize) -> bool {
         self.service.may_write_wait(len)
+    }
+
+    fn may_change_wait(&self) -> bool {
+        self.service.may_change_wait()
     }
 }
 

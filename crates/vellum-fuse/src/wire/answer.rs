@@ -8,6 +8,7 @@ use rustix::io::Errno;
 
 use super::attributes::EntryAnswer;
 use super::buffer::SmallAnswer;
+use super::operation::FileLock;
 
 /// Bytes of `fuse_kstatfs` that are reserved.
 const STATFS_SPARE: usize = 7 * 4;
@@ -44,12 +45,26 @@ impl SmallAnswer {
         small
     }
 
-    /// The entry of a file that was created and opened (`fuse_open_out`). The kernel keeps its pages.
+    /// The entry of a file that was created and opened (`fuse_entry_out`, `fuse_open_out`).
     #[must_use]
-    pub fn for_created_file(entry: &EntryAnswer) -> Self {
-        // No file has a handle, since files are opened without us.
-        let handle = 0;
-        Self::for_entry(entry).with_u64(handle).with_u32(OPEN_KEEP_CACHE).with_u32(0)
+    pub fn for_created_file(entry: &EntryAnswer, open: OpenFileAnswer) -> Self {
+        Self::for_entry(entry).with_open_file(open)
+    }
+
+    /// An open file or directory (`fuse_open_out`).
+    #[must_use]
+    pub fn for_open_file(open: OpenFileAnswer) -> Self {
+        Self::default().with_open_file(open)
+    }
+
+    fn with_open_file(self, open: OpenFileAnswer) -> Self {
+        self.with_u64(open.handle).with_u32(open.flags).with_u32(0)
+    }
+
+    /// A lock that prevents another one (`fuse_lk_out`).
+    #[must_use]
+    pub fn for_lock(lock: &FileLock) -> Self {
+        Self::default().with_u64(lock.start).with_u64(lock.end).with_u32(lock.kind).with_u32(lock.pid)
     }
 
     /// Attributes (`fuse_attr_out`).
@@ -112,8 +127,22 @@ impl SmallAnswer {
     }
 }
 
-/// The kernel keeps the pages that it has cached of the file (`FOPEN_KEEP_CACHE`).
-const OPEN_KEEP_CACHE: u32 = 1 << 1;
+/// An open file or directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OpenFileAnswer {
+    /// Its number in later requests; 0 if it needs none.
+    pub handle: u64,
+    /// How the kernel treats it: [`open_flags`].
+    pub flags: u32,
+}
+
+/// How the kernel treats an open file (`FOPEN_…`).
+pub mod open_flags {
+    /// Reads and writes bypass the kernel's pages.
+    pub const DIRECT_IO: u32 = 1;
+    /// The kernel keeps the pages that it has cached of the file.
+    pub const KEEP_CACHE: u32 = 1 << 1;
+}
 
 impl FuseAnswer {
     /// An answer of a fixed size, encoded by `small`, or the failure.

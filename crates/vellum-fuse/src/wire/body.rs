@@ -1,10 +1,9 @@
 //! The fixed parts of request bodies, as `linux/fuse.h` lays them out. Names and data follow them.
 //!
 //! Invariant: each struct has all fields of the kernel's struct, in the kernel's order. A leading underscore marks a
-//! field that means nothing here, such as the file handle: files are opened without us, so we never give the kernel
-//! one.
+//! field that means nothing here, such as most file handles: a node says enough, but for who closes what is locked.
 //!
-//! Deliberately absent: the bodies of `getattr`, `statx`, `readlink`, `release` and `destroy`, of which nothing is
+//! Deliberately absent: the bodies of `getattr`, `statx`, `readlink`, `releasedir` and `destroy`, of which nothing is
 //! used.
 
 use super::fields::{MalformedRequest, RequestFields};
@@ -63,8 +62,23 @@ request_bodies! {
     /// `fuse_mkdir_in`; the name follows.
     MkdirBody { mode: u32, umask: u32 }
 
-    /// `fuse_create_in`; a name follows that the kernel uses by itself for a file without a name.
-    TmpfileBody { _flags: u32, mode: u32, umask: u32, _open_flags: u32 }
+    /// `fuse_create_in`; the name follows. Also of `tmpfile`, in which the kernel uses the name by itself.
+    CreateBody { flags: u32, mode: u32, umask: u32, _open_flags: u32 }
+
+    /// `fuse_lk_in`.
+    LockBody { handle: u64, owner: u64, start: u64, end: u64, kind: u32, pid: u32, flags: u32, _padding: u32 }
+
+    /// `fuse_flush_in`.
+    FlushBody { handle: u64, _unused: u32, _padding: u32, owner: u64 }
+
+    /// `fuse_release_in`.
+    ReleaseBody { handle: u64, _flags: u32, release_flags: u32, owner: u64 }
+
+    /// `fuse_interrupt_in`.
+    InterruptBody { unique: u64 }
+
+    /// `fuse_open_in`; also of `opendir`.
+    OpenBody { flags: u32, _open_flags: u32 }
 
     /// `fuse_rename_in`; both names follow.
     RenameBody { to_dir: u64 }

@@ -4,6 +4,7 @@
 
 use super::attributes::EntryAnswer;
 use super::buffer::AnswerBuffer;
+use super::fields::{MalformedRequest, RequestFields};
 
 /// The alignment of records, bytes.
 const ALIGNMENT: usize = 8;
@@ -83,5 +84,27 @@ impl ListingAnswer {
     #[must_use]
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
+    }
+}
+
+/// Calls `visit` with the node and the name of each entry of a listing with entries. Ends at what is none.
+pub(crate) fn visit_listed_entries(listing: &[u8], mut visit: impl FnMut(u64, &[u8])) {
+    let mut fields = RequestFields(listing);
+    let read_entry = |fields: &mut RequestFields<'_>| -> Result<(u64, usize), MalformedRequest> {
+        let node = fields.read_number()?;
+        fields.skip_bytes(ENTRY_LEN - size_of::<u64>())?;
+        // The number, and the position behind it.
+        fields.skip_bytes(2 * size_of::<u64>())?;
+        let len: u32 = fields.read_number()?;
+        fields.skip_bytes(size_of::<u32>())?;
+        Ok((node, usize::try_from(len).map_err(|_| MalformedRequest::Short)?))
+    };
+    while let Ok((node, len)) = read_entry(&mut fields) {
+        let Ok(name) = fields.read_bytes(len) else { return };
+        visit(node, name);
+        let padding = (DIRENT_LEN + len).next_multiple_of(ALIGNMENT) - (DIRENT_LEN + len);
+        if fields.skip_bytes(padding).is_err() {
+            return;
+        }
     }
 }

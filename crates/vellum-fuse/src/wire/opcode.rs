@@ -20,6 +20,14 @@ macro_rules! opcodes {
                 }
             }
 
+            /// Its number.
+            #[must_use]
+            pub fn number(self) -> u32 {
+                match self {
+                    $(Self::$opcode => $number,)+
+                }
+            }
+
             /// The name in `linux/fuse.h`. A later form of a request has the name of the first.
             #[must_use]
             pub fn name(self) -> &'static str {
@@ -44,6 +52,7 @@ opcodes! {
     Rmdir = 11 "RMDIR"
     Rename = 12 "RENAME"
     Link = 13 "LINK"
+    Open = 14 "OPEN"
     Read = 15 "READ"
     Write = 16 "WRITE"
     Statfs = 17 "STATFS"
@@ -53,9 +62,17 @@ opcodes! {
     Getxattr = 22 "GETXATTR"
     Listxattr = 23 "LISTXATTR"
     Removexattr = 24 "REMOVEXATTR"
+    Flush = 25 "FLUSH"
     Init = 26 "INIT"
+    Opendir = 27 "OPENDIR"
     Readdir = 28 "READDIR"
+    Releasedir = 29 "RELEASEDIR"
     Fsyncdir = 30 "FSYNCDIR"
+    Getlk = 31 "GETLK"
+    Setlk = 32 "SETLK"
+    Setlkw = 33 "SETLKW"
+    Create = 35 "CREATE"
+    Interrupt = 36 "INTERRUPT"
     Destroy = 38 "DESTROY"
     Ioctl = 39 "IOCTL"
     BatchForget = 42 "BATCH_FORGET"

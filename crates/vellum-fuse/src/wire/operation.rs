@@ -8,9 +8,10 @@ use vellum_fs::{AttributeChanges, TimeChange};
 use vellum_types::UnixTime;
 
 use super::body::{
-    BatchForgetBody, CopyFileRangeBody, FallocateBody, ForgetBody, ForgottenNode, FsyncBody, GetxattrBody,
-    IoctlBody, LinkBody, LseekBody, MkdirBody, MknodBody, ReadBody, Rename2Body, RenameBody, SetattrBody,
-    SetxattrBody, SetxattrExtension, TmpfileBody, WriteBody,
+    BatchForgetBody, CopyFileRangeBody, CreateBody, FallocateBody, FlushBody, ForgetBody, ForgottenNode,
+    FsyncBody, GetxattrBody, InterruptBody, IoctlBody, LinkBody, LockBody, LseekBody, MkdirBody, MknodBody,
+    OpenBody, ReadBody, ReleaseBody, Rename2Body, RenameBody, SetattrBody, SetxattrBody, SetxattrExtension,
+    WriteBody,
 };
 use super::fields::{MalformedRequest, RequestFields};
 use super::init::InitRequest;
@@ -31,6 +32,15 @@ const DROPS_SET_GID: u32 = 1;
 /// The flag of an open file whose reads and writes bypass the kernel's pages (`O_DIRECT`).
 const OPEN_DIRECT: u32 = OFlags::DIRECT.bits();
 
+/// The flag of an open file whose writes go to its end (`O_APPEND`).
+const OPEN_APPEND: u32 = OFlags::APPEND.bits();
+
+/// The flag of `release` by which a `flock` ends (`FUSE_RELEASE_FLOCK_UNLOCK`).
+const RELEASES_FLOCK: u32 = 1 << 1;
+
+/// The flag of a lock that is set by `flock` (`FUSE_LK_FLOCK`).
+const LOCK_IS_FLOCK: u32 = 1;
+
 /// Bytes of a [`ForgottenNode`].
 const FORGOTTEN_LEN: usize = 16;
 
@@ -46,16 +56,26 @@ impl WriteFlags {
     /// Not a flag of the kernel's: the file is open with `O_DIRECT`.
     const DIRECT: u32 = 1 << 31;
 
+    /// Not a flag of the kernel's: the file is open with `O_APPEND`.
+    const APPEND: u32 = 1 << 30;
+
     fn from_body(body: &WriteBody) -> Self {
         let direct = if body.open_flags & OPEN_DIRECT != 0 { Self::DIRECT } else { 0 };
-        // The bit is used for a flag of our own, so it is cleared in what the kernel sent.
-        Self(body.write_flags & !Self::DIRECT | direct)
+        let append = if body.open_flags & OPEN_APPEND != 0 { Self::APPEND } else { 0 };
+        // The bits are used for flags of our own, so they are cleared in what the kernel sent.
+        Self(body.write_flags & !(Self::DIRECT | Self::APPEND) | direct | append)
     }
 
     /// The flags as the kernel has sent them.
     #[must_use]
     pub fn kernel_bits(self) -> u32 {
-        self.0 & !Self::DIRECT
+        self.0 & !(Self::DIRECT | Self::APPEND)
+    }
+
+    /// Whether the program writes at the end of the file, wherever that is.
+    #[must_use]
+    pub fn is_append(self) -> bool {
+        self.0 & Self::APPEND != 0
     }
 
     /// Whether the program bypasses the kernel's pages.
@@ -77,6 +97,34 @@ impl WriteFlags {
     }
 }
 
+/// A lock that a program wants, has, or gives up (`fuse_lk_in`, `fuse_file_lock`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileLock {
+    /// The open file.
+    pub handle: u64,
+    /// Whose it is: a process, or an open file.
+    pub owner: u64,
+    /// The first byte.
+    pub start: u64,
+    /// The last byte.
+    pub end: u64,
+    /// `F_RDLCK`, `F_WRLCK` or `F_UNLCK`.
+    pub kind: u32,
+    /// The process.
+    pub pid: u32,
+    /// Whether it is one of `flock`, and not of `fcntl`.
+    pub is_flock: bool,
+}
+
+impl FileLock {
+    /// A lock that others can have, too (`F_RDLCK`).
+    pub const SHARED: u32 = 0;
+    /// A lock that nobody else can have (`F_WRLCK`).
+    pub const EXCLUSIVE: u32 = 1;
+    /// No lock (`F_UNLCK`).
+    pub const NONE: u32 = 2;
+}
+
 /// The nodes that the kernel has forgotten, as a list in a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ForgottenNodes<'a>(&'a [u8]);
@@ -92,8 +140,8 @@ impl ForgottenNodes<'_> {
     }
 }
 
-/// The operation of a request, with its arguments. File handles are left out: they mean nothing here, since files are
-/// not opened.
+/// The operation of a request, with its arguments. File handles are left out: they mean nothing here, since no open file
+/// has one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[expect(missing_docs, reason = "they have the names of FUSE")]
 pub enum FuseOperation<'a> {
@@ -129,6 +177,18 @@ pub enum FuseOperation<'a> {
         mode: u32,
         umask: u32,
     },
+    /// Creates a file and opens it. `flags`: those of `open`.
+    Create {
+        name: &'a [u8],
+        flags: u32,
+        mode: u32,
+        umask: u32,
+    },
+    /// `flags`: those of `open`.
+    Open {
+        flags: u32,
+    },
+    Opendir,
     Unlink {
         name: &'a [u8],
     },
@@ -156,7 +216,29 @@ pub enum FuseOperation<'a> {
         flags: WriteFlags,
         data: &'a [u8],
     },
-    Release,
+    /// A program has closed a descriptor of an open file; `owner`: that of its POSIX locks.
+    Flush {
+        handle: u64,
+        owner: u64,
+    },
+    /// The last descriptor of an open file was closed; `flock_owner`: that of a `flock` which ends with it.
+    Release {
+        handle: u64,
+        flock_owner: Option<u64>,
+    },
+    /// The last descriptor of an open directory was closed.
+    Releasedir,
+    /// Which lock prevents this one.
+    Getlk(FileLock),
+    /// Sets or removes a lock; `waits`: until it can be set.
+    Setlk {
+        lock: FileLock,
+        waits: bool,
+    },
+    /// A program that waits for the answer to a request has got a signal.
+    Interrupt {
+        unique: u64,
+    },
     Statfs,
     Fsync {
         data_only: bool,
@@ -256,7 +338,18 @@ impl<'a> FuseOperation<'a> {
                 Self::Write { offset: body.offset, flags, data: fields.read_data(body.len)? }
             }
             Opcode::Statfs => Self::Statfs,
-            Opcode::Release => Self::Release,
+            Opcode::Open => Self::Open { flags: OpenBody::read(fields)?.flags },
+            Opcode::Opendir => Self::Opendir,
+            Opcode::Flush => {
+                let FlushBody { handle, owner, .. } = FlushBody::read(fields)?;
+                Self::Flush { handle, owner }
+            }
+            Opcode::Release => decode_release(fields)?,
+            Opcode::Releasedir => Self::Releasedir,
+            Opcode::Getlk => Self::Getlk(decode_lock(fields)?),
+            Opcode::Setlk => Self::Setlk { lock: decode_lock(fields)?, waits: false },
+            Opcode::Setlkw => Self::Setlk { lock: decode_lock(fields)?, waits: true },
+            Opcode::Interrupt => Self::Interrupt { unique: InterruptBody::read(fields)?.unique },
             Opcode::Fsync => Self::Fsync { data_only: decode_data_only(fields)? },
             Opcode::Setxattr => decode_setxattr(fields)?,
             Opcode::Getxattr => {
@@ -295,13 +388,28 @@ impl<'a> FuseOperation<'a> {
             }
             Opcode::CopyFileRange => decode_copy_range(fields, false)?,
             Opcode::Tmpfile => {
-                let TmpfileBody { mode, umask, .. } = TmpfileBody::read(fields)?;
+                let CreateBody { mode, umask, .. } = CreateBody::read(fields)?;
                 Self::Tmpfile { mode, umask }
+            }
+            Opcode::Create => {
+                let CreateBody { flags, mode, umask, .. } = CreateBody::read(fields)?;
+                Self::Create { name: fields.read_name()?, flags, mode, umask }
             }
             Opcode::Statx => Self::Statx,
             Opcode::CopyFileRange64 => decode_copy_range(fields, true)?,
         })
     }
+}
+
+fn decode_release<'a>(fields: &mut RequestFields<'_>) -> Result<FuseOperation<'a>> {
+    let ReleaseBody { handle, release_flags, owner, .. } = ReleaseBody::read(fields)?;
+    let flock_owner = (release_flags & RELEASES_FLOCK != 0).then_some(owner);
+    Ok(FuseOperation::Release { handle, flock_owner })
+}
+
+fn decode_lock(fields: &mut RequestFields<'_>) -> Result<FileLock> {
+    let LockBody { handle, owner, start, end, kind, pid, flags, .. } = LockBody::read(fields)?;
+    Ok(FileLock { handle, owner, start, end, kind, pid, is_flock: flags & LOCK_IS_FLOCK != 0 })
 }
 
 fn decode_data_only(fields: &mut RequestFields<'_>) -> Result<bool> {

@@ -55,6 +55,18 @@ impl<'a> FuseRequest<'a> {
         Ok(Self { header, body: fields.0 })
     }
 
+    /// A request of which the head was decoded elsewhere.
+    #[must_use]
+    pub fn from_parts(header: RequestHeader, body: &'a [u8]) -> Self {
+        Self { header, body }
+    }
+
+    /// What follows the head.
+    #[must_use]
+    pub fn body(&self) -> &'a [u8] {
+        self.body
+    }
+
     /// Decodes the operation.
     pub fn decode_operation(&self) -> Result<FuseOperation<'a>, MalformedRequest> {
         FuseOperation::decode(self.header.opcode, self.body)

@@ -189,6 +189,21 @@ fn entry() -> EntryAnswer {
     EntryAnswer { attr, generation: 6, timeout: Duration::new(7, 8) }
 }
 
+const OPEN: OpenFileAnswer = OpenFileAnswer { handle: 7, flags: open_flags::KEEP_CACHE };
+
+const LOCK: FileLock =
+    FileLock { handle: 7, owner: 8, start: 1, end: 2, kind: FileLock::EXCLUSIVE, pid: 9, is_flock: true };
+
+#[test]
+fn locks_are_decoded() {
+    let words = [7, 0, 8, 0, 1, 0, 2, 0, 1, 9, 1, 0];
+    let locked = FuseOperation::Setlk { lock: LOCK, waits: true };
+    assert_eq!(operation(33, &body(&words, &[])), Ok(format!("{locked:?}")));
+    let released = FuseOperation::Release { handle: 7, flock_owner: Some(8) };
+    assert_eq!(operation(18, &body(&[7, 0, 0, 2, 8, 0], &[])), Ok(format!("{released:?}")));
+    assert_eq!(operation(32, &body(&words[..10], &[])), Err(MalformedRequest::Short));
+}
+
 #[test]
 fn answers_have_the_lengths_that_the_kernel_demands() {
     let entry = entry();
@@ -196,7 +211,9 @@ fn answers_have_the_lengths_that_the_kernel_demands() {
         (SmallAnswer::for_entry(&entry), 128),
         (SmallAnswer::for_attributes(&entry), 104),
         (SmallAnswer::for_statx(&entry), 288),
-        (SmallAnswer::for_created_file(&entry), 144),
+        (SmallAnswer::for_created_file(&entry, OPEN), 144),
+        (SmallAnswer::for_open_file(OPEN), 16),
+        (SmallAnswer::for_lock(&LOCK), 24),
         (SmallAnswer::for_byte_count(1), 8),
         (SmallAnswer::for_offset(1), 8),
         (InitAnswer::default().encode(), 64),

@@ -38,10 +38,10 @@ fn small_content_never_goes_to_the_log() {
     let fs = world.open();
     make(&fs, NEW);
     fs.content().write(NEW, 0, &[1; 1000], false).unwrap();
-    fs.content().append_to_file(NEW, &vec![2; INLINE_MAX - 1000]).unwrap();
+    fs.content().append_to_file(NEW, &vec![2; INLINE_MAX - 1000], false).unwrap();
     fs.content().write(NEW, 0, &vec![3; INLINE_MAX], false).unwrap();
     assert_eq!((fs.write_log().used_bytes(), attr(&fs, NEW).inline), (0, Some(vec![3; INLINE_MAX])));
-    fs.content().append_to_file(NEW, &[4]).unwrap();
+    fs.content().append_to_file(NEW, &[4], false).unwrap();
     assert!(fs.write_log().used_bytes() > 0);
     assert_eq!(attr(&fs, NEW).inline, None);
     check(&fs, NEW);
@@ -61,7 +61,7 @@ fn a_file_grows_to_the_largest_size_and_no_further() {
     assert_eq!(errno(fs.content().fallocate(NEW, AllocateMode::default(), u64::MAX, 2)), Some(Errno::FBIG));
     assert_eq!(fs.content().write(NEW, FILE_SIZE_MAX - 3, b"12345", false).unwrap(), 3);
     assert_eq!(attr(&fs, NEW).size, FILE_SIZE_MAX);
-    assert_eq!(errno(fs.content().append_to_file(NEW, b"x")), Some(Errno::FBIG));
+    assert_eq!(errno(fs.content().append_to_file(NEW, b"x", false)), Some(Errno::FBIG));
     assert_eq!(fs.read(NEW, FILE_SIZE_MAX - 4, 100).unwrap(), b"\x00123");
     assert_eq!(fs.seek_data_or_hole(NEW, 5, SeekTarget::Data).unwrap(), FILE_SIZE_MAX - 3);
     assert_eq!(fs.seek_data_or_hole(NEW, FILE_SIZE_MAX - 1, SeekTarget::Hole).unwrap(), FILE_SIZE_MAX);
@@ -239,7 +239,7 @@ fn what_a_file_of_many_pieces_takes_follows_each_change() {
     }
     let stored = || fs.stored_bytes(NEW, &fs.inode_attr(NEW).unwrap()).unwrap();
     assert_eq!(stored(), PIECES * PIECE);
-    fs.content().append_to_file(NEW, &[2; 100]).unwrap();
+    fs.content().append_to_file(NEW, &[2; 100], false).unwrap();
     assert_eq!(stored(), PIECES * PIECE + 100);
     let punch = AllocateMode { punch_hole: true, keep_size: true, ..AllocateMode::default() };
     fs.content().fallocate(NEW, punch, 0, 10 * PIECE).unwrap();

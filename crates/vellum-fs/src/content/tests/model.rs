@@ -132,7 +132,7 @@ fn apply(fs: &LiveFilesystem, models: &mut [Vec<u8>], op: &Op) {
         }
         Op::Append { file, len, seed } => {
             let data = pattern(len, seed);
-            assert_eq!(fs.content().append_to_file(FILES[file], &data).unwrap(), len);
+            assert_eq!(fs.content().append_to_file(FILES[file], &data, false).unwrap(), len);
             models[file].extend(data);
         }
         Op::Truncate { file, size } => {

@@ -43,7 +43,7 @@ fn a_file_without_a_name_goes_at_the_last_close() {
     unlink(&fs, CHUNKED);
     fs.content().remove_if_unused(CHUNKED).unwrap();
     release(&fs);
-    fs.content().append_to_file(CHUNKED, b"more").unwrap();
+    fs.content().append_to_file(CHUNKED, b"more", false).unwrap();
     assert_eq!(content(&fs, CHUNKED), [&chunked(), b"more".as_slice()].concat());
     release(&fs);
     assert!(is_gone(&fs, CHUNKED));

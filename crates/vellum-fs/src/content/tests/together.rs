@@ -21,7 +21,7 @@ fn appends_at_once_are_all_there_and_whole() {
             scope.spawn(move || {
                 for _ in 0..TIMES {
                     assert_eq!(
-                        fs.content().append_to_file(NEW, &vec![writer; len(writer)]).unwrap(),
+                        fs.content().append_to_file(NEW, &vec![writer; len(writer)], false).unwrap(),
                         len(writer)
                     );
                 }

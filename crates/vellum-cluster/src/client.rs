@@ -1,0 +1,156 @@
+//! The client of a shared worktree: forwards the requests of one mount to the server, and the answers to the kernel.
+//!
+//! - `service` takes requests from the kernel; no thread waits for an answer.
+//! - `queue` holds requests until they are answered, and knows which nodes the kernel knows.
+//! - `link` is the connection: made, used, lost, made again.
+//!
+//! Invariants: a request that was not answered is sent again over the next connection, under the same number; a request
+//! that has waited longer than [`ClientOptions::wait`] for a connection fails with `EIO`.
+
+mod known_nodes;
+mod link;
+mod locked_files;
+mod queue;
+mod service;
+
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use vellum_fuse::wire::{FuseAnswer, FuseRequest, RequestHeader};
+
+use crate::connection::ConnectionIdentity;
+use crate::error::{ClusterError, Result};
+use crate::protocol::frame::ClientDescription;
+use crate::protocol::{COMMAND_MAX, COMMAND_OPCODE, SessionId};
+use link::{open_link, run_links};
+use queue::{OperationReply, RequestQueue};
+pub use service::ForwardingService;
+
+/// How long a request waits for a server that is away, unless another time is given: longer than a server takes to come
+/// back, or another one to take its place.
+pub const DEFAULT_WAIT: Duration = Duration::from_secs(120);
+
+/// Finds the server of a worktree.
+pub trait ServerLocator: Send + Sync + 'static {
+    /// Where the server is now, as `HOST:PORT`. Called before each attempt to connect.
+    fn find_server(&self) -> Result<String>;
+}
+
+/// A server that is always at the same address.
+pub struct FixedServer(pub String);
+
+impl ServerLocator for FixedServer {
+    fn find_server(&self) -> Result<String> {
+        Ok(self.0.clone())
+    }
+}
+
+/// Whose client it is, and how patient.
+pub struct ClientOptions {
+    /// Where the server is.
+    pub locator: Box<dyn ServerLocator>,
+    /// What the server must have in common with it.
+    pub identity: ConnectionIdentity,
+    /// What it tells of itself.
+    pub description: ClientDescription,
+    /// How long a request waits for a connection.
+    pub wait: Duration,
+    /// Called with what a user should know.
+    pub report: Arc<dyn Fn(&str) + Send + Sync>,
+}
+
+/// A client that is connected, or tries to be. It ends when this is dropped.
+pub struct WorktreeClient {
+    shared: Arc<ClientShared>,
+    links: Option<JoinHandle<()>>,
+}
+
+/// What the threads of a client share.
+struct ClientShared {
+    options: ClientOptions,
+    queue: Mutex<RequestQueue>,
+    /// There is something to send, or the client ends.
+    changed: Condvar,
+    session: Mutex<SessionId>,
+}
+
+impl WorktreeClient {
+    /// Connects. Fails if the server cannot be reached, or does not take this client.
+    pub fn connect(options: ClientOptions) -> Result<Self> {
+        let shared = Arc::new(ClientShared {
+            options,
+            queue: Mutex::new(RequestQueue::new()),
+            changed: Condvar::new(),
+            session: Mutex::new(SessionId::NONE),
+        });
+        let first = open_link(&shared)?;
+        let for_thread = shared.clone();
+        let links = std::thread::Builder::new()
+            .name("cluster-link".into())
+            .spawn(move || run_links(&for_thread, first))?;
+        Ok(Self { shared, links: Some(links) })
+    }
+
+    /// What forwards the requests of a mount.
+    #[must_use]
+    pub fn new_service(&self) -> ForwardingService {
+        ForwardingService::new(self.shared.clone())
+    }
+
+    /// What sends commands to the server.
+    #[must_use]
+    pub fn command_sender(&self) -> CommandSender {
+        CommandSender(self.shared.clone())
+    }
+
+    /// The session under which requests are carried out.
+    #[must_use]
+    pub fn session(&self) -> SessionId {
+        *self.shared.session.lock()
+    }
+
+    /// Whether there is a connection.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        self.shared.queue.lock().is_connected()
+    }
+}
+
+/// Sends commands to the server of a client.
+#[derive(Clone)]
+pub struct CommandSender(Arc<ClientShared>);
+
+impl CommandSender {
+    /// Has the server carry out a command, and waits for the answer. It waits for a server that is away like any request.
+    pub fn send_command(&self, command: &[u8]) -> Result<Vec<u8>> {
+        if command.len() > COMMAND_MAX {
+            return Err(ClusterError::Violation("a command is too long"));
+        }
+        let (reply, answer) = sync_channel(1);
+        let header = RequestHeader { opcode: COMMAND_OPCODE, unique: 0, node: 0, uid: 0, gid: 0, pid: 0 };
+        let request = FuseRequest::from_parts(header, command);
+        self.0.queue.lock().add_request(&request, OperationReply::Command(reply));
+        self.0.changed.notify_one();
+        match answer.recv() {
+            Ok(FuseAnswer::Bytes(answer)) => Ok(answer),
+            Ok(FuseAnswer::Failed(errno)) => Err(ClusterError::Io(errno.into())),
+            // The client has ended, and has dropped the command.
+            Ok(_) | Err(_) => Err(ClusterError::Violation("the command was not answered")),
+        }
+    }
+}
+
+impl Drop for WorktreeClient {
+    fn drop(&mut self) {
+        self.shared.queue.lock().end();
+        self.shared.changed.notify_all();
+        if let Some(links) = self.links.take() {
+            links.thread().unpark();
+            // A panic there has been reported already.
+            let _ = links.join();
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! The connection of a client: one thread connects, receives answers, and connects again; another one sends.
+//!
+//! Invariant: while the client exists and is not connected, it tries to connect.
+
+use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::ClientShared;
+use crate::connection::{Connection, FrameReader, FrameWriter, connect_stream};
+use crate::error::{ClusterError, Result};
+use crate::protocol::frame::{ClientFrame, HELD_NODES_MAX, ServerFrame};
+use crate::protocol::{HEARTBEAT, SESSION_TERM, SessionId};
+
+/// Time for an address to answer.
+const CONNECT_TIME: Duration = Duration::from_secs(5);
+/// The pause before the first further attempt to connect. Each pause is twice as long as the one before.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+/// The longest pause.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// A connection whose server has taken this client.
+pub struct OpenLink {
+    connection: Connection,
+    session: SessionId,
+    resumed: bool,
+}
+
+/// Connects, and introduces this client.
+pub fn open_link(shared: &ClientShared) -> Result<OpenLink> {
+    let address = shared.options.locator.find_server()?;
+    let stream = connect_to(&address)?;
+    let mut connection = connect_stream(stream, &shared.options.identity)?;
+    let earlier = *shared.session.lock();
+    let hello = ClientFrame::Hello { session: earlier, client: shared.options.description.clone() };
+    connection.writer.write_frame(&hello.encode())?;
+    connection.writer.flush()?;
+    let mut frame = Vec::new();
+    connection.reader.read_frame(&mut frame)?;
+    let (session, resumed) = match ServerFrame::decode(&frame)? {
+        ServerFrame::Welcome { session, resumed } => (session, resumed),
+        ServerFrame::Gone => return Err(ClusterError::Full),
+        ServerFrame::Answer { .. } | ServerFrame::Pong => {
+            return Err(ClusterError::Violation("an answer before the welcome"));
+        }
+    };
+    connection.stream.set_read_timeout(Some(SESSION_TERM))?;
+    connection.stream.set_write_timeout(Some(SESSION_TERM))?;
+    Ok(OpenLink { connection, session, resumed })
+}
+
+fn connect_to(address: &str) -> Result<TcpStream> {
+    let no_address = |source| ClusterError::NoAddress { address: address.into(), source };
+    let mut failure = std::io::Error::other("the name has no address");
+    for place in address.to_socket_addrs().map_err(no_address)? {
+        match TcpStream::connect_timeout(&place, CONNECT_TIME) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => failure = error,
+        }
+    }
+    Err(ClusterError::Unreachable { address: address.into(), source: failure })
+}
+
+/// Uses a connection, and the ones after it, until the client ends.
+pub fn run_links(shared: &Arc<ClientShared>, first: OpenLink) {
+    let mut link = Some(first);
+    while let Some(open) = link {
+        let outcome = use_link(shared, open);
+        let mut queue = shared.queue.lock();
+        queue.note_lost();
+        let has_ended = queue.has_ended();
+        drop(queue);
+        // The sender looks again, and ends with its connection.
+        shared.changed.notify_all();
+        if has_ended {
+            return;
+        }
+        (shared.options.report)(&format!(
+            "the connection to the server is lost, and requests wait: {outcome}"
+        ));
+        link = reopen_link(shared);
+    }
+}
+
+/// Connects again; None: the client has ended.
+fn reopen_link(shared: &ClientShared) -> Option<OpenLink> {
+    let mut pause = PAUSE_MIN;
+    let mut reported = String::new();
+    loop {
+        match open_link(shared) {
+            Ok(link) => {
+                let how = if link.resumed { "in the same session" } else { "in a new session" };
+                (shared.options.report)(&format!("the server is connected again, {how}"));
+                return Some(link);
+            }
+            // A reason is reported once, not with each attempt.
+            Err(error) if error.to_string() != reported => {
+                reported = error.to_string();
+                (shared.options.report)(&format!("the server cannot be used: {reported}"));
+            }
+            Err(_) => {}
+        }
+        let expired = {
+            let mut queue = shared.queue.lock();
+            if queue.has_ended() {
+                return None;
+            }
+            queue.take_expired(shared.options.wait)
+        };
+        expired.into_iter().for_each(super::queue::EndedOperation::send_answer);
+        std::thread::park_timeout(pause);
+        pause = (2 * pause).min(PAUSE_MAX);
+    }
+}
+
+/// Uses a connection until it breaks; gives why it did.
+fn use_link(shared: &Arc<ClientShared>, open: OpenLink) -> ClusterError {
+    let OpenLink { connection, session, resumed } = open;
+    let Connection { mut reader, mut writer, stream } = connection;
+    *shared.session.lock() = session;
+    let held = {
+        let mut queue = shared.queue.lock();
+        if resumed {
+            queue.resume();
+            Vec::new()
+        } else {
+            queue.resume_in_new_session()
+        }
+    };
+    // First of all, so that no request finds one of them removed.
+    for nodes in held.chunks(HELD_NODES_MAX) {
+        if let Err(error) = writer.write_frame(&ClientFrame::Hold(nodes.into()).encode()) {
+            return error.into();
+        }
+    }
+    if let Err(error) = writer.flush() {
+        return error.into();
+    }
+    let sending = shared.clone();
+    let closing = match stream.try_clone() {
+        Ok(stream) => stream,
+        Err(error) => return error.into(),
+    };
+    let sender = std::thread::Builder::new().name("cluster-requests".into()).spawn(move || {
+        // The receiver learns of the failure by the end of the connection.
+        let _ = send_requests(&sending, session, &mut writer);
+        let _ = closing.shutdown(Shutdown::Both);
+    });
+    let sender = match sender {
+        Ok(sender) => sender,
+        Err(error) => return error.into(),
+    };
+    let outcome = receive_answers(shared, &mut reader);
+    // It may be closed already.
+    let _ = stream.shutdown(Shutdown::Both);
+    shared.queue.lock().note_lost();
+    shared.changed.notify_all();
+    // A panic there has been reported already.
+    let _ = sender.join();
+    outcome.err().unwrap_or(ClusterError::Violation("the server has ended the session"))
+}
+
+fn receive_answers(shared: &ClientShared, reader: &mut FrameReader) -> Result<()> {
+    let mut frame = Vec::new();
+    loop {
+        reader.read_frame(&mut frame)?;
+        match ServerFrame::decode(&frame)? {
+            ServerFrame::Answer { number, errno, body } => {
+                let ended = shared.queue.lock().end_request(number, errno, body);
+                // There may be room for another request now.
+                shared.changed.notify_one();
+                if let Some(ended) = ended {
+                    ended.send_answer();
+                }
+            }
+            ServerFrame::Pong => {}
+            ServerFrame::Gone => return Ok(()),
+            ServerFrame::Welcome { .. } => return Err(ClusterError::Violation("a second welcome")),
+        }
+    }
+}
+
+/// Sends requests, and heartbeats, until the connection is lost or the client ends.
+fn send_requests(shared: &ClientShared, session: SessionId, writer: &mut FrameWriter) -> Result<()> {
+    let mut next_heartbeat = Instant::now() + HEARTBEAT;
+    loop {
+        let frames = {
+            let mut queue = shared.queue.lock();
+            let mut frames = queue.take_frames();
+            while frames.is_empty() && queue.is_connected() {
+                if shared.changed.wait_until(&mut queue, next_heartbeat).timed_out() {
+                    break;
+                }
+                frames = queue.take_frames();
+            }
+            if queue.has_ended() {
+                drop(queue);
+                writer.write_frame(&ClientFrame::Bye.encode())?;
+                return Ok(writer.flush()?);
+            }
+            if !queue.is_connected() {
+                return Ok(());
+            }
+            frames
+        };
+        tracing::trace!(%session, frames = frames.len(), "requests are sent");
+        for frame in &frames {
+            writer.write_frame(frame)?;
+        }
+        if Instant::now() >= next_heartbeat {
+            writer.write_frame(&ClientFrame::Ping.encode())?;
+            next_heartbeat = Instant::now() + HEARTBEAT;
+        }
+        writer.flush()?;
+    }
+}

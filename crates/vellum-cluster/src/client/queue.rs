@@ -1,0 +1,290 @@
+//! The requests of a client that are not answered.
+//!
+//! Invariant: what is sent and not answered stays within the limits of the protocol; requests are sent in the order in
+//! which they came.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::mpsc::SyncSender;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use vellum_fuse::transport::PendingAnswer;
+use vellum_fuse::wire::{FuseAnswer, FuseRequest, Opcode, RequestHeader};
+
+use super::known_nodes::KnownNodes;
+use super::locked_files::LockedFiles;
+use crate::protocol::frame::encode_request;
+use crate::protocol::weight::weigh_request;
+use crate::protocol::{IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX};
+
+/// Forgotten nodes in one request, a count: the request stays small.
+const FORGETS_MAX: usize = 1024;
+
+/// The requests.
+pub struct RequestQueue {
+    next: u64,
+    operations: BTreeMap<u64, ClientOperation>,
+    /// Those that were not sent over the present connection.
+    unsent: VecDeque<u64>,
+    sent: SentOperations,
+    known: KnownNodes,
+    files: LockedFiles,
+    /// Nodes that the server is to be told of, with how often it counts each.
+    forgotten: Vec<(u64, u64)>,
+    link: LinkState,
+}
+
+/// Requests that were sent over the present connection and are not answered.
+#[derive(Debug, Clone, Copy, Default)]
+struct SentOperations {
+    count: usize,
+    weight: usize,
+}
+
+/// Whether there is a connection.
+#[derive(Debug, Clone, Copy)]
+enum LinkState {
+    Connected,
+    LostSince(Instant),
+    Ended,
+}
+
+struct ClientOperation {
+    header: RequestHeader,
+    body: Vec<u8>,
+    weight: usize,
+    since: Instant,
+    /// Over the present connection.
+    is_sent: bool,
+    /// Over any connection.
+    was_sent: bool,
+    /// The number by which the kernel knows it.
+    kernel_unique: u64,
+    reply: OperationReply,
+}
+
+/// Who waits for an answer.
+pub enum OperationReply {
+    /// The kernel.
+    Kernel(PendingAnswer),
+    /// A thread of this process.
+    Command(SyncSender<FuseAnswer>),
+    /// Nobody.
+    Nobody,
+}
+
+/// A request that was answered, or that nobody will answer.
+pub struct EndedOperation {
+    reply: OperationReply,
+    answer: FuseAnswer,
+}
+
+impl EndedOperation {
+    /// Sends the answer to the kernel. To be called without a lock: the kernel may send a request at once.
+    pub fn send_answer(self) {
+        match self.reply {
+            OperationReply::Kernel(reply) => reply.send_answer(self.answer),
+            // Whoever sent the command may be gone.
+            OperationReply::Command(reply) => drop(reply.try_send(self.answer)),
+            OperationReply::Nobody => {}
+        }
+    }
+}
+
+impl RequestQueue {
+    /// Without requests and without a connection.
+    pub fn new() -> Self {
+        Self {
+            next: 1,
+            operations: BTreeMap::new(),
+            unsent: VecDeque::new(),
+            sent: SentOperations::default(),
+            known: KnownNodes::default(),
+            files: LockedFiles::default(),
+            forgotten: Vec::new(),
+            link: LinkState::LostSince(Instant::now()),
+        }
+    }
+
+    /// Whether there is a connection.
+    pub fn is_connected(&self) -> bool {
+        matches!(self.link, LinkState::Connected)
+    }
+
+    /// Whether the client ends.
+    pub fn has_ended(&self) -> bool {
+        matches!(self.link, LinkState::Ended)
+    }
+
+    /// Adds a request. If the client has ended, dropping `reply` fails it.
+    pub fn add_request(&mut self, request: &FuseRequest<'_>, reply: OperationReply) {
+        if !self.has_ended() {
+            self.add_operation(request, reply);
+        }
+    }
+
+    fn add_operation(&mut self, request: &FuseRequest<'_>, reply: OperationReply) {
+        let number = self.next;
+        self.next += 1;
+        let operation = ClientOperation {
+            header: RequestHeader { unique: number, ..request.header },
+            body: request.body().to_vec(),
+            weight: weigh_request(request),
+            since: Instant::now(),
+            is_sent: false,
+            was_sent: false,
+            kernel_unique: request.header.unique,
+            reply,
+        };
+        self.operations.insert(number, operation);
+        self.unsent.push_back(number);
+    }
+
+    /// Whether a request uses an open file whose locks were lost.
+    pub fn is_lock_lost(&self, request: &FuseRequest<'_>) -> bool {
+        self.files.is_lost(request)
+    }
+
+    /// A program that waits for the answer to a request has got a signal. Only who waits for a lock does not wait on: gives
+    /// the request if it was not sent yet, and otherwise has the server told.
+    pub fn interrupt_request(&mut self, kernel_unique: u64) -> Option<EndedOperation> {
+        let is_meant = |operation: &ClientOperation| {
+            operation.kernel_unique == kernel_unique && operation.header.opcode == Opcode::Setlkw.number()
+        };
+        let (&number, operation) = self.operations.iter().find(|(_, operation)| is_meant(operation))?;
+        if operation.was_sent {
+            let header = RequestHeader { opcode: Opcode::Interrupt.number(), node: 0, ..operation.header };
+            self.add_operation(
+                &FuseRequest::from_parts(header, &number.to_le_bytes()),
+                OperationReply::Nobody,
+            );
+            return None;
+        }
+        let operation = self.operations.remove(&number)?;
+        Some(EndedOperation { reply: operation.reply, answer: FuseAnswer::Failed(Errno::INTR) })
+    }
+
+    /// The kernel has forgotten a node so often.
+    pub fn forget_node(&mut self, node: u64, times: u64) {
+        if let Some(counted) = self.known.forget(node, times) {
+            self.forgotten.push((node, counted));
+        }
+    }
+
+    /// The next frames to send, as many as may be under way.
+    pub fn take_frames(&mut self) -> Vec<Vec<u8>> {
+        self.add_forgotten();
+        let mut frames = Vec::new();
+        while let Some(number) = self.unsent.front() {
+            // It may have waited for too long.
+            let Some(operation) = self.operations.get_mut(number) else {
+                self.unsent.pop_front();
+                continue;
+            };
+            let weight = self.sent.weight + operation.weight;
+            if self.sent.count >= IN_FLIGHT_MAX || weight > IN_FLIGHT_BYTES_MAX {
+                break;
+            }
+            self.sent = SentOperations { count: self.sent.count + 1, weight };
+            operation.is_sent = true;
+            operation.was_sent = true;
+            frames.push(encode_request(&operation.header, &operation.body));
+            self.unsent.pop_front();
+        }
+        frames
+    }
+
+    /// Makes a request of what was forgotten since the last one: many nodes in one.
+    fn add_forgotten(&mut self) {
+        while !self.forgotten.is_empty() && !self.has_ended() {
+            let rest = self.forgotten.split_off(self.forgotten.len().min(FORGETS_MAX));
+            let nodes = std::mem::replace(&mut self.forgotten, rest);
+            let body = encode_forgotten(&nodes);
+            let opcode = Opcode::BatchForget.number();
+            let header = RequestHeader { opcode, unique: 0, node: 0, uid: 0, gid: 0, pid: 0 };
+            self.add_operation(&FuseRequest::from_parts(header, &body), OperationReply::Nobody);
+        }
+    }
+
+    /// A request was answered; None: it is not known (any more).
+    pub fn end_request(&mut self, number: u64, errno: i32, body: &[u8]) -> Option<EndedOperation> {
+        let operation = self.operations.remove(&number)?;
+        if operation.is_sent {
+            self.sent.count -= 1;
+            self.sent.weight -= operation.weight;
+        }
+        let answer = match errno {
+            // Before the kernel has the answer: it may forget the node at once.
+            0 => {
+                self.known.record_answer(operation.header.opcode, body);
+                self.files.record_success(&FuseRequest::from_parts(operation.header, &operation.body));
+                if body.is_empty() { FuseAnswer::Done } else { FuseAnswer::Bytes(body.to_vec()) }
+            }
+            errno => FuseAnswer::Failed(Errno::from_raw_os_error(errno)),
+        };
+        Some(EndedOperation { reply: operation.reply, answer })
+    }
+
+    /// There is a connection under the session that there was before: what was not answered is sent again.
+    pub fn resume(&mut self) {
+        self.unsent = self.operations.keys().copied().collect();
+        self.operations.values_mut().for_each(|operation| operation.is_sent = false);
+        self.sent = SentOperations::default();
+        if !self.has_ended() {
+            self.link = LinkState::Connected;
+        }
+    }
+
+    /// There is a connection under a new session. Gives the nodes that the server has to hold; it has let go all others.
+    pub fn resume_in_new_session(&mut self) -> Vec<u64> {
+        self.forgotten.clear();
+        self.operations.retain(|_, operation| operation.header.opcode != Opcode::BatchForget.number());
+        self.resume();
+        self.files.lose_all();
+        self.known.count_anew()
+    }
+
+    /// The connection is lost.
+    pub fn note_lost(&mut self) {
+        if self.is_connected() {
+            self.link = LinkState::LostSince(Instant::now());
+        }
+    }
+
+    /// Takes the requests that have waited for a connection for longer than `wait`.
+    pub fn take_expired(&mut self, wait: Duration) -> Vec<EndedOperation> {
+        let LinkState::LostSince(lost) = self.link else { return Vec::new() };
+        let is_expired = |_: &u64, operation: &mut ClientOperation| {
+            let is_awaited = !matches!(operation.reply, OperationReply::Nobody);
+            is_awaited && operation.since.max(lost).elapsed() >= wait
+        };
+        let expired: Vec<_> = self.operations.extract_if(.., is_expired).collect();
+        expired.into_iter().map(|(_, operation)| operation.fail()).collect()
+    }
+
+    /// The client ends: nothing is sent any more. Requests that were not answered fail when this is dropped.
+    pub fn end(&mut self) {
+        self.link = LinkState::Ended;
+        self.operations.clear();
+        self.unsent.clear();
+        self.forgotten.clear();
+    }
+}
+
+impl ClientOperation {
+    fn fail(self) -> EndedOperation {
+        EndedOperation { reply: self.reply, answer: FuseAnswer::Failed(Errno::IO) }
+    }
+}
+
+/// The body of a request by which nodes are forgotten (`fuse_batch_forget_in`).
+fn encode_forgotten(nodes: &[(u64, u64)]) -> Vec<u8> {
+    let count = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
+    let mut body = count.to_le_bytes().to_vec();
+    body.extend(0u32.to_le_bytes());
+    for (node, times) in nodes {
+        body.extend(node.to_le_bytes());
+        body.extend(times.to_le_bytes());
+    }
+    body
+}

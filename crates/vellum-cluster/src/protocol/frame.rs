@@ -1,0 +1,325 @@
+//! Frames: a kind of one byte, and the fields of the kind.
+//!
+//! Invariant: a decoder accepts exactly what the encoder of the same version writes.
+
+use vellum_fuse::transport::MAX_WRITE;
+use vellum_fuse::wire::{FuseAnswer, FuseRequest, RequestHeader};
+
+use super::SessionId;
+use super::fields::{FrameFields, append_bytes};
+use crate::error::{ClusterError, Result};
+
+/// Bytes of a host's name.
+const HOST_MAX: usize = 255;
+/// Bytes of a path: `PATH_MAX`.
+const PATH_MAX: usize = 4096;
+/// Nodes in a frame, a count: a frame of 32 KiB.
+pub const HELD_NODES_MAX: usize = 4096;
+/// The largest number of an error.
+const ERRNO_MAX: i32 = 4095;
+
+const HELLO: u8 = 1;
+const REQUEST: u8 = 2;
+const PING: u8 = 3;
+const HOLD: u8 = 4;
+const BYE: u8 = 5;
+const WELCOME: u8 = 1;
+const ANSWER: u8 = 2;
+const PONG: u8 = 3;
+const GONE: u8 = 4;
+
+/// Who a client is, and what its mount shows of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ClientDescription {
+    /// The name of its host.
+    pub host: String,
+    /// Its process there.
+    pub pid: u32,
+    /// Where the worktree is mounted there.
+    pub mountpoint: Vec<u8>,
+    /// The state directory through which it opened the volume.
+    pub state: Vec<u8>,
+    /// The socket on which it receives commands; empty: none.
+    pub control: Vec<u8>,
+    /// The address of the store, as it uses it.
+    pub store: String,
+}
+
+/// A frame of a client.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ClientFrame<'a> {
+    /// Its first one. `session`: the one that it had before, or [`SessionId::NONE`].
+    Hello {
+        /// The session.
+        session: SessionId,
+        /// Who it is.
+        client: ClientDescription,
+    },
+    /// A request of its kernel, with its number within the client.
+    Request(FuseRequest<'a>),
+    /// It is there.
+    Ping,
+    /// Nodes that its kernel knows from an earlier session.
+    Hold(Vec<u64>),
+    /// It ends.
+    Bye,
+}
+
+/// A frame of a server.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ServerFrame<'a> {
+    /// Its first one.
+    Welcome {
+        /// The session under which requests are carried out from now on.
+        session: SessionId,
+        /// Whether it is the one that the client had.
+        resumed: bool,
+    },
+    /// The answer to a request.
+    Answer {
+        /// The request.
+        number: u64,
+        /// The number of the error; 0: success.
+        errno: i32,
+        /// What it succeeded with.
+        body: &'a [u8],
+    },
+    /// The answer to [`ClientFrame::Ping`].
+    Pong,
+    /// The session has ended.
+    Gone,
+}
+
+impl<'a> ClientFrame<'a> {
+    /// Encodes it.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Hello { session, client } => encode_hello(*session, client),
+            Self::Request(request) => encode_request(&request.header, request.body()),
+            Self::Ping => vec![PING],
+            Self::Hold(nodes) => {
+                let count = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
+                let mut bytes = vec![HOLD];
+                bytes.extend(count.to_le_bytes());
+                nodes.iter().for_each(|node| bytes.extend(node.to_le_bytes()));
+                bytes
+            }
+            Self::Bye => vec![BYE],
+        }
+    }
+
+    /// Decodes it.
+    pub fn decode(bytes: &'a [u8]) -> Result<Self> {
+        let mut fields = FrameFields::new(bytes);
+        let frame = match fields.read_u8()? {
+            HELLO => decode_hello(&mut fields)?,
+            REQUEST => {
+                let header = RequestHeader {
+                    unique: fields.read_u64()?,
+                    opcode: fields.read_u32()?,
+                    node: fields.read_u64()?,
+                    uid: fields.read_u32()?,
+                    gid: fields.read_u32()?,
+                    // The number of a process on another machine says nothing here.
+                    pid: 0,
+                };
+                Self::Request(FuseRequest::from_parts(header, fields.take_rest()))
+            }
+            PING => Self::Ping,
+            HOLD => {
+                let count = usize::try_from(fields.read_u32()?).unwrap_or(usize::MAX);
+                if count > HELD_NODES_MAX {
+                    return Err(ClusterError::Malformed("too many nodes"));
+                }
+                Self::Hold((0..count).map(|_| fields.read_u64()).collect::<Result<_>>()?)
+            }
+            BYE => Self::Bye,
+            _ => return Err(ClusterError::Malformed("an unknown frame")),
+        };
+        fields.expect_end()?;
+        Ok(frame)
+    }
+}
+
+/// A request of a client: number, opcode, node, user, group, body.
+#[must_use]
+pub fn encode_request(header: &RequestHeader, body: &[u8]) -> Vec<u8> {
+    let RequestHeader { opcode, unique, node, uid, gid, pid: _ } = *header;
+    let mut bytes = Vec::with_capacity(1 + 28 + body.len());
+    bytes.push(REQUEST);
+    bytes.extend(unique.to_le_bytes());
+    bytes.extend(opcode.to_le_bytes());
+    bytes.extend(node.to_le_bytes());
+    bytes.extend(uid.to_le_bytes());
+    bytes.extend(gid.to_le_bytes());
+    bytes.extend(body);
+    bytes
+}
+
+fn encode_hello(session: SessionId, client: &ClientDescription) -> Vec<u8> {
+    let ClientDescription { host, pid, mountpoint, state, control, store } = client;
+    let mut bytes = vec![HELLO];
+    bytes.extend(session.0);
+    bytes.extend(pid.to_le_bytes());
+    append_bytes(&mut bytes, host.as_bytes());
+    [mountpoint, state, control].into_iter().for_each(|path| append_bytes(&mut bytes, path));
+    append_bytes(&mut bytes, store.as_bytes());
+    bytes
+}
+
+fn decode_hello<'a>(fields: &mut FrameFields<'_>) -> Result<ClientFrame<'a>> {
+    let session = SessionId(fields.read_array()?);
+    let client = ClientDescription {
+        pid: fields.read_u32()?,
+        host: fields.read_text(HOST_MAX)?.into(),
+        mountpoint: fields.read_bytes(PATH_MAX)?.into(),
+        state: fields.read_bytes(PATH_MAX)?.into(),
+        control: fields.read_bytes(PATH_MAX)?.into(),
+        store: fields.read_text(PATH_MAX)?.into(),
+    };
+    Ok(ClientFrame::Hello { session, client })
+}
+
+impl<'a> ServerFrame<'a> {
+    /// Encodes it.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Welcome { session, resumed } => {
+                let mut bytes = vec![WELCOME];
+                bytes.extend(session.0);
+                bytes.push(u8::from(*resumed));
+                bytes
+            }
+            Self::Answer { number, errno, body } => {
+                let mut bytes = Vec::with_capacity(1 + 12 + body.len());
+                bytes.push(ANSWER);
+                bytes.extend(number.to_le_bytes());
+                bytes.extend(errno.to_le_bytes());
+                bytes.extend(*body);
+                bytes
+            }
+            Self::Pong => vec![PONG],
+            Self::Gone => vec![GONE],
+        }
+    }
+
+    /// Decodes it.
+    pub fn decode(bytes: &'a [u8]) -> Result<Self> {
+        let mut fields = FrameFields::new(bytes);
+        let frame = match fields.read_u8()? {
+            WELCOME => Self::Welcome {
+                session: SessionId(fields.read_array()?),
+                resumed: match fields.read_u8()? {
+                    0 => false,
+                    1 => true,
+                    _ => return Err(ClusterError::Malformed("neither yes nor no")),
+                },
+            },
+            ANSWER => {
+                let number = fields.read_u64()?;
+                let errno = fields.read_array().map(i32::from_le_bytes)?;
+                let body = fields.take_rest();
+                if !(0..=ERRNO_MAX).contains(&errno) || errno != 0 && !body.is_empty() {
+                    return Err(ClusterError::Malformed("no error"));
+                }
+                Self::Answer { number, errno, body }
+            }
+            PONG => Self::Pong,
+            GONE => Self::Gone,
+            _ => return Err(ClusterError::Malformed("an unknown frame")),
+        };
+        fields.expect_end()?;
+        Ok(frame)
+    }
+}
+
+/// The frame of an answer; None if there is none yet.
+#[must_use]
+pub fn encode_answer(number: u64, answer: &FuseAnswer) -> Option<Vec<u8>> {
+    let (errno, body): (i32, &[u8]) = match answer {
+        FuseAnswer::Later => return None,
+        // A request that wants no answer is confirmed all the same: the client sends it again otherwise.
+        FuseAnswer::None | FuseAnswer::Done => (0, &[]),
+        FuseAnswer::Failed(errno) => (errno.raw_os_error(), &[]),
+        FuseAnswer::Small(small) => (0, small.answer_body()),
+        FuseAnswer::Bytes(bytes) => (0, bytes),
+        FuseAnswer::Shared(bytes) => (0, bytes),
+    };
+    debug_assert!(body.len() <= MAX_WRITE, "an answer is longer than any");
+    Some(ServerFrame::Answer { number, errno, body }.encode())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn description() -> ClientDescription {
+        ClientDescription {
+            host: "h1".into(),
+            pid: 7,
+            mountpoint: b"/mnt/\xff".to_vec(),
+            state: b"/s".to_vec(),
+            control: Vec::new(),
+            store: "s3://bucket".into(),
+        }
+    }
+
+    #[test]
+    fn the_frames_of_a_client_are_encoded_and_decoded() {
+        let header = RequestHeader { opcode: 16, unique: 9, node: 5, uid: 1, gid: 2, pid: 0 };
+        let frames = [
+            ClientFrame::Hello { session: SessionId([3; 16]), client: description() },
+            ClientFrame::Request(FuseRequest::from_parts(header, b"body")),
+            ClientFrame::Ping,
+            ClientFrame::Hold(vec![1, u64::MAX]),
+            ClientFrame::Bye,
+        ];
+        for frame in frames {
+            let bytes = frame.encode();
+            assert_eq!(ClientFrame::decode(&bytes).unwrap(), frame);
+            assert!(ClientFrame::decode(&[]).is_err());
+        }
+    }
+
+    #[test]
+    fn the_frames_of_a_server_are_encoded_and_decoded() {
+        let frames = [
+            ServerFrame::Welcome { session: SessionId([3; 16]), resumed: true },
+            ServerFrame::Answer { number: 4, errno: 0, body: b"body" },
+            ServerFrame::Answer { number: 4, errno: 2, body: b"" },
+            ServerFrame::Pong,
+            ServerFrame::Gone,
+        ];
+        for frame in frames {
+            assert_eq!(ServerFrame::decode(&frame.encode()).unwrap(), frame);
+        }
+    }
+
+    #[test]
+    fn lengths_above_their_limits_are_refused() {
+        let long = ClientDescription { host: "h".repeat(256), ..description() };
+        assert!(ClientFrame::decode(&encode_hello(SessionId::NONE, &long)).is_err());
+        assert!(ClientFrame::decode(&ClientFrame::Hold(vec![0; HELD_NODES_MAX + 1]).encode()).is_err());
+        assert!(ClientFrame::decode(&[HOLD, 255, 255, 255, 255]).is_err());
+        assert!(ClientFrame::decode(&[PING, 0]).is_err());
+        let answer = ServerFrame::Answer { number: 1, errno: -1, body: b"" };
+        assert!(ServerFrame::decode(&answer.encode()).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_decoded_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            if let Ok(frame) = ClientFrame::decode(&bytes) {
+                let again = frame.encode();
+                prop_assert_eq!(ClientFrame::decode(&again).unwrap(), frame);
+            }
+            if let Ok(frame) = ServerFrame::decode(&bytes) {
+                prop_assert_eq!(frame.encode(), bytes);
+            }
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! The server of a shared worktree: carries out the requests of all clients.
+//!
+//! - `listener` takes connections, and has their peers prove that they have the key.
+//! - `session` is one client: its requests under way, its last answers, the nodes that its kernel knows.
+//! - `outbox` sends what a session has to say.
+//! - `workers` are the threads that carry out requests.
+//!
+//! Invariants: of a session, at most so many requests and bytes are under way as the protocol allows; what a session
+//! holds is let go when it ends, and a session ends when nothing was heard of its client for [`SESSION_TERM`].
+
+mod listener;
+mod outbox;
+mod recovery;
+mod session;
+mod sessions;
+mod workers;
+
+use std::collections::BTreeSet;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use vellum_fuse::transport::RequestService;
+
+use crate::connection::ConnectionIdentity;
+use crate::protocol::SessionId;
+use crate::protocol::frame::ClientDescription;
+use listener::ListenerThreads;
+use sessions::SessionTable;
+
+#[cfg(doc)]
+use crate::protocol::{COMMAND_MAX, SESSION_TERM};
+
+/// Starts what answers the requests of a client.
+pub trait SessionServices: Send + Sync + 'static {
+    /// Starts the service for a client. Its session begins later, and may end and begin again.
+    fn start_service(
+        &self,
+        session: SessionId,
+        client: &ClientDescription,
+    ) -> io::Result<Arc<dyn RequestService>>;
+
+    /// A session begins: programs of its client can lock files.
+    fn begin_session(&self, session: SessionId);
+
+    /// A session has ended: what programs of its client have locked is free.
+    fn end_session(&self, session: SessionId);
+
+    /// The requests of a session that an earlier process has carried out, by the marks that it has left.
+    fn find_marked(&self, session: SessionId) -> io::Result<BTreeSet<u64>>;
+
+    /// Removes marks that nobody will ask for.
+    fn remove_marks(&self, removed: MarkRemoval<'_>) -> io::Result<()>;
+
+    /// Called once when clients of an earlier process have had time to come back: what only they had open can go.
+    fn end_reconnect_time(&self) -> io::Result<()>;
+
+    /// Carries out a command that a client has forwarded. What has more than [`COMMAND_MAX`] bytes is not answered.
+    fn run_command(&self, command: &[u8]) -> Vec<u8>;
+}
+
+/// Which marks are removed.
+#[derive(Debug, Clone, Copy)]
+pub enum MarkRemoval<'a> {
+    /// Those of a session that has ended.
+    Session(SessionId),
+    /// Those of all sessions but these.
+    AllBut(&'a [SessionId]),
+}
+
+/// What a server serves, and to whom.
+pub struct ServerOptions {
+    /// What clients must have in common with it.
+    pub identity: ConnectionIdentity,
+    /// What answers.
+    pub services: Arc<dyn SessionServices>,
+    /// Called with what an administrator should know.
+    pub report: Arc<dyn Fn(&str) + Send + Sync>,
+    /// After how long without a word a session ends: [`SESSION_TERM`], unless a test has no time.
+    pub term: Duration,
+}
+
+/// A client as the server sees it.
+#[derive(Debug, Clone)]
+pub struct SessionStatus {
+    /// Its session.
+    pub id: SessionId,
+    /// What it says of itself.
+    pub client: ClientDescription,
+    /// From where it is connected, or was last.
+    pub address: SocketAddr,
+    /// Whether it is connected.
+    pub is_connected: bool,
+    /// How long the session has existed.
+    pub age: Duration,
+    /// How long nothing was heard of it.
+    pub silence: Duration,
+    /// Requests that were answered.
+    pub requests: u64,
+    /// Nodes that its kernel knows.
+    pub nodes: usize,
+}
+
+/// A server at work. It ends when this is dropped.
+pub struct WorktreeServer {
+    address: SocketAddr,
+    sessions: Arc<SessionTable>,
+    _threads: ListenerThreads,
+}
+
+impl WorktreeServer {
+    /// Starts the threads.
+    pub fn start(listener: TcpListener, options: ServerOptions) -> io::Result<Self> {
+        let address = listener.local_addr()?;
+        let sessions = Arc::new(SessionTable::new(options));
+        let threads = ListenerThreads::start(listener, &sessions)?;
+        Ok(Self { address, sessions, _threads: threads })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its clients, in the order in which they came.
+    #[must_use]
+    pub fn list_sessions(&self) -> Vec<SessionStatus> {
+        self.sessions.list_sessions()
+    }
+
+    /// Ends a session: what it holds is let go. Its client has to begin a new one. False: there is no such session.
+    pub fn evict_session(&self, id: SessionId) -> bool {
+        self.sessions.evict_session(id)
+    }
+}

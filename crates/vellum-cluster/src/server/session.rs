@@ -1,0 +1,394 @@
+//! One client of a server.
+//!
+//! A client that has lost its connection comes back, and sends again what was not answered. What was carried out is then
+//! answered from what is kept here, and what is still under way is answered when it is done: nothing is done twice.
+//!
+//! Invariant: a node that an answer has named is held until the client forgets it, or the session ends.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rustix::io::Errno;
+use vellum_fs::OperationMark;
+use vellum_fuse::NodeReferences;
+use vellum_fuse::transport::{AnswerSink, RequestService, answer_forwarded_request};
+use vellum_fuse::wire::{FuseAnswer, FuseOperation, FuseRequest, MalformedRequest, Opcode};
+
+use super::outbox::Outbox;
+use super::recovery::{ask_service, is_marked_operation, rebuild_answer};
+use super::workers::{SessionWorkers, is_slow_operation};
+use super::{SessionServices, SessionStatus};
+use crate::error::{ClusterError, Result};
+use crate::protocol::frame::{ClientDescription, ClientFrame, ServerFrame, encode_answer};
+use crate::protocol::weight::{is_answer_kept, weigh_request};
+use crate::protocol::{
+    COMMAND_MAX, COMMAND_OPCODE, IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX, RESULTS_KEPT, SessionId,
+};
+
+/// By how much a client may seem to exceed what it may have under way: it has read an answer before the server has noted
+/// that it was sent.
+const SLACK: usize = 2;
+/// Nodes that the kernel of a client may know, a count: some 200 MB here. For more, its requests fail with `ENFILE`.
+const NODES_MAX: usize = 1 << 22;
+/// Marks of requests that are kept, a count: those of all answers that the client may not have got, and as many again for
+/// requests that are carried out at the same time.
+const MARKS_KEPT: usize = 2 * RESULTS_KEPT;
+/// The name that finds a node by its number.
+const SELF_NAME: &[u8] = b".\0";
+
+/// A client.
+pub struct ClientSession {
+    service: Arc<dyn RequestService>,
+    services: Arc<dyn SessionServices>,
+    workers: SessionWorkers,
+    state: Mutex<SessionState>,
+}
+
+struct SessionState {
+    id: SessionId,
+    client: ClientDescription,
+    address: SocketAddr,
+    began: Instant,
+    last_heard: Instant,
+    /// The connection; None: it is lost.
+    outbox: Option<Arc<Outbox>>,
+    under_way: HashMap<u64, OperationUnderWay>,
+    /// What those weigh.
+    weight: usize,
+    /// The last answers, the oldest first.
+    results: VecDeque<KeptResult>,
+    references: NodeReferences,
+    /// Requests that an earlier process has carried out.
+    recovered: BTreeSet<u64>,
+    /// Requests that were marked, the oldest first.
+    marked: VecDeque<u64>,
+    served: u64,
+    /// Nothing is taken from its client any more.
+    has_ended: bool,
+}
+
+/// A request that is not answered yet.
+#[derive(Debug, Clone, Copy)]
+struct OperationUnderWay {
+    opcode: u32,
+    weight: usize,
+    is_kept: bool,
+}
+
+struct KeptResult {
+    number: u64,
+    frame: Arc<Vec<u8>>,
+}
+
+/// Who a session is for.
+pub struct SessionOrigin {
+    /// Its name.
+    pub id: SessionId,
+    /// What the client says of itself.
+    pub client: ClientDescription,
+    /// From where it is connected.
+    pub address: SocketAddr,
+    /// Its requests that an earlier process has carried out.
+    pub recovered: BTreeSet<u64>,
+}
+
+impl ClientSession {
+    /// A new one, without connection.
+    pub fn new(
+        origin: SessionOrigin,
+        service: Arc<dyn RequestService>,
+        services: Arc<dyn SessionServices>,
+    ) -> io::Result<Self> {
+        let SessionOrigin { id, client, address, recovered } = origin;
+        let now = Instant::now();
+        let state = SessionState {
+            id,
+            client,
+            address,
+            began: now,
+            last_heard: now,
+            outbox: None,
+            under_way: HashMap::new(),
+            weight: 0,
+            results: VecDeque::new(),
+            references: NodeReferences::default(),
+            marked: recovered.iter().copied().collect(),
+            recovered,
+            served: 0,
+            has_ended: false,
+        };
+        Ok(Self { service, services, workers: SessionWorkers::start()?, state: Mutex::new(state) })
+    }
+
+    /// Its name.
+    pub fn id(&self) -> SessionId {
+        self.state.lock().id
+    }
+
+    /// Begins anew, after its end: without nodes. Its last answers are still those of its client.
+    pub fn begin_again(&self, client: ClientDescription, address: SocketAddr) {
+        let mut state = self.state.lock();
+        state.client = client;
+        state.address = address;
+        state.began = Instant::now();
+        state.last_heard = state.began;
+        state.has_ended = false;
+    }
+
+    /// Its answers go to this connection from now on. An earlier connection is closed. Fails if it has ended meanwhile.
+    pub fn attach_outbox(&self, outbox: &Arc<Outbox>, address: SocketAddr) -> Result<()> {
+        let mut state = self.state.lock();
+        if state.has_ended {
+            return Err(ClusterError::Violation("the session has ended"));
+        }
+        state.last_heard = Instant::now();
+        state.address = address;
+        if let Some(earlier) = state.outbox.replace(outbox.clone()) {
+            earlier.close();
+        }
+        Ok(())
+    }
+
+    /// A connection is lost. Another one may have taken its place.
+    pub fn detach_outbox(&self, outbox: &Arc<Outbox>) {
+        let mut state = self.state.lock();
+        if state.outbox.as_ref().is_some_and(|current| Arc::ptr_eq(current, outbox)) {
+            state.outbox = None;
+        }
+    }
+
+    /// Whether nothing was heard of its client for so long. A client that is connected is heard of by its connection.
+    pub fn is_silent_for(&self, term: Duration) -> bool {
+        let state = self.state.lock();
+        state.outbox.is_none() && state.last_heard.elapsed() >= term
+    }
+
+    /// Notes a sign of life.
+    pub fn note_heard(&self) {
+        self.state.lock().last_heard = Instant::now();
+    }
+
+    /// Takes no request any more. What is under way is carried out and answered.
+    pub fn stop_requests(&self) {
+        self.state.lock().has_ended = true;
+    }
+
+    /// Whether nothing is under way.
+    pub fn is_idle(&self) -> bool {
+        self.state.lock().under_way.is_empty()
+    }
+
+    /// Lets go what it holds, and closes its connection. What is under way is carried out.
+    pub fn end(&self) {
+        let mut state = self.state.lock();
+        state.has_ended = true;
+        let id = state.id;
+        let outbox = state.outbox.take();
+        drop(state);
+        if let Some(outbox) = outbox {
+            outbox.close_with(&ServerFrame::Gone);
+        }
+        self.services.end_session(id);
+        self.forget_all_nodes();
+    }
+
+    fn forget_all_nodes(&self) {
+        let references: Vec<_> = self.state.lock().references.take_all().collect();
+        references.into_iter().for_each(|(node, times)| self.forget_node(node, times));
+    }
+
+    /// How it stands.
+    pub fn describe(&self) -> SessionStatus {
+        let state = self.state.lock();
+        SessionStatus {
+            id: state.id,
+            client: state.client.clone(),
+            address: state.address,
+            is_connected: state.outbox.is_some(),
+            age: state.began.elapsed(),
+            silence: state.last_heard.elapsed(),
+            requests: state.served,
+            nodes: state.references.len(),
+        }
+    }
+
+    /// Holds nodes that the client's kernel knows from an earlier session. What is not there any more is left out: requests
+    /// for it fail.
+    pub fn hold_nodes(&self, nodes: &[u64]) {
+        for node in nodes {
+            if self.state.lock().references.len() >= NODES_MAX {
+                return;
+            }
+            if let FuseAnswer::Small(entry) = ask_service(&*self.service, Opcode::Lookup, *node, SELF_NAME) {
+                self.state.lock().references.record_answer(Opcode::Lookup.number(), entry.answer_body());
+            }
+        }
+    }
+
+    /// Begins a request: has it carried out, unless that has happened already. Fails if the client may not send it.
+    pub fn begin_request(self: &Arc<Self>, frame: Vec<u8>, request: &FuseRequest<'_>) -> Result<()> {
+        let number = request.header.unique;
+        let operation = request.decode_operation();
+        {
+            let mut state = self.state.lock();
+            // The client sends it again, when it has another session.
+            if state.has_ended {
+                return Ok(());
+            }
+            // It is being carried out, and its answer goes to the current connection.
+            if state.under_way.contains_key(&number) {
+                return Ok(());
+            }
+            if let Some(kept) = state.results.iter().find(|kept| kept.number == number) {
+                let frame = kept.frame.clone();
+                state.send_answer(frame);
+                return Ok(());
+            }
+            state.add_operation(request)?;
+            if state.references.len() >= NODES_MAX && names_nodes(&operation) {
+                drop(state);
+                self.accept_answer(number, FuseAnswer::Failed(Errno::NFILE));
+                return Ok(());
+            }
+        }
+        match operation {
+            // The handshake is the client's own affair, and so is the end of its mount.
+            Ok(FuseOperation::Init(_) | FuseOperation::Destroy) => {
+                return Err(ClusterError::Violation("a request that is not forwarded"));
+            }
+            Ok(FuseOperation::Forget { times }) => self.forget_counted(request.header.node, times),
+            Ok(FuseOperation::BatchForget(forgotten)) => {
+                forgotten.iter_nodes().for_each(|(node, times)| self.forget_counted(node, times));
+            }
+            Ok(_) | Err(_) => {
+                let is_slow = request.header.opcode == COMMAND_OPCODE
+                    || operation.is_ok_and(|operation| is_slow_operation(&*self.service, &operation));
+                let session = self.clone();
+                self.workers.enqueue_task(is_slow, Box::new(move || session.carry_out(&frame)));
+                return Ok(());
+            }
+        }
+        self.accept_answer(number, FuseAnswer::Done);
+        Ok(())
+    }
+
+    fn carry_out(self: &Arc<Self>, frame: &[u8]) {
+        // It was decoded before it was enqueued, so this succeeds.
+        if let Ok(ClientFrame::Request(request)) = ClientFrame::decode(frame) {
+            if request.header.opcode == COMMAND_OPCODE {
+                let answer = Some(self.services.run_command(request.body()));
+                let answer = answer.filter(|answer| answer.len() <= COMMAND_MAX);
+                let answer = answer.map_or(FuseAnswer::Failed(Errno::MSGSIZE), FuseAnswer::Bytes);
+                return self.accept_answer(request.header.unique, answer);
+            }
+            self.answer_marked(&request);
+        }
+    }
+
+    /// Has the service answer a request. What changes the worktree is marked, so that a later process knows of it.
+    fn answer_marked(self: &Arc<Self>, request: &FuseRequest<'_>) {
+        let number = request.header.unique;
+        let sink: Arc<dyn AnswerSink> = self.clone();
+        if !request.decode_operation().is_ok_and(|operation| is_marked_operation(&operation)) {
+            return answer_forwarded_request(&*self.service, request, &sink);
+        }
+        let mut state = self.state.lock();
+        if state.recovered.remove(&number) {
+            drop(state);
+            return self.accept_answer(number, rebuild_answer(&*self.service, request));
+        }
+        // All of the last answers may still be asked for.
+        let obsolete = if state.marked.len() >= MARKS_KEPT { state.marked.pop_front() } else { None };
+        state.marked.push_back(number);
+        let mark = OperationMark {
+            session: state.id.mark_number(),
+            number,
+            obsolete: obsolete.into_iter().collect(),
+        };
+        drop(state);
+        let _mark = mark.enter();
+        answer_forwarded_request(&*self.service, request, &sink);
+    }
+
+    /// The client's kernel has forgotten a node: no more often than it was named to it.
+    fn forget_counted(&self, node: u64, times: u64) {
+        let times = self.state.lock().references.release(node, times);
+        if times > 0 {
+            self.forget_node(node, times);
+        }
+    }
+
+    fn forget_node(&self, node: u64, times: u64) {
+        ask_service(&*self.service, Opcode::Forget, node, &times.to_le_bytes());
+    }
+}
+
+impl Drop for ClientSession {
+    fn drop(&mut self) {
+        // Those that were named by answers after its end.
+        self.forget_all_nodes();
+    }
+}
+
+/// Whether the answer to a request names nodes that the client's kernel then knows.
+fn names_nodes(operation: &std::result::Result<FuseOperation<'_>, MalformedRequest>) -> bool {
+    matches!(
+        operation,
+        Ok(FuseOperation::Lookup { .. }
+            | FuseOperation::Readdirplus { .. }
+            | FuseOperation::Mknod { .. }
+            | FuseOperation::Mkdir { .. }
+            | FuseOperation::Symlink { .. }
+            | FuseOperation::Link { .. }
+            | FuseOperation::Create { .. }
+            | FuseOperation::Tmpfile { .. })
+    )
+}
+
+impl SessionState {
+    fn add_operation(&mut self, request: &FuseRequest<'_>) -> Result<()> {
+        let weight = weigh_request(request);
+        let unsent = self.outbox.as_ref().map(|outbox| outbox.unsent_answers()).unwrap_or_default();
+        if self.under_way.len() + unsent.count >= SLACK * IN_FLIGHT_MAX
+            || self.weight + unsent.bytes + weight > SLACK * IN_FLIGHT_BYTES_MAX
+        {
+            return Err(ClusterError::Violation("too much is under way"));
+        }
+        self.weight += weight;
+        let opcode = request.header.opcode;
+        let is_kept = is_answer_kept(request);
+        self.under_way.insert(request.header.unique, OperationUnderWay { opcode, weight, is_kept });
+        Ok(())
+    }
+
+    fn send_answer(&self, frame: Arc<Vec<u8>>) {
+        // Without a connection, the client asks again when it is back.
+        if let Some(outbox) = &self.outbox {
+            outbox.add_answer(frame);
+        }
+    }
+}
+
+impl AnswerSink for ClientSession {
+    fn accept_answer(&self, unique: u64, answer: FuseAnswer) {
+        let Some(frame) = encode_answer(unique, &answer).map(Arc::new) else { return };
+        let mut state = self.state.lock();
+        let Some(done) = state.under_way.remove(&unique) else { return };
+        state.weight -= done.weight;
+        state.served += 1;
+        if let Ok(ServerFrame::Answer { errno: 0, body, .. }) = ServerFrame::decode(&frame) {
+            state.references.record_answer(done.opcode, body);
+        }
+        if done.is_kept {
+            if state.results.len() >= RESULTS_KEPT {
+                state.results.pop_front();
+            }
+            state.results.push_back(KeptResult { number: unique, frame: frame.clone() });
+        }
+        state.send_answer(frame);
+    }
+}

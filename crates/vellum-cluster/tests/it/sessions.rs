@@ -1,0 +1,98 @@
+//! What a session holds, and when it is let go.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use vellum_fuse::wire::FuseAnswer;
+
+use crate::relay::Relay;
+use crate::stand::{Kernel, Shared, client_options, serve, serve_for, wait_until};
+
+#[test]
+fn requests_of_several_clients_are_answered() {
+    let shared = Arc::new(Shared::default());
+    let server = serve(&shared);
+    let one = Kernel::connect(client_options(server.address()));
+    let two = Kernel::connect(client_options(server.address()));
+    assert!(one.mkdir("a").is_entry() && two.mkdir("b").is_entry());
+    assert_eq!(shared.done(), ["+a", "+b"]);
+    assert!(matches!(one.unlink("a").wait(), FuseAnswer::Done));
+    let sessions = server.list_sessions();
+    assert_eq!(sessions.iter().map(|session| session.requests).collect::<Vec<_>>(), [2, 1]);
+    assert!(sessions.iter().all(|session| session.is_connected && session.client.host == "h1"));
+    assert_eq!(one.client.command_sender().send_command(b"this").unwrap(), b"did this");
+}
+
+#[test]
+fn many_large_reads_at_once_stay_within_the_limits() {
+    let shared = Arc::new(Shared::default());
+    let server = serve(&shared);
+    let kernel = Kernel::connect(client_options(server.address()));
+    let reads: Vec<_> = (0..200).map(|_| kernel.read(1 << 20)).collect();
+    for read in reads {
+        assert!(matches!(read.wait(), FuseAnswer::Bytes(bytes) if bytes.len() == 1 << 20));
+    }
+}
+
+#[test]
+fn what_the_kernel_forgets_is_let_go() {
+    let shared = Arc::new(Shared::default());
+    let server = serve(&shared);
+    let kernel = Kernel::connect(client_options(server.address()));
+    (0..3).for_each(|_| assert!(kernel.lookup("a").is_entry()));
+    assert!(kernel.lookup("b").is_entry());
+    assert_eq!(shared.held(), [(97, 3), (98, 1)]);
+    kernel.forget(97, 2);
+    kernel.forget(98, 1);
+    // Told with the next request.
+    assert!(kernel.lookup("c").is_entry());
+    wait_until("b is let go", || shared.held() == [(97, 3), (99, 1)]);
+    kernel.forget(97, 1);
+    assert!(kernel.lookup("c").is_entry());
+    wait_until("a is let go", || shared.held() == [(99, 2)]);
+}
+
+#[test]
+fn what_a_client_holds_goes_when_it_is_unmounted() {
+    let shared = Arc::new(Shared::default());
+    let server = serve(&shared);
+    let one = Kernel::connect(client_options(server.address()));
+    let two = Kernel::connect(client_options(server.address()));
+    assert!(one.lookup("a").is_entry() && two.lookup("a").is_entry() && one.lookup("b").is_entry());
+    drop(one);
+    wait_until("what it held is let go", || shared.held() == [(97, 1)]);
+    assert_eq!(server.list_sessions().len(), 1);
+    assert!(two.lookup("c").is_entry());
+}
+
+#[test]
+fn what_a_silent_client_holds_goes_after_the_term() {
+    let shared = Arc::new(Shared::default());
+    let server = serve_for(&shared, Duration::from_millis(300));
+    let relay = Relay::to(server.address());
+    let kernel = Kernel::connect(client_options(relay.address));
+    assert!(kernel.lookup("a").is_entry());
+    // Nobody listens there.
+    relay.redirect("127.0.0.1:1".parse().unwrap());
+    relay.cut();
+    wait_until("the session has ended", || server.list_sessions().is_empty());
+    wait_until("what it held is let go", || shared.held().is_empty());
+    // It comes back, and its kernel knows the node still.
+    relay.redirect(server.address());
+    assert!(kernel.lookup("b").is_entry());
+    assert_eq!(shared.held(), [(97, 1), (98, 1)]);
+}
+
+#[test]
+fn an_evicted_client_begins_anew() {
+    let shared = Arc::new(Shared::default());
+    let server = serve(&shared);
+    let kernel = Kernel::connect(client_options(server.address()));
+    assert!(kernel.lookup("a").is_entry());
+    let session = kernel.client.session();
+    assert!(server.evict_session(session));
+    assert!(!server.evict_session(vellum_cluster::protocol::SessionId::NONE));
+    wait_until("it is back", || server.list_sessions().len() == 1);
+    assert!(kernel.lookup("b").is_entry());
+    assert_eq!(shared.held(), [(97, 1), (98, 1)]);
+}
