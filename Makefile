@@ -17,6 +17,8 @@
 #   make slow-tests   the slowest tests, with their times
 #   make coverage     the lines that the tests execute, by crate; fails below 85 % (builds everything again)
 #   make services     the tests of Azure and Google Cloud Storage, on emulators that it installs (npm, go)
+#   make test-cluster  several machines (as network namespaces) with one worktree, while machines and networks fail;
+#                CLUSTER_SECONDS (default 60) each history, as root
 #   make soak    the random tests, much longer (SOAK_CASES, default 20000 cases each), and a mount that works for hours
 #                without growing (SOAK_MINUTES, default 120), as root
 
@@ -29,6 +31,7 @@ MANDIR     ?= $(PREFIX)/share/man
 UNITDIR    ?= $(PREFIX)/lib/systemd/system
 SOAK_CASES ?= 20000
 SOAK_MINUTES ?= 120
+CLUSTER_SECONDS ?= 60
 BENCH_OUT  ?= target/bench
 RECORDS    ?= bench/records
 PAGE       ?= docs/benchmarks.md
@@ -42,14 +45,16 @@ DEB_DIR    ?= $(TARGET_DIR)/deb
 
 # Debian packages that tests use: ACLs and xattrs, filesystems to mount, FUSE's helper, faults to inject, wrong clocks,
 # what is built and run in mounts, the rival whose rules and results are ours, a browser for pages, ssh to reach this
-# host from itself, certificates for servers, shells that complete, and readers of manual pages and units.
-PACKAGES := acl attr btrfs-progs chromium dosfstools e2fsprogs exfat-fuse exfatprogs faketime fish fuse3 fusefat \
-	golang-go man-db ntfs-3g openssh-client openssh-server openssl python3 rclone rsync strace systemd xfsprogs zsh
+# host from itself, certificates for servers, the databases that hold shared logs, shells that complete, readers of manual
+# pages and units, and networks.
+PACKAGES := acl attr btrfs-progs chromium dosfstools e2fsprogs etcd-server exfat-fuse exfatprogs faketime fish fuse3 fusefat \
+	golang-go iproute2 man-db ntfs-3g openssh-client openssh-server openssl postgresql python3 rclone redis-server rsync strace \
+	systemd xfsprogs zsh
 # A program of each package, by which to see that it is there.
-PROGRAMS := getfacl getfattr mkfs.btrfs chromium mkfs.vfat mkfs.ext4 mount.exfat-fuse mkfs.exfat faketime fish fusermount3 fusefat \
-	go man ntfs-3g ssh sshd openssl python3 rclone rsync strace systemd-analyze mkfs.xfs zsh
+PROGRAMS := getfacl getfattr mkfs.btrfs chromium mkfs.vfat mkfs.ext4 etcd mount.exfat-fuse mkfs.exfat faketime fish fusermount3 fusefat \
+	go ip man ntfs-3g ssh sshd openssl pg_ctlcluster python3 rclone redis-server rsync strace systemd-analyze mkfs.xfs zsh
 
-.PHONY: install release static deb deb-test test tools services emulators fmt clippy deny report report-check unit slow-tests coverage posix fuzz-check fuzz demo bench measure against bench-build bench-baseline bench-compare soak clean
+.PHONY: install release static deb deb-test test test-cluster tools services emulators fmt clippy deny report report-check unit slow-tests coverage posix fuzz-check fuzz demo bench measure against bench-build bench-baseline bench-compare soak clean
 
 install: $(BINARY)
 	install -d $(DESTDIR)$(BINDIR) $(DESTDIR)$(SBINDIR) $(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(MANDIR)/man8 \
@@ -171,7 +176,10 @@ emulators: tools
 services: emulators
 	$(CARGO) test --locked -p vellum-store -p vellum --test it -- --ignored clouds::
 
-soak: emulators
+test-cluster: tools
+	CLUSTER_SECONDS=$(CLUSTER_SECONDS) $(CARGO) test --locked -p vellum --test cluster
+
+soak: emulators test-cluster
 	PROPTEST_CASES=$(SOAK_CASES) $(CARGO) test --release --workspace --locked -- --include-ignored
 	$(CARGO) build --release --locked -p vellum
 	VELLUM=$(abspath $(TARGET_DIR)/release/vellum) SOAK_MINUTES=$(SOAK_MINUTES) ./tests/soak/mount.sh

@@ -1,0 +1,131 @@
+//! A relay in front of a service, which makes the way to it as long as that to another site.
+//!
+//! Invariant: no byte is changed or lost, those of one connection arrive in their order; the delay does not limit how much
+//! is under way.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+use super::host::ClusterHost;
+
+/// Most bytes that are passed on at once.
+const PIECE: usize = 64 << 10;
+/// Most pieces under way in one direction of a connection: with small pieces a window as large as TCP's.
+const PIECES: usize = 1024;
+
+/// The relay. It ends when it is dropped; connections through it end with their own ends.
+pub struct DelayingRelay {
+    address: SocketAddr,
+    shared: Arc<DelayShared>,
+}
+
+struct DelayShared {
+    target: SocketAddr,
+    /// One way, nanoseconds.
+    delay: AtomicU64,
+    is_over: AtomicBool,
+}
+
+/// A piece, and when it is to arrive.
+struct DelayedPiece {
+    due: Instant,
+    bytes: Vec<u8>,
+}
+
+impl DelayingRelay {
+    /// Starts a relay on a port of a host (0: any), to a server that is reached from there. `delay` is that of one way.
+    ///
+    /// # Panics
+    /// Panics if the port is taken.
+    #[must_use]
+    pub fn start(host: &ClusterHost, port: u16, target: SocketAddr, delay: Duration) -> Self {
+        let shared =
+            Arc::new(DelayShared { target, delay: AtomicU64::default(), is_over: AtomicBool::default() });
+        let accepting = Arc::clone(&shared);
+        // All of its threads descend from one that entered the network of the host.
+        let address = host.run_in_network(|| {
+            let listener = TcpListener::bind((host.address(), port)).expect("a free port");
+            let address = listener.local_addr().expect("its address");
+            std::thread::spawn(move || accepting.accept(&listener));
+            address
+        });
+        let relay = Self { address, shared };
+        relay.set_delay(delay);
+        relay
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// From now on each way takes this long.
+    pub fn set_delay(&self, delay: Duration) {
+        let nanos = u64::try_from(delay.as_nanos()).expect("less than a century");
+        self.shared.delay.store(nanos, Ordering::Relaxed);
+    }
+}
+
+impl Drop for DelayingRelay {
+    fn drop(&mut self) {
+        // The thread that accepts looks at it after the next connection.
+        self.shared.is_over.store(true, Ordering::Relaxed);
+    }
+}
+
+impl DelayShared {
+    fn accept(self: &Arc<Self>, listener: &TcpListener) {
+        for client in listener.incoming().flatten() {
+            if self.is_over.load(Ordering::Relaxed) {
+                break;
+            }
+            let shared = Arc::clone(self);
+            // A server that cannot be reached: the client sees that its connection is closed.
+            std::thread::spawn(move || shared.relay_connection(client));
+        }
+    }
+
+    fn relay_connection(self: &Arc<Self>, client: TcpStream) -> io::Result<()> {
+        let server = TcpStream::connect(self.target)?;
+        let ends = [(client.try_clone()?, server.try_clone()?), (server, client)];
+        for (from, to) in ends {
+            to.set_nodelay(true)?;
+            let shared = Arc::clone(self);
+            let (send, receive) = sync_channel(PIECES);
+            std::thread::spawn(move || shared.read_pieces(from, &send));
+            std::thread::spawn(move || write_pieces(to, &receive));
+        }
+        Ok(())
+    }
+
+    fn read_pieces(&self, mut from: TcpStream, send: &SyncSender<DelayedPiece>) -> io::Result<()> {
+        loop {
+            let mut bytes = vec![0; PIECE];
+            let len = from.read(&mut bytes)?;
+            bytes.truncate(len);
+            let delay = Duration::from_nanos(self.delay.load(Ordering::Relaxed));
+            let piece = DelayedPiece { due: Instant::now() + delay, bytes };
+            // The other end is gone: so is what it would have been sent.
+            if send.send(piece).is_err() || len == 0 {
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn write_pieces(mut to: TcpStream, receive: &Receiver<DelayedPiece>) -> io::Result<()> {
+    for DelayedPiece { due, bytes } in receive {
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        if bytes.is_empty() {
+            return to.shutdown(Shutdown::Write);
+        }
+        to.write_all(&bytes)?;
+    }
+    // What is read from failed: the connection does not end as if all had arrived.
+    to.shutdown(Shutdown::Both)
+}

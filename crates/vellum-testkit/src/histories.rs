@@ -1,0 +1,97 @@
+//! Histories: what concurrent programs did to a filesystem on several mounts and what they saw, with the times of each
+//! operation by one clock; and checkers that say whether one filesystem could have answered so.
+//!
+//! Programs are processes: a test binary that runs itself again on each host (see [`run_worker_if_asked`]). Each operation is
+//! recorded before it begins and after it ended, so that of a process that is killed the operation remains whose outcome
+//! nobody knows.
+//!
+//! Invariant: a checker reports a violation only if no order of the operations explains what was seen, where each operation
+//! took place between its two times; one whose outcome is unknown may have taken place at any later time, or never.
+
+mod append;
+mod counter;
+mod directory;
+mod durable;
+mod event;
+mod files;
+mod idle_renames;
+mod linearize;
+mod moves;
+mod register;
+mod run;
+mod visible;
+mod worker;
+
+pub use self::event::{HistoryEvent, HistoryOutcome, HistoryViolation};
+pub use self::run::{HistoryMounts, HistoryPlan, HistoryReport, run_history};
+pub use self::worker::run_worker_if_asked;
+
+/// What programs do, and what must be true of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum HistoryKind {
+    /// Small files are written and read as a whole: in place, truncated first, and by a renamed temporary file. Each is a
+    /// register: linearizable.
+    Register,
+    /// Records are appended to shared files: none is lost, torn or doubled; those of one writer are in order; a reader sees
+    /// all that were complete when it began.
+    Append,
+    /// Names of one directory are created exclusively, removed, renamed, replaced and exchanged: the directory is a map,
+    /// linearizable.
+    Directory,
+    /// Directories are moved into each other: each is in exactly one place, and none into itself; linearizable.
+    Moves,
+    /// Counters are incremented under `fcntl`, OFD and `flock` locks: no two hold one at once, and no increment is lost.
+    Counter,
+    /// Files are created, appended to and replaced, with `fsync`: what was acknowledged is there afterwards.
+    Durable,
+    /// Files that one program changes and all others read: what is opened after a close shows what was closed, in content,
+    /// size and name.
+    Visible,
+}
+
+impl HistoryKind {
+    /// All kinds.
+    pub const ALL: [Self; 7] = [
+        Self::Register,
+        Self::Append,
+        Self::Directory,
+        Self::Moves,
+        Self::Counter,
+        Self::Durable,
+        Self::Visible,
+    ];
+
+    /// The name by which a worker is started, and which messages show.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Register => "register",
+            Self::Append => "append",
+            Self::Directory => "directory",
+            Self::Moves => "moves",
+            Self::Counter => "counter",
+            Self::Durable => "durable",
+            Self::Visible => "visible",
+        }
+    }
+
+    /// The kind with this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// What no filesystem could have answered.
+    #[must_use]
+    pub fn check(self, events: &[HistoryEvent]) -> Vec<HistoryViolation> {
+        match self {
+            Self::Register => register::check(events),
+            Self::Append => append::check(events),
+            Self::Directory => directory::check(events),
+            Self::Moves => moves::check(events),
+            Self::Counter => counter::check(events),
+            Self::Durable => durable::check(events),
+            Self::Visible => visible::check(events),
+        }
+    }
+}
