@@ -97,7 +97,7 @@ impl File {
     pub(crate) fn write_unchecked(&self, data: &[u8], offset: u64) -> vellum_fs::Result<usize> {
         self.change_file(|fs| {
             if self.options.append {
-                fs.content().append_to_file(self.ino, data)
+                fs.content().append_to_file(self.ino, data, false)
             } else {
                 fs.content().write(self.ino, offset, data, false)
             }

@@ -9,6 +9,7 @@ mod holder;
 mod keep;
 mod opening;
 mod rename;
+mod shared_log;
 mod tokens;
 
 use std::fs::{self, DirBuilder, File};
@@ -31,11 +32,17 @@ pub use holder::{HolderStage, StateHolder};
 pub use keep::keep_unpublished;
 pub use opening::{LiveLimits, OpenedLiveState};
 pub use rename::rename_worktree;
+pub use shared_log::{
+    LogLocation, LogUse, OpenedSharedLog, PASSWORD_VARIABLE, find_worktree_server, share_worktree,
+    unshare_worktree,
+};
 
 const FOLDER: &str = "live";
 const LOCK_FILE: &str = "lock";
 const META_FOLDER: &str = "meta";
 const LOG_FOLDER: &str = "log";
+/// A live state that this machine had before another one continued the worktree from its log.
+const LEFT_FOLDER: &str = "left";
 
 /// How long a killed process may take to release its lock: the kernel frees its memory and its mount first.
 const ENDING_MAX: Duration = Duration::from_secs(30);
@@ -111,13 +118,16 @@ fn check_name_free(volume: &Volume, name: &str) -> Result<()> {
 
 /// Gives the directory of a live state a name that no worktree has. The caller holds its claim.
 fn move_live_state(volume: &Volume, old: &str, new: &str) -> Result<()> {
-    let from = live_state_dir(volume, old);
-    let to = live_state_dir(volume, new);
+    move_live_state_dir(&live_state_dir(volume, old), &live_state_dir(volume, new))
+}
+
+/// The same for a directory in any place.
+fn move_live_state_dir(from: &Path, to: &Path) -> Result<()> {
     // No worktree has this name, and there are no tokens: it is what a failed opening left.
     if to.exists() {
-        fs::remove_dir_all(&to).map_err(OpenError::io_error("replace", &to))?;
+        fs::remove_dir_all(to).map_err(OpenError::io_error("replace", to))?;
     }
-    fs::rename(&from, &to).map_err(OpenError::io_error("move", &from))?;
+    fs::rename(from, to).map_err(OpenError::io_error("move", from))?;
     // Before the ref: after a power cut it must not name a directory that has its old name again.
     to.parent().map_or(Ok(()), sync_directory)
 }

@@ -10,7 +10,7 @@ use vellum_volume::lease::LeaseKeeper;
 use vellum_fs::lease::has_unpublished_state;
 use vellum_volume::lease::HeldLease;
 
-use crate::live::LiveStateClaim;
+use crate::live::{LiveStateClaim, OpenedSharedLog};
 
 /// An open live worktree. Everything made from it keeps it open.
 pub(crate) struct OpenLiveWorktree {
@@ -28,16 +28,21 @@ pub(crate) struct OpenLiveWorktree {
 pub(crate) struct LeaseRelease {
     pub fs: Arc<LiveFilesystem>,
     pub tenure: Arc<HeldLease>,
+    pub shared_log: Option<OpenedSharedLog>,
 }
 
 impl Drop for LeaseRelease {
     fn drop(&mut self) {
+        // If what was written cannot be made durable now, the claim of the log ends by itself.
+        let durable = self.shared_log.take().filter(|_| self.fs.content().sync_all().is_ok());
         // With changes that are only here the lease stays, so that another machine does not begin without them before
         // it has expired.
         if has_unpublished_state(&**self.fs.live_map().live_store()).is_ok_and(|has| !has) {
             // One that cannot be given up expires.
             let _ = self.tenure.release_lease();
         }
+        // What is not published is in the log: others need not wait. A claim that cannot be given up ends by itself, too.
+        let _ = durable.map(OpenedSharedLog::release_log);
     }
 }
 

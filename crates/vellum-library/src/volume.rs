@@ -13,7 +13,7 @@ use vellum_volume::volume::NewWorktree;
 use vellum_volume::{StateDir, VolumeError};
 
 use crate::error::{Error, Result};
-use crate::live::{self, LiveLimits, LiveStateClaim};
+use crate::live::{self, LiveLimits, LiveStateClaim, LogUse};
 use crate::snapshot::{Snapshot, SnapshotInfo};
 use crate::source::{LeaseRelease, OpenLiveWorktree};
 use crate::worktree::Worktree;
@@ -99,7 +99,7 @@ impl Volume {
     pub fn create_worktree(&self, name: &str, from: Option<&str>) -> Result<Worktree> {
         let from = from.map(|text| self.resolve_snapshot(text)).transpose()?;
         live::create_live_worktree(&self.inner, name, from)?;
-        self.open_live_worktree(name, LiveLimits::default())
+        self.open_live_worktree(name, LiveLimits::default(), &LogUse::None)
     }
 
     /// Opens a live worktree. Only one process at a time, a mount or a program, can have it open.
@@ -111,17 +111,18 @@ impl Volume {
     pub fn open_worktree_with(&self, name: &str, limits: LiveLimits) -> Result<Worktree> {
         let missing = || VolumeError::NoSuchRef { kind: "worktree", name: name.into() };
         // Before the claim, which would make a directory for a worktree that does not exist.
-        live::find_live_worktree(&self.inner, name)?.ok_or_else(missing)?;
-        self.open_live_worktree(name, limits)
+        let head = live::find_live_worktree(&self.inner, name)?.ok_or_else(missing)?;
+        self.open_live_worktree(name, limits, &LogUse::of_worktree(Some(&head)))
     }
 
-    fn open_live_worktree(&self, name: &str, limits: LiveLimits) -> Result<Worktree> {
+    fn open_live_worktree(&self, name: &str, limits: LiveLimits, log: &LogUse) -> Result<Worktree> {
         // The claim before the lease: two processes of one machine are told apart by the lock at once, without
         // waiting for a lease to expire.
         let claim = LiveStateClaim::acquire(&self.inner, name, None)?;
-        let live::OpenedLiveState { fs, tenure, .. } = claim.open_filesystem(&self.inner, limits)?;
+        let live::OpenedLiveState { fs, tenure, shared_log, .. } =
+            claim.open_filesystem(&self.inner, limits, log)?;
         // A lost lease is reported by the next change.
-        let leaving = LeaseRelease { fs: fs.clone(), tenure: tenure.clone() };
+        let leaving = LeaseRelease { fs: fs.clone(), tenure: tenure.clone(), shared_log };
         let keeper = LeaseKeeper::start(tenure, |_| ()).map_err(Error::Thread)?;
         let publisher = BackgroundPublisher::start(fs.publisher().clone()).map_err(Error::Thread)?;
         Ok(Worktree::new(Arc::new(OpenLiveWorktree {

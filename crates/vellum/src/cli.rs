@@ -10,8 +10,8 @@ use crate::commands::{
     bandwidth, bench, cache, cat, clone, completion, config, conflicts, conformance, device, diff, doctor,
     evict, export, find, flush, forget, fork, gc, history, hydrate, info, init, key, ls, manual, mdtest,
     merge, mount, mounts, note, objbench, offline, operations, pin, pins, profile, publish, pull, push, redo,
-    remote, resolve, restore, show, snapshot, stats, status, sync, tag, trash, try_command, umount, undo,
-    unpin, usage, verify, view, worktree,
+    remote, resolve, restore, serve, show, snapshot, stats, status, sync, tag, trash, try_command, umount,
+    undo, unpin, usage, verify, view, worktree,
 };
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, EXIT_USAGE, Result};
@@ -113,6 +113,7 @@ enum Command {
     Sync(Box<sync::Args>),
     Mount(mount::Args),
     View(view::Args),
+    Serve(serve::Args),
     Umount(umount::Args),
     Mounts(mounts::Args),
     Flush(flush::Args),
@@ -203,11 +204,11 @@ pub fn run_command_line() -> u8 {
         Err(exit_code) => return exit_code,
     };
     // What serves a mount, or a transfer, hears of signals in its own way.
-    if !matches!(cli.command, Command::Mount(_) | Command::Sync(_)) {
+    if !matches!(cli.command, Command::Mount(_) | Command::Serve(_) | Command::Sync(_)) {
         crate::interrupt::observe_long_waits();
     }
     // For what serves a mount nobody waits.
-    if !matches!(cli.command, Command::Mount(_) | Command::View(_)) {
+    if !matches!(cli.command, Command::Mount(_) | Command::Serve(_) | Command::View(_)) {
         probe::probe_cache_disks();
     }
     let result = dispatch_command(cli.command, &context).map_err(|error| context.suggest_name(error));
@@ -284,6 +285,7 @@ fn dispatch_command(command: Command, context: &CommandContext) -> Result<Comman
         Command::Sync(args) => sync::run(&args, context),
         Command::Mount(args) => mount::run(&args, context),
         Command::View(args) => view::run(&args, context),
+        Command::Serve(args) => serve::run(&args, context),
         Command::Umount(args) => umount::run(&args, context),
         Command::Flush(args) => flush::run(&args, context),
         Command::Mounts(args) => mounts::run(&args, context),

@@ -44,6 +44,7 @@ pub mod redo;
 pub mod remote;
 pub mod resolve;
 pub mod restore;
+pub mod serve;
 pub mod show;
 pub mod snapshot;
 pub mod stats;

@@ -513,6 +513,9 @@ pub fn volume_hint(error: &VolumeError) -> Option<String> {
                  {worktree} NEW' makes a worktree of its own of it"
             ));
         }
+        VolumeError::UnsureClaim { .. } => {
+            "changes go on when the engine of the worktree's log answers; reading works meanwhile"
+        }
         VolumeError::Decode { source: vellum_types::DecodeError::Version(_), .. } => {
             "it was written by a newer Vellum: update this one"
         }

@@ -13,6 +13,7 @@ pub mod metrics;
 pub mod mountpoint;
 pub mod policies;
 pub mod service_manager;
+pub mod sharing;
 pub mod table;
 pub mod trash;
 pub mod watch;

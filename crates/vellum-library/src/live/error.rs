@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use vellum_fs::FsError;
+use vellum_shared_log::{LogAddressError, SharedLogError};
 use vellum_types::ErrorKind;
 use vellum_volume::VolumeError;
 
@@ -49,6 +50,49 @@ pub enum OpenError {
         /// The process that has it.
         holder: StateHolder,
     },
+    /// Another server has the worktree's log, and renews its claim.
+    #[error("the worktree '{name}' is mounted on {host}, which renews its claim of the shared log")]
+    LogInUse {
+        /// Its name.
+        name: String,
+        /// The host of the server.
+        host: String,
+    },
+    /// The engine does not have the worktree's log any more.
+    #[error("the shared log of the worktree '{name}' is gone: {source}")]
+    LogLost {
+        /// Its name.
+        name: String,
+        /// What was found in its place.
+        source: SharedLogError,
+    },
+    /// The engine has a log that lacks its end.
+    #[error(
+        "the shared log of the worktree '{name}' ends at byte {end}, but was durable up to byte {floor}: its engine has \
+         lost the end of it"
+    )]
+    LogCut {
+        /// Its name.
+        name: String,
+        /// Where it ends.
+        end: u64,
+        /// Where it ended before.
+        floor: u64,
+    },
+    /// What is here cannot be put into the log.
+    #[error("what the worktree '{name}' has on this machine cannot be put into its shared log: {source}")]
+    LogWrite {
+        /// Its name.
+        name: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The worktree's log cannot be used.
+    #[error(transparent)]
+    Log(SharedLogError),
+    /// The address of a log cannot be used.
+    #[error(transparent)]
+    LogAddress(#[from] LogAddressError),
     /// A file of the state directory cannot be used.
     #[error("cannot {action} {}: {source}", .path.display())]
     Io {
@@ -79,8 +123,11 @@ impl OpenError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::CheckedOut { .. } | Self::NothingLeft { .. } => ErrorKind::Usage,
-            Self::Held { .. } | Self::LeftBehind { .. } => ErrorKind::Conflict,
-            Self::Io { source, .. } => ErrorKind::from_io_error(source),
+            Self::Held { .. } | Self::LeftBehind { .. } | Self::LogInUse { .. } => ErrorKind::Conflict,
+            Self::LogLost { .. } | Self::LogCut { .. } => ErrorKind::Corrupt,
+            Self::Log(error) => error.kind(),
+            Self::LogAddress(error) => error.kind(),
+            Self::LogWrite { source, .. } | Self::Io { source, .. } => ErrorKind::from_io_error(source),
             Self::Fs(error) => error.kind(),
             Self::Volume(error) => error.kind(),
         }

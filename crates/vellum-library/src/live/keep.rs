@@ -8,13 +8,16 @@ use vellum_volume::lease::Lease;
 use vellum_volume::refs::{UnsnapshottedTree, WorktreeHead};
 
 use super::tokens::TokenFile;
-use super::{LiveStateClaim, OpenError, Result};
+use super::{LEFT_FOLDER, LiveStateClaim, OpenError, Result};
 
 /// Creates the worktree `new` from the changes of `worktree` that were not published here before another process took
 /// it over.
 pub fn keep_unpublished(volume: &Volume, worktree: &str, new: &str) -> Result<()> {
     vellum_volume::refs::check_ref_name(new)?;
     let claim = LiveStateClaim::acquire(volume, worktree, None)?;
+    if claim.dir().join(LEFT_FOLDER).exists() {
+        return keep_moved_aside(volume, &claim, new);
+    }
     let tokens = TokenFile::in_dir(claim.dir()).load_tokens()?;
     let head = volume.read_worktree_head(worktree)?;
     let current = head.and_then(|head| head.lease).map(|lease| lease.token);
@@ -29,6 +32,16 @@ pub fn keep_unpublished(volume: &Volume, worktree: &str, new: &str) -> Result<()
     drop(claim);
     register_worktree(volume, worktree, new)?;
     Ok(volume.release_live_states(worktree, &tokens)?)
+}
+
+/// The same with what was moved aside when this machine continued the worktree from its log.
+fn keep_moved_aside(volume: &Volume, claim: &LiveStateClaim, new: &str) -> Result<()> {
+    let left = claim.dir().join(LEFT_FOLDER);
+    let tokens = TokenFile::in_dir(&left).load_tokens()?;
+    super::check_name_free(volume, new)?;
+    super::move_live_state_dir(&left, &super::live_state_dir(volume, new))?;
+    register_worktree(volume, claim.worktree_name(), new)?;
+    Ok(volume.release_live_states(claim.worktree_name(), &tokens)?)
 }
 
 /// Enters the worktree whose live state already exists.

@@ -4,20 +4,23 @@
 //! Invariant: an outdated live state is removed only if everything in it was published.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use vellum_fs::lease::has_unpublished_state;
 use vellum_fs::log::LogHooks;
 use vellum_fs::tree::head::{AncestorSnapshot, LiveHead};
 use vellum_fs::{FsError, LiveFilesystem, LiveOptions, WriteLog};
-use vellum_live::EmbeddedStore;
+use vellum_live::{EmbeddedStore, EngineLimits};
 use vellum_volume::lease::{
     BootClock, HeldLease, Lease, LeaseClaimant, LeaseToken, SERVICE_TERM, TERM, TakenLease,
 };
-use vellum_volume::refs::WorktreeHead;
+use vellum_volume::refs::{WorktreeHead, WorktreeLog};
 use vellum_volume::{SnapshotStatistics, Volume, VolumeError};
 
+use super::shared_log::{LogUse, OpenedSharedLog, SHARED_LOG_LIMIT, SharedFolders};
 use super::tokens::TokenFile;
 use super::{LOG_FOLDER, LiveStateClaim, META_FOLDER, OpenError, Result};
 
@@ -49,6 +52,28 @@ pub struct LiveLimits {
     pub trash_days: Option<u32>,
     /// Whether to take a lease that another process still holds.
     pub take_over: bool,
+    /// How long changes and syncs wait for the engine of a shared log that does not answer. `None`: two minutes.
+    pub log_wait: Option<Duration>,
+    /// Where this process listens for other machines that mount the worktree, if it does.
+    pub serves: Option<SocketAddr>,
+    /// Whether files without a name stay that clients of an earlier process may still have open.
+    pub keeps_orphans: bool,
+}
+
+/// What a filesystem is opened with.
+#[derive(Clone, Copy)]
+struct OpeningParts<'a> {
+    tenure: &'a Arc<HeldLease>,
+    head: &'a WorktreeHead,
+    log: &'a LogUse,
+}
+
+/// What a filesystem stands on.
+struct OpenedStores<'a> {
+    tenure: &'a Arc<HeldLease>,
+    head: &'a WorktreeHead,
+    log: Arc<WriteLog>,
+    live: EmbeddedStore,
 }
 
 /// An open live worktree.
@@ -60,22 +85,96 @@ pub struct OpenedLiveState {
     /// The process from which the lease was taken, and the directory of its live state, which has what it did not
     /// publish.
     pub put_out: Option<(Lease, String)>,
+    /// The log from which another machine can continue it, if it has one.
+    pub shared_log: Option<OpenedSharedLog>,
 }
 
 impl LiveStateClaim {
-    /// Takes the lease of the worktree, and opens the filesystem.
-    pub fn open_filesystem(&self, volume: &Arc<Volume>, limits: LiveLimits) -> Result<OpenedLiveState> {
+    /// Takes the lease of the worktree, and opens the filesystem, with the log that the worktree has or is to have.
+    pub fn open_filesystem(
+        &self,
+        volume: &Arc<Volume>,
+        limits: LiveLimits,
+        log: &LogUse,
+    ) -> Result<OpenedLiveState> {
+        match log {
+            LogUse::Existing(log) => self.continue_from_log(volume, limits, log),
+            LogUse::None | LogUse::New(_) | LogUse::Abandoned => self.open_with_lease(volume, limits, log),
+        }
+    }
+
+    /// Opens a worktree whose changes are on this machine only, or will be in a log from now on.
+    fn open_with_lease(
+        &self,
+        volume: &Arc<Volume>,
+        limits: LiveLimits,
+        log: &LogUse,
+    ) -> Result<OpenedLiveState> {
         let (tenure, TakenLease { head, put_out }) = self.acquire_lease(volume, limits)?;
-        let opened = self.open_with_lease(volume, limits, &tenure, &head);
+        let opened = self.open_with_log(volume, limits, OpeningParts { tenure: &tenure, head: &head, log });
         // With unpublished changes here, the lease stays: another machine would begin without them.
         if opened.is_err() && !self.has_unpublished_state().unwrap_or(true) {
             // Nobody has to wait for a process that could not begin. Why it could not is what the caller wants to know.
             let _ = tenure.release_lease();
         }
-        Ok(OpenedLiveState { fs: opened?, tenure, put_out })
+        let (fs, shared_log) = opened?;
+        Ok(OpenedLiveState { fs, tenure, put_out, shared_log })
     }
 
-    fn open_with_lease(
+    fn open_with_log(
+        &self,
+        volume: &Arc<Volume>,
+        limits: LiveLimits,
+        parts: OpeningParts<'_>,
+    ) -> Result<(Arc<LiveFilesystem>, Option<OpenedSharedLog>)> {
+        let OpeningParts { tenure, head, log } = parts;
+        match log {
+            LogUse::New(location) => {
+                let claimed = self.claim_new_log(volume, location, limits)?;
+                let folders = self.open_shared_folders(volume, tenure, claimed)?;
+                let (fs, log) = self.open_in_shared_folders(volume, limits, parts, folders)?;
+                Ok((fs, Some(log)))
+            }
+            LogUse::Abandoned => {
+                // In this order: without the ref's word, nobody waits for the log.
+                tenure.update_worktree_ref(|head| head.log = None)?;
+                self.forget_log()?;
+                Ok((self.open_in_local_folders(volume, limits, tenure, head)?, None))
+            }
+            // It got one since its ref was read.
+            LogUse::None | LogUse::Existing(_) if head.log.is_some() => {
+                Err(VolumeError::Raced(self.worktree_name().into()).into())
+            }
+            LogUse::None | LogUse::Existing(_) => {
+                Ok((self.open_in_local_folders(volume, limits, tenure, head)?, None))
+            }
+        }
+    }
+
+    /// Opens a worktree that has a log.
+    fn continue_from_log(
+        &self,
+        volume: &Arc<Volume>,
+        limits: LiveLimits,
+        log: &WorktreeLog,
+    ) -> Result<OpenedLiveState> {
+        let claimed = self.claim_existing_log(volume, log, limits)?;
+        // The claim says that nobody else serves the worktree: nobody has to wait for the end of the lease.
+        let (tenure, TakenLease { head, .. }) =
+            match self.acquire_lease(volume, LiveLimits { take_over: true, ..limits }) {
+                Ok(taken) => taken,
+                Err(error) => {
+                    claimed.give_up();
+                    return Err(error);
+                }
+            };
+        let folders = self.open_shared_folders(volume, &tenure, claimed)?;
+        let parts = OpeningParts { tenure: &tenure, head: &head, log: &LogUse::None };
+        let (fs, shared_log) = self.open_in_shared_folders(volume, limits, parts, folders)?;
+        Ok(OpenedLiveState { fs, tenure, put_out: None, shared_log: Some(shared_log) })
+    }
+
+    fn open_in_local_folders(
         &self,
         volume: &Arc<Volume>,
         limits: LiveLimits,
@@ -87,12 +186,42 @@ impl LiveStateClaim {
         let log = self.open_write_log()?;
         log.set_limit(limits.log.unwrap_or_else(|| self.default_log_limit(log.used_bytes())));
         let live = self.open_metadata(&log)?;
+        self.open_with_metadata(volume, limits, OpenedStores { tenure, head, log, live })
+    }
+
+    fn open_in_shared_folders(
+        &self,
+        volume: &Arc<Volume>,
+        limits: LiveLimits,
+        parts: OpeningParts<'_>,
+        folders: SharedFolders,
+    ) -> Result<(Arc<LiveFilesystem>, OpenedSharedLog)> {
+        let OpeningParts { tenure, head, .. } = parts;
+        let SharedFolders { metadata, write_log, log: shared_log } = folders;
+        let log = Arc::new(WriteLog::open_in_folder(write_log, SHARED_LOG_LIMIT)?);
+        let default = self.default_log_limit(log.used_bytes()).min(SHARED_LOG_LIMIT);
+        log.set_limit(limits.log.unwrap_or(default));
+        let hooks = LogHooks(log.clone());
+        let live =
+            EmbeddedStore::open_folder(metadata, hooks, self.engine_limits()).map_err(FsError::from)?;
+        let fs = self.open_with_metadata(volume, limits, OpenedStores { tenure, head, log, live })?;
+        Ok((fs, shared_log))
+    }
+
+    fn open_with_metadata(
+        &self,
+        volume: &Arc<Volume>,
+        limits: LiveLimits,
+        stores: OpenedStores<'_>,
+    ) -> Result<Arc<LiveFilesystem>> {
+        let OpenedStores { tenure, head, log, live } = stores;
         // Used only if there are no metadata yet.
         let fresh = initial_head(volume, head)?;
         let mut options = LiveOptions { tenure: Some(tenure.clone()), ..LiveOptions::default() };
         options.quota = head.quota;
         options.trash = head.trash;
         options.worktree = Some(self.worktree_name().into());
+        options.keeps_orphans = limits.keeps_orphans;
         options.chunk_cache = limits.cache.unwrap_or(options.chunk_cache);
         let fs = Arc::new(LiveFilesystem::open(volume.clone(), Arc::new(live), log, &fresh, options)?);
         if let Some(bytes) = limits.inodes {
@@ -173,12 +302,16 @@ impl LiveStateClaim {
     }
 
     fn open_metadata(&self, log: &Arc<WriteLog>) -> Result<EmbeddedStore> {
-        let usual = vellum_live::EngineLimits::default();
-        // On a small disk the journal must leave room for the checkpoint that replaces it.
-        let journal = (self.free_disk_bytes() / JOURNAL_PART).clamp(LEAST, usual.journal);
-        let limits = vellum_live::EngineLimits { journal, ..usual };
+        let limits = self.engine_limits();
         let opened = EmbeddedStore::open_with(&self.dir().join(META_FOLDER), LogHooks(log.clone()), limits);
         Ok(opened.map_err(FsError::from)?)
+    }
+
+    fn engine_limits(&self) -> EngineLimits {
+        let usual = EngineLimits::default();
+        // On a small disk the journal must leave room for the checkpoint that replaces it.
+        let journal = (self.free_disk_bytes() / JOURNAL_PART).clamp(LEAST, usual.journal);
+        EngineLimits { journal, ..usual }
     }
 
     /// Returns whether the live state contains anything that is not published.
@@ -209,7 +342,7 @@ impl LiveStateClaim {
     }
 }
 
-fn remove_dir_if_present(dir: &Path) -> Result<()> {
+pub(super) fn remove_dir_if_present(dir: &Path) -> Result<()> {
     match fs::remove_dir_all(dir) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             Err(OpenError::io_error("remove", dir)(error))

@@ -251,6 +251,7 @@ fn attach_worktree(
             state: args.state.clone(),
             name,
             plain: args.plain,
+            meta: None,
             secret: args.secret.clone(),
         },
         context,

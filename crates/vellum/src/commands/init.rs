@@ -11,6 +11,7 @@ use vellum_host::escape::format_path;
 use vellum_store::StoreAddress;
 use vellum_volume::own_place::resolve_existing_path;
 use vellum_volume::refs::check_ref_name;
+use vellum_volume::settings::find_setting;
 use vellum_volume::volume::{InitialisedVolume, InspectedStore, NewWorktree, StoreContent};
 use vellum_volume::{StateDir, Volume, VolumeError, keyring};
 
@@ -60,6 +61,10 @@ pub struct Args {
     /// Do not encrypt, or attach to a volume that is not encrypted: whoever can read the store can read the files
     #[arg(long)]
     pub plain: bool,
+    /// Give each worktree of the volume that is mounted anew a log at URL, from which another machine can continue it:
+    /// 'store:' is the volume's own store. The setting 'mount.meta' of the volume
+    #[arg(long, value_name = "URL", conflicts_with = "volume")]
+    pub meta: Option<String>,
     #[command(flatten)]
     pub secret: SecretArgs,
 }
@@ -82,6 +87,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     if let Some(of) = &args.volume {
         return adopt::adopt_dir(args, of, context);
     }
+    check_log_address(args)?;
     let rules = AttachRules { requires_volume: false, is_in_device_line: args.name.is_none() };
     let made = prepare_worktree(args, context, rules)?;
     report_initialised(context, &made.initialised, made.is_protected)?;
@@ -89,6 +95,9 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     // finds an unfinished worktree, goes on with it and shows another code.
     context.ui.flush_output()?;
     made.initialised.finish_init()?;
+    if let Some(url) = &args.meta {
+        made.initialised.volume.change_setting(LOG_SETTING, Some(std::slice::from_ref(url)))?;
+    }
     let next = if made.initialised.attached {
         "'vellum history --all', then 'vellum restore SNAP'"
     } else {
@@ -96,6 +105,21 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     };
     context.ui.print_note(format!("\nNext: {next}"))?;
     Ok(CommandOutcome::Done)
+}
+
+/// The setting that '--meta' sets.
+const LOG_SETTING: &str = "mount.meta";
+
+/// Fails if what was typed is no address of a log, before anything is made.
+fn check_log_address(args: &Args) -> Result<()> {
+    let setting = find_setting(LOG_SETTING).zip(args.meta.as_ref());
+    let checked = setting.map_or(Ok(()), |(setting, url)| setting.check_values(std::slice::from_ref(url)));
+    checked.map_err(|message| {
+        CliError::usage_error(
+            message,
+            "a password comes from '--meta-credentials' of 'vellum mount', or the environment",
+        )
+    })
 }
 
 /// A worktree that is not finished yet.

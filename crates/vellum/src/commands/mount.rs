@@ -2,21 +2,26 @@
 
 mod background;
 mod hook;
+mod log;
 mod naming;
 pub mod options;
 mod report;
+mod shared;
+mod sharing;
 mod snapshot;
 mod threads;
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use vellum_fuse::metrics::RequestMetrics;
-use vellum_fuse::{MountFile, MountOptions, MountSource, PathPolicies, ServedFilesystem};
+use vellum_fuse::{
+    FileLocks, MountFile, MountOptions, MountPosture, MountSource, PathPolicies, ServedFilesystem,
+};
 use vellum_host::escape::format_path;
-use vellum_library::live::{self, LiveLimits, LiveStateClaim};
+use vellum_library::live::{self, LiveLimits, LiveStateClaim, LogUse};
 use vellum_store::RequestLimits;
 use vellum_types::SnapshotId;
 use vellum_volume::{StateDir, Volume, VolumeError};
@@ -33,14 +38,18 @@ use crate::mounting::live::MountedLiveWorktree;
 use crate::mounting::log::MountLog;
 use crate::mounting::metrics::{MetricsPages, MountProblems};
 use crate::mounting::policies::PolicyKeeper;
+use crate::mounting::sharing::{SharingRole, SharingServer, listen_for_clients};
 use crate::mounting::{MountingError, daemon, metrics, mountpoint, service_manager};
 use crate::secret::read_secret_file;
 use crate::ui::format;
 pub use background::StartingMount;
 use hook::{find_mount_hook, serve_beside_hook};
+use log::LogArgs;
 use naming::choose_worktree;
 use options::{MountOption, parse_interval};
-use report::{FencedHolder, MountJson, report_mount};
+use report::{FencedHolder, MountJson, SharedLogJson, report_mount};
+use shared::{ClientMount, mount_client};
+use sharing::SharingArgs;
 use snapshot::{SnapshotHold, mount_snapshot};
 use threads::{start_automatic_snapshots, start_fetching_names, start_following, start_keeping_policies};
 
@@ -109,6 +118,8 @@ pub struct Args {
     /// Take the worktree over from another machine that still holds it; unpublished changes stay on that machine
     #[arg(long, conflicts_with = "snapshot")]
     take_over: bool,
+    #[command(flatten)]
+    log: LogArgs,
     /// Serve Prometheus metrics over HTTP at ADDRESS: a port of this machine only, or ADDRESS:PORT
     #[arg(long, value_name = "ADDRESS", value_parser = metrics::parse_listen_address)]
     metrics: Option<SocketAddr>,
@@ -125,6 +136,8 @@ pub struct Args {
     /// Make a snapshot at this interval, such as 10m, if something was changed since the last one; its note is 'automatic'
     #[arg(long, value_name = "TIME", conflicts_with_all = ["snapshot", "read_only"], value_parser = parse_interval)]
     snapshot_every: Option<Duration>,
+    #[command(flatten)]
+    pub sharing: SharingArgs,
     /// Fetch all names and attributes in the background
     #[arg(long, hide = true)]
     pub fetch_names: bool,
@@ -175,11 +188,13 @@ impl Args {
             log_limit: None,
             trash_days: None,
             take_over: false,
+            log: LogArgs::default(),
             metrics: None,
             follow: false,
             follow_interval: None,
             policy_interval: None,
             snapshot_every: None,
+            sharing: SharingArgs::default(),
             fetch_names: false,
             lease_term: None,
             detach: false,
@@ -252,14 +267,17 @@ fn serve_mount(args: &Args, context: &CommandContext) -> Result<CommandOutcome> 
         return Ok(CommandOutcome::Done);
     }
     let mountpoint = mountpoint::resolve_mountpoint(&context.resolve_local_path(&args.mountpoint))?;
-    let ready = match &args.snapshot {
-        Some(typed) => mount_snapshot(args, &volume, volume.resolve_snapshot(typed)?.id, &mountpoint)?,
-        None => mount_worktree(args, &volume, &mountpoint)?,
+    let ready = match (&args.snapshot, args.sharing.role()) {
+        (Some(typed), _) => mount_snapshot(args, &volume, volume.resolve_snapshot(typed)?.id, &mountpoint)?,
+        (None, Some(SharingRole::Client { server })) => {
+            mount_client(args, &volume, &mountpoint, server.as_deref())?
+        }
+        (None, Some(SharingRole::Server(_)) | None) => mount_worktree(args, &volume, &mountpoint)?,
     };
     // Whoever started this process waits for the report: it is written when the mount answers, and not before.
     report_mount(context, &ready.report)?;
     context.ui.flush_output()?;
-    let ReadyMount { mounted, live, hold, signals, log, end, keep, report } = ready;
+    let ReadyMount { mounted, live, hold, client, sharing, signals, log, end, keep, report } = ready;
     service_manager::notify_ready(&format!("mounted on {}", format_path(&report.mountpoint)));
     let fs = live.as_ref().map(|live| live.fs.clone());
     service_manager::start_watchdog(move || {
@@ -278,13 +296,13 @@ fn serve_mount(args: &Args, context: &CommandContext) -> Result<CommandOutcome> 
     // The command that started a mount in the background runs its hook.
     let hook = if args.detach { None } else { find_mount_hook(&volume.state, &report)? };
     let live_dir = live.as_ref().map(|live| live.claim.dir().to_path_buf()).unwrap_or_default();
-    let serving = ServedMount { mounted, live, mountpoint, needed, log, end: end.clone(), signals };
+    let serving = ServedMount { mounted, live, mountpoint, needed, sharing, log, end: end.clone(), signals };
     let is_whole = match hook {
         None => daemon::serve_until_unmount(serving)?,
         Some(hook) => serve_beside_hook(serving, hook)?,
     };
-    // Nobody reads it any more.
-    drop(hold);
+    // Nobody uses them any more.
+    drop((hold, client));
     match (&args.snapshot, report.worktree) {
         (Some(_), _) => report.snapshot.and_then(|id| id.parse().ok()).iter().for_each(|id| {
             live::remove_snapshot_log_dir(&volume, id);
@@ -307,6 +325,10 @@ struct ReadyMount {
     live: Option<MountedLiveWorktree>,
     /// What keeps the snapshot, if that is what is mounted.
     hold: Option<SnapshotHold>,
+    /// What forwards its requests, if it is a client.
+    client: Option<ClientMount>,
+    /// What serves it to other machines, if it is shared.
+    sharing: Arc<SharingServer>,
     signals: EndSignals,
     log: Arc<MountLog>,
     end: Arc<ShutdownSignal>,
@@ -334,6 +356,8 @@ struct MountTarget<'a> {
     problems: MountProblems,
     /// Which content is fetched.
     policies: Arc<PathPolicies>,
+    /// Where programs lock files, if the worktree is shared.
+    locks: Option<Arc<dyn FileLocks>>,
 }
 
 /// A mount that was just made.
@@ -345,6 +369,8 @@ struct MountedTarget {
 }
 
 fn mount_worktree(args: &Args, volume: &Arc<Volume>, mountpoint: &Path) -> Result<ReadyMount> {
+    // Bound before anything is made, so that an address that is taken fails the command.
+    let listener = args.sharing.listen.map(|address| listen_for_clients(volume, address)).transpose()?;
     let name = choose_worktree(args, volume, mountpoint)?;
     let found = live::find_live_worktree(volume, &name)?;
     if found.is_none() && args.worktree.is_some() {
@@ -353,6 +379,7 @@ fn mount_worktree(args: &Args, volume: &Arc<Volume>, mountpoint: &Path) -> Resul
     if found.is_some() && args.temporary {
         return Err(VolumeError::Exists { kind: "worktree", name }.into());
     }
+    let shared_log = args.log.choose_log(volume, &name, found.as_ref(), args.temporary || args.read_only)?;
     mountpoint::prepare_mountpoint(mountpoint)?;
     // The claim comes first: of two commands that mount a new worktree of one name, one creates it.
     let claim = LiveStateClaim::acquire(volume, &name, Some(mountpoint))?;
@@ -360,7 +387,7 @@ fn mount_worktree(args: &Args, volume: &Arc<Volume>, mountpoint: &Path) -> Resul
     if made {
         live::create_live_worktree(volume, &name, volume.read_head()?)?;
     }
-    match serve_worktree(args, volume, mountpoint, claim) {
+    match serve_worktree(args, volume, WorktreePlace { mountpoint, listener }, claim, &shared_log) {
         Ok(ready) => Ok(ReadyMount { report: MountJson { made, ..ready.report }, ..ready }),
         Err(error) => {
             // Only what this command created: a worktree of this name that another one created meanwhile stays.
@@ -373,11 +400,19 @@ fn mount_worktree(args: &Args, volume: &Arc<Volume>, mountpoint: &Path) -> Resul
     }
 }
 
+/// Where a worktree is to be seen.
+struct WorktreePlace<'a> {
+    mountpoint: &'a Path,
+    /// Where clients connect, if it is shared.
+    listener: Option<TcpListener>,
+}
+
 fn serve_worktree(
     args: &Args,
     volume: &Arc<Volume>,
-    mountpoint: &Path,
+    place: WorktreePlace<'_>,
     claim: LiveStateClaim,
+    shared_log: &LogUse,
 ) -> Result<ReadyMount> {
     let name = claim.worktree_name().to_owned();
     let limits = LiveLimits {
@@ -387,19 +422,41 @@ fn serve_worktree(
         trash_days: args.trash_days,
         term: args.lease_term,
         take_over: args.take_over,
+        log_wait: args.log.wait,
+        serves: place
+            .listener
+            .as_ref()
+            .map(TcpListener::local_addr)
+            .transpose()
+            .map_err(CliError::io_error("listen for", "clients"))?,
+        keeps_orphans: args.sharing.listen.is_some(),
     };
     // Before the lease is taken, which would stay if the log could not be opened.
     let log = Arc::new(MountLog::open_log(&claim.dir().join(LOG_FILE))?);
-    let opened = claim.open_filesystem(volume, limits)?;
+    let opened = claim.open_filesystem(volume, limits, shared_log)?;
+    let shared_log = opened.shared_log.as_ref().map(SharedLogJson::new);
     let put_out = opened.put_out.as_ref().map(|(lease, place)| FencedHolder::new(lease, place));
     let live = MountedLiveWorktree::start_threads(claim, opened, &log)?;
     let end = Arc::<ShutdownSignal>::default();
-    let shown = LiveMount { name: &name, live: &live, log: &log, end: &end };
-    match mount_live_worktree(args, volume, mountpoint, &shown) {
+    let sharing = Arc::<SharingServer>::default();
+    let shown = LiveMount { name: &name, live: &live, log: &log, end: &end, sharing: &sharing };
+    match mount_live_worktree(args, volume, place, &shown) {
         Ok(MountedTarget { mounted, signals, log, report }) => {
-            let report = MountJson { put_out, temporary: args.temporary, ..report };
+            let report = MountJson { put_out, shared_log, temporary: args.temporary, ..report };
             let keep = if args.temporary { MountRetention::Nothing } else { MountRetention::Everything };
-            Ok(ReadyMount { mounted, live: Some(live), hold: None, signals, log, end, keep, report })
+            let live = Some(live);
+            Ok(ReadyMount {
+                mounted,
+                live,
+                hold: None,
+                client: None,
+                sharing,
+                signals,
+                log,
+                end,
+                keep,
+                report,
+            })
         }
         Err(error) => {
             // The lease goes back: nobody must wait for a mount that never was.
@@ -415,15 +472,17 @@ struct LiveMount<'a> {
     live: &'a MountedLiveWorktree,
     log: &'a Arc<MountLog>,
     end: &'a Arc<ShutdownSignal>,
+    sharing: &'a Arc<SharingServer>,
 }
 
 fn mount_live_worktree(
     args: &Args,
     volume: &Arc<Volume>,
-    mountpoint: &Path,
+    place: WorktreePlace<'_>,
     shown: &LiveMount<'_>,
 ) -> Result<MountedTarget> {
-    let LiveMount { name, live, log, end } = *shown;
+    let LiveMount { name, live, log, end, sharing } = *shown;
+    let WorktreePlace { mountpoint, listener } = place;
     let fs = live.fs.clone();
     let publisher = live.publisher.clone();
     let dir = live.claim.dir().to_path_buf();
@@ -437,6 +496,7 @@ fn mount_live_worktree(
         end: end.clone(),
         follow: args.follow.then(FollowState::default),
         policies: policies.clone(),
+        sharing: sharing.clone(),
     });
     // It listens before the mount exists, because a file in the mount names the socket.
     let control = Some(control::listen_for_control(&dir, service.clone())?);
@@ -449,8 +509,9 @@ fn mount_live_worktree(
         control,
         problems: Box::new(move || health.list_problems()),
         policies: policies.shared_policies(),
+        locks: listener.as_ref().map(|_| sharing.new_local_locks()),
     };
-    let made = mount_target(args, volume, mountpoint, target)?;
+    let mut made = mount_target(args, volume, mountpoint, target)?;
     if args.fetch_names {
         start_fetching_names(live.fs.clone(), log.clone())?;
     }
@@ -459,6 +520,9 @@ fn mount_live_worktree(
     start_keeping_policies(&service, args.policy_interval)?;
     if args.follow {
         start_following(service.clone(), mountpoint, args.follow_interval)?;
+    }
+    if let Some(listener) = listener {
+        made.report.serves = Some(sharing.start(listener, &service)?.to_string());
     }
     if let Some(interval) = args.snapshot_every {
         start_automatic_snapshots(service, mountpoint, interval)?;
@@ -493,6 +557,8 @@ fn mount_target(
         allow_other: args.allow_other,
         no_exec: args.is_no_exec(),
         no_rings: args.no_io_uring,
+        posture: if shown.locks.is_some() { MountPosture::Shared } else { MountPosture::Exclusive },
+        locks: shown.locks,
         deny_hydrate: args.deny_hydrate.clone(),
         policies: shown.policies,
         name: args.table_name.clone().unwrap_or_else(|| format!("vellum:{name}")),
@@ -517,10 +583,13 @@ fn mount_target(
         made: false,
         temporary: false,
         put_out: None,
+        shared_log: None,
         read_only,
         pid,
         log: log_file.display().to_string(),
         metrics: metrics.map(|address| address.to_string()),
+        serves: None,
+        client_of: None,
     };
     Ok(MountedTarget { mounted, signals, log, report })
 }

@@ -1,5 +1,7 @@
 //! `vellum status`: where the worktree stands, and what changed since.
 
+mod clients;
+
 use std::ffi::OsString;
 use std::path::Path;
 
@@ -45,6 +47,9 @@ pub struct Args {
     /// Ask each remote where its worktree of the same name is
     #[arg(long)]
     remote: bool,
+    /// Show instead who mounts the shared worktree: the sessions of its clients
+    #[arg(long, conflicts_with_all = ["paths", "all", "remote"])]
+    clients: bool,
 }
 
 #[derive(Serialize)]
@@ -220,6 +225,9 @@ struct CacheNodesJson {
 
 /// Shows it.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
+    if args.clients {
+        return clients::list_clients(context);
+    }
     if let Some(process) = context.find_mount_process()? {
         return report_mount_status(args, context, &process);
     }

@@ -1,9 +1,11 @@
 //! `vellum worktree`: the worktrees of the volume.
 
 mod create;
+mod evict;
 mod list;
 mod quota;
 mod remove;
+mod share;
 
 use std::path::{Path, PathBuf};
 
@@ -19,7 +21,7 @@ use crate::context::names::SnapshotNames;
 use crate::error::{CliError, CommandOutcome, Result};
 use crate::store_args::CredentialsArgs;
 
-/// List, create, rename, limit, keep, adopt, relocate and remove worktrees
+/// List, create, rename, limit, share, keep, adopt, relocate and remove worktrees
 ///
 /// 'vellum fork' creates one from a snapshot, 'create' an empty one; 'vellum init --store' opens the volume elsewhere.
 #[derive(Debug, clap::Subcommand)]
@@ -75,10 +77,26 @@ pub enum Command {
         /// The name of the new worktree
         new: String,
     },
+    /// Give a mounted worktree a log, from which another machine can continue it
+    ///
+    /// Everything that is synced in its mounts from then on is in the log, too. If the machine is lost, 'vellum mount' on
+    /// another one continues from there. The worktree must not be mounted meanwhile.
+    Share(share::ShareArgs),
+    /// Take the log of a worktree away, after everything was put into the store
+    ///
+    /// The worktree must not be mounted meanwhile.
+    Unshare {
+        /// Its name
+        name: String,
+    },
     /// Show or set how much a mounted worktree may hold
     ///
     /// If a limit is lower than what the worktree holds, nothing is deleted, but the worktree cannot grow.
     Quota(quota::Args),
+    /// End the session of a client of a shared worktree
+    ///
+    /// What its mount has open or locked is let go at once. A client that still runs begins a new session.
+    Evict(evict::Args),
     /// Turn a copy of a worktree's directory into a separate worktree
     ///
     /// Of a directory that was copied with all that is in it ('cp -a'), and whose store lies elsewhere, only one can be
@@ -155,7 +173,10 @@ pub fn run(command: &Command, context: &CommandContext) -> Result<CommandOutcome
         }
         Command::Rename { old, new } => rename_worktree(context, &context.open_volume()?, old, new),
         Command::Keep { old, new } => keep_unpublished(context, &context.open_volume()?, old, new),
+        Command::Share(args) => share::share_worktree(context, context.open_volume()?, args),
+        Command::Unshare { name } => share::unshare_worktree(context, context.open_volume()?, name),
         Command::Quota(args) => quota::run(args, context, &context.open_volume()?),
+        Command::Evict(args) => evict::run(args, context, &context.open_volume()?),
         // The next two open the volume themselves: in a copy, or without its store, the usual way warns or fails.
         Command::Adopt { name } => adopt_worktree(context, name),
         Command::Relocate { store, source, moved_to, credentials } => {

@@ -22,16 +22,17 @@ use vellum_volume::residence::{HydratedContent, RefusedContent};
 
 use super::MountingError;
 use super::policies::PathPolicy;
+use super::sharing::ClientStatus;
 use super::trash::{TrashFigures, TrashReply, TrashRequest};
 use crate::error::{Result, parse_error_code};
 
-pub use self::service::{ControlService, listen_for_control};
+pub use self::service::{ControlHandler, ControlService, listen_for_control, send_unmount_reply};
 
 /// Name of the socket.
 pub const SOCKET: &str = "control";
 /// Longest request or answer, bytes: a note has 64 KiB at most, and the paths of a merge with 10,000 conflicts some MiB (JSON
 /// has each byte of a path as a number).
-const LINE_MAX: u64 = 64 << 20;
+pub const LINE_MAX: u64 = 64 << 20;
 
 /// Between two lines that tell how far a request is.
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
@@ -77,6 +78,13 @@ pub enum ControlRequest {
     Fork {
         /// Its name.
         name: String,
+    },
+    /// The clients of a shared worktree.
+    Clients,
+    /// The end of a client's session.
+    EvictClient {
+        /// Which, in hexadecimal.
+        session: String,
     },
     /// Everything into the store.
     Flush,
@@ -245,6 +253,9 @@ pub struct ControlReply {
     /// What the process keeps in memory; None: nobody asked.
     #[serde(default)]
     pub memory: Option<MemoryCaches>,
+    /// The clients of the worktree; None: nobody asked, or it is not served.
+    #[serde(default)]
+    pub clients: Option<Vec<ClientStatus>>,
     /// The hydration policies; None: nobody asked.
     #[serde(default)]
     pub policies: Option<Vec<PathPolicy>>,
@@ -315,20 +326,41 @@ pub struct UnpublishedSnapshot {
     pub tags: Vec<String>,
 }
 
+/// A line of an answer.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum ControlLine {
-    /// The request takes time: bytes that are done, and all.
+pub enum ControlLine {
+    /// The request takes time.
     Working {
+        /// Bytes that are done.
         bytes: u64,
+        /// All bytes.
         total: u64,
     },
+    /// The answer.
     Done(Box<ControlReply>),
+    /// It failed.
     Failed {
+        /// The code of the kind of error.
         kind: String,
+        /// What is the matter.
         message: String,
+        /// What to do.
         hint: Option<String>,
     },
+}
+
+impl ControlLine {
+    /// The answer to what is no request.
+    pub fn not_understood() -> Self {
+        Self::Failed { kind: "usage".into(), message: "the request is not understood".into(), hint: None }
+    }
+
+    /// The line, without its end.
+    pub fn to_json(&self) -> Vec<u8> {
+        // It has no keys that JSON does not allow, so this does not fail.
+        serde_json::to_vec(self).unwrap_or_default()
+    }
 }
 
 /// Paths from the root, for whoever reads a list.
@@ -414,8 +446,13 @@ impl PendingReply {
     }
 }
 
-fn send_json_line(mut stream: &UnixStream, what: &impl Serialize) -> std::io::Result<()> {
-    let mut line = serde_json::to_vec(what)?;
+/// Sends a request or an answer.
+pub fn send_json_line(stream: &UnixStream, what: &impl Serialize) -> std::io::Result<()> {
+    send_line(stream, serde_json::to_vec(what)?)
+}
+
+/// Sends a line that has no end yet.
+pub fn send_line(mut stream: &UnixStream, mut line: Vec<u8>) -> std::io::Result<()> {
     line.push(b'\n');
     stream.write_all(&line)
 }

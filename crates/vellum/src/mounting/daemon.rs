@@ -29,6 +29,7 @@ use vellum_types::ErrorKind;
 use super::end::{ShutdownCause, ShutdownSignal, UnmountReport};
 use super::live::MountedLiveWorktree;
 use super::log::MountLog;
+use super::sharing::SharingServer;
 use super::table::{self, FilesystemDevice};
 use super::{MountingError, holders, service_manager, watch};
 use crate::error::{CliError, Result, parse_error_code};
@@ -47,6 +48,8 @@ pub struct ServedMount {
     pub mountpoint: PathBuf,
     /// What its process needs: directories that the mount must not hide.
     pub needed: Vec<PathBuf>,
+    /// What serves it to other machines, if it is shared.
+    pub sharing: Arc<SharingServer>,
     /// Its log.
     pub log: Arc<MountLog>,
     /// Where its end is announced.
@@ -57,7 +60,7 @@ pub struct ServedMount {
 
 /// Serves a mount until it is ended, then makes everything durable. Returns whether all of it is in the store.
 pub fn serve_until_unmount(serving: ServedMount) -> Result<bool> {
-    let ServedMount { mounted, live, mountpoint, needed, log, end, signals } = serving;
+    let ServedMount { mounted, live, mountpoint, needed, sharing, log, end, signals } = serving;
     log.write_line(&format!("mounted on {}", mountpoint.display()));
     // Later the mount may be out of sight: processes that hold it are then found by the number of its device.
     let device = table::find_mount_at(&mountpoint)?.map(|mount| mount.device);
@@ -88,6 +91,8 @@ pub fn serve_until_unmount(serving: ServedMount) -> Result<bool> {
             log.write_warning("the mount is still seen somewhere: it is dead there from now on");
         }
     }
+    // Clients wait for the next server, or for this one to come back.
+    sharing.stop();
     // Nobody writes any more, and what still waits for room is not lost.
     // And the store is asked once more, though it may not have answered a moment ago: this is the last chance.
     live.iter().for_each(|live| {
@@ -156,6 +161,11 @@ impl EndSignals {
                 .map_err(failed())?;
         }
         Ok(Self { received })
+    }
+
+    /// Waits until one arrives, or has arrived.
+    pub fn wait_for_signal(mut self) -> Result<()> {
+        self.received.read_exact(&mut [0]).map_err(CliError::io_error("wait for", "signals"))
     }
 
     /// Unmounts when one arrives, or has arrived, or takes out of sight what is in use.

@@ -2,10 +2,12 @@
 
 use std::path::PathBuf;
 
+use vellum_cluster::ClusterError;
 use vellum_fs::FsError;
 use vellum_fuse::MountError;
 use vellum_library::OpenError;
 use vellum_library::live::{HolderStage, StateHolder};
+use vellum_shared_log::SharedLogError;
 use vellum_types::ErrorKind;
 
 use crate::error::volume_hint;
@@ -64,6 +66,9 @@ pub enum MountingError {
     /// The filesystem failed.
     #[error(transparent)]
     Fs(#[from] vellum_fs::FsError),
+    /// The server of a shared worktree, or the way to it.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
     /// The mount failed.
     #[error(transparent)]
     Mount(#[from] MountError),
@@ -106,6 +111,7 @@ impl MountingError {
                 | MountError::Session(error),
             ) => ErrorKind::from_io_error(error),
             Self::Fs(error) => error.kind(),
+            Self::Cluster(error) => error.kind(),
             Self::Daemon { kind, .. } => *kind,
         }
     }
@@ -164,11 +170,33 @@ impl MountingError {
             Self::NotInTime(_) => "see whether the store can be reached, or give it more time: -o timeout=5m",
             Self::Daemon { hint, .. } => return hint.clone(),
             Self::Fs(error) => return filesystem_error_hint(error),
+            Self::Cluster(error) => return cluster_error_hint(error),
             // The caller shows the hint for the kind of the error.
             Self::NotStarted(_) | Self::Mount(MountError::Session(_)) => return None,
         };
         Some(hint.into())
     }
+}
+
+fn cluster_error_hint(error: &ClusterError) -> Option<String> {
+    let hint = match error {
+        ClusterError::NoAddress { .. } | ClusterError::Unreachable { .. } | ClusterError::Io(_) => {
+            "see whether the process that serves the worktree runs, and whether a firewall is in between"
+        }
+        ClusterError::NotFound { .. } => {
+            "mount the worktree on one machine with --shared and --listen ADDRESS:PORT, which serves it to the others"
+        }
+        ClusterError::OtherProtocol => "something else listens at that port: check the address",
+        ClusterError::OtherVersion { .. } => "use the same version of vellum on both machines",
+        ClusterError::WrongKey => {
+            "check the name of the worktree, and that both machines use the same volume"
+        }
+        ClusterError::OlderKey { .. } => "open the volume once with its new key: 'vellum key show'",
+        ClusterError::ServerOlderKey { .. } => "open the volume once with its new key where it is served",
+        ClusterError::Full => "end mounts that are not used: 'vellum status --clients' lists them",
+        ClusterError::Malformed(_) | ClusterError::Violation(_) => return None,
+    };
+    Some(hint.into())
 }
 
 fn filesystem_error_hint(error: &FsError) -> Option<String> {
@@ -182,6 +210,34 @@ fn filesystem_error_hint(error: &FsError) -> Option<String> {
     Some(hint.into())
 }
 
+fn shared_log_hint(error: &SharedLogError) -> Option<String> {
+    let hint = match error {
+        SharedLogError::Unreachable { .. } => {
+            "see whether the engine of the log runs and can be reached from here; '--without-log' gives up what is only in \
+             the log"
+        }
+        SharedLogError::Full { .. } => {
+            "give the engine more room: the log takes up to three times what is not published, and 64 MiB"
+        }
+        SharedLogError::Fenced { .. } => {
+            "another machine was faster: 'vellum mount' waits for it, or says where it is"
+        }
+        SharedLogError::Lost { .. } | SharedLogError::NoLog { .. } => {
+            "the engine was emptied, or is another one; '--without-log' gives up what was only in the log"
+        }
+        SharedLogError::Damaged { .. } => {
+            "mount it on the machine that had it last, which makes a new log; '--without-log' gives up what is only in the \
+             log"
+        }
+        // These say what is to be done.
+        SharedLogError::Unfit { .. } => return None,
+        SharedLogError::Moved { .. }
+        | SharedLogError::Discarded { .. }
+        | SharedLogError::Oversized { .. } => return None,
+    };
+    Some(hint.into())
+}
+
 fn open_error_hint(error: &OpenError) -> Option<String> {
     let hint = match error {
         OpenError::CheckedOut { .. } => {
@@ -189,6 +245,24 @@ fn open_error_hint(error: &OpenError) -> Option<String> {
         }
         OpenError::LeftBehind { name, .. } => {
             return Some(format!("'vellum worktree keep {name} NEW' makes a worktree of its own of them"));
+        }
+        OpenError::LogInUse { name, .. } => {
+            return Some(format!(
+                "work there, or end that mount with 'vellum umount'; 'vellum mount --worktree {name} --take-over' takes the \
+                 worktree with all that was synced there, and ends what that mount may do"
+            ));
+        }
+        OpenError::LogLost { name, .. } | OpenError::LogCut { name, .. } => {
+            return Some(format!(
+                "mount it on the machine that had it last: that one has everything, and makes a new log; or bring the \
+                 engine's data back; or give up what is in no store: 'vellum mount --worktree {name} --without-log'"
+            ));
+        }
+        OpenError::Log(error) => return shared_log_hint(error),
+        // It says what would do.
+        OpenError::LogAddress(_) => return None,
+        OpenError::LogWrite { .. } => {
+            "the engine of the log has to answer, and to have room; then mount again"
         }
         OpenError::NothingLeft { .. } => "'vellum worktree list' shows all worktrees",
         OpenError::Held {

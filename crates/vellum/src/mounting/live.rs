@@ -9,11 +9,11 @@ use vellum_fs::log::LogUsage;
 use vellum_fs::publish::publisher::BackgroundPublisher;
 use vellum_fs::{FsError, LiveFilesystem};
 use vellum_library::LiveStateClaim;
-use vellum_library::live::{HolderStage, OpenedLiveState};
+use vellum_library::live::{HolderStage, OpenedLiveState, OpenedSharedLog};
 use vellum_store::{PurposeTraffic, RequestPurpose};
-use vellum_volume::Volume;
 use vellum_volume::lease::{HeldLease, LeaseKeeper};
 use vellum_volume::operations::CommandScope;
+use vellum_volume::{Volume, VolumeError};
 
 use super::MountingError;
 use super::end::UnmountReport;
@@ -37,6 +37,8 @@ pub struct MountedLiveWorktree {
     pub publisher: Arc<BackgroundPublisher>,
     tenure: Arc<HeldLease>,
     keeper: LeaseKeeper,
+    /// The log from which another machine can continue the worktree, if it has one.
+    shared_log: Option<OpenedSharedLog>,
     /// Held as long as it is mounted.
     pub claim: Arc<LiveStateClaim>,
 }
@@ -44,9 +46,12 @@ pub struct MountedLiveWorktree {
 impl MountedLiveWorktree {
     /// Starts the threads.
     pub fn start_threads(claim: LiveStateClaim, live: OpenedLiveState, log: &Arc<MountLog>) -> Result<Self> {
-        let OpenedLiveState { fs, tenure, put_out } = live;
+        let OpenedLiveState { fs, tenure, put_out, shared_log } = live;
         if let Some((lease, place)) = put_out {
             log.write_warning(&format!("taken over from {lease}: what it did not publish is in {place}"));
+        }
+        if let Some(shared_log) = &shared_log {
+            report_shared_log(shared_log, log);
         }
         let failed = || CliError::io_error("start", "a thread");
         let error_log = log.clone();
@@ -59,12 +64,12 @@ impl MountedLiveWorktree {
         // lasts.
         let keeper = LeaseKeeper::start(tenure.clone(), when_lost).map_err(failed())?;
         let publisher = Arc::new(BackgroundPublisher::start(fs.publisher().clone()).map_err(failed())?);
-        Ok(Self { fs, publisher, tenure, keeper, claim: Arc::new(claim) })
+        Ok(Self { fs, publisher, tenure, keeper, shared_log, claim: Arc::new(claim) })
     }
 
     /// Gives up what was written, and takes the worktree off the list. The report tells if it is still there.
     pub fn discard_worktree(self, log: &MountLog) -> UnmountReport {
-        let Self { fs, publisher, tenure, keeper, claim } = self;
+        let Self { fs, publisher, tenure, keeper, shared_log, claim } = self;
         let _ = claim.record_stage(HolderStage::Ending);
         // Its thread may be at work for the store, and whoever discards does not wait: it ends with the process.
         std::mem::forget(publisher);
@@ -72,7 +77,12 @@ impl MountedLiveWorktree {
         let remove = move || {
             // This process was started with another command.
             let _scope = CommandScope::enter(["try", "--discard"]);
-            tenure.remove_worktree()
+            tenure.remove_worktree()?;
+            if let Some(shared_log) = shared_log {
+                // Nothing names it any more: if it stays, it only takes room.
+                let _ = shared_log.remove_log();
+            }
+            Ok::<_, VolumeError>(())
         };
         let failure = match run_while_answered(fs.volume(), remove) {
             Some(Ok(())) => return UnmountReport::default(),
@@ -90,7 +100,7 @@ impl MountedLiveWorktree {
         log: &MountLog,
         skips_publishing: bool,
     ) -> std::result::Result<UnmountReport, MountingError> {
-        let Self { fs, publisher, tenure, keeper, claim } = self;
+        let Self { fs, publisher, tenure, keeper, shared_log, claim } = self;
         // Whoever wants the worktree waits. If that cannot be told, they are refused until the lock is free.
         let _ = claim.record_stage(HolderStage::Ending);
         // First of all on the local disk: whatever becomes of the store, no write is lost. If this fails, publishing
@@ -105,6 +115,7 @@ impl MountedLiveWorktree {
                 // The lease is renewed until then: an upload may take longer than its term.
                 drop(keeper);
                 release_while_answered(&fs, tenure, log);
+                release_shared_log(&fs, shared_log, log);
                 synced?;
                 return Ok(UnmountReport::default());
             }
@@ -122,8 +133,13 @@ impl MountedLiveWorktree {
         };
         // Their threads may wait for the store, and whoever ends the mount would wait for them. They end with the process.
         std::mem::forget((publisher, keeper));
-        synced?;
-        Ok(report)
+        // What is not in the store is in the log: another machine can go on at once.
+        release_shared_log(&fs, shared_log, log);
+        match synced {
+            // That nothing is durable any more is how a mount with a log notices that it was taken over.
+            Err(error) if !report.is_fenced || error.is_fenced_error() => Err(error.into()),
+            Ok(()) | Err(_) => Ok(report),
+        }
     }
 }
 
@@ -188,6 +204,40 @@ fn release_while_answered(fs: &LiveFilesystem, tenure: Arc<HeldLease>, log: &Mou
         None => EndFailure::Silence.to_string(),
     };
     log.write_warning(&format!("the lease could not be given up: {reason}"));
+}
+
+/// Says of a log with whom it was shared before, and later why nothing can be changed any more.
+fn report_shared_log(shared_log: &OpenedSharedLog, log: &Arc<MountLog>) {
+    if let Some(before) = &shared_log.continued_from {
+        log.write_warning(&format!("continued from the shared log, where {} left it", before.host));
+    }
+    let error_log = log.clone();
+    shared_log.add_failure_hook(move |failure| {
+        error_log.write_error(&format!("nothing can be changed here any more: {failure}"));
+    });
+}
+
+/// Gives the log up, so that the next mount need not wait, wherever it is.
+fn release_shared_log(fs: &Arc<LiveFilesystem>, shared_log: Option<OpenedSharedLog>, log: &MountLog) {
+    let Some(shared_log) = shared_log else { return };
+    let fs = fs.clone();
+    let (sender, done) = mpsc::channel();
+    let release = move || {
+        // Nothing may be appended afterwards.
+        let synced = fs.live_map().sync_changes().map_err(|error| error.to_string());
+        let released = synced.and_then(|()| shared_log.release_log().map_err(|error| error.to_string()));
+        // Nobody may wait for it any more.
+        drop(sender.send(released));
+    };
+    let released = match std::thread::Builder::new().name("ending".into()).spawn(release) {
+        Err(error) => Err(error.to_string()),
+        Ok(_) => done.recv_timeout(SILENCE_MAX).unwrap_or_else(|_| Err("its engine does not answer".into())),
+    };
+    if let Err(reason) = released {
+        log.write_warning(&format!(
+            "the claim of the shared log could not be given up: {reason}; it ends by itself in some seconds"
+        ));
+    }
 }
 
 /// Runs `work` in a thread. Returns `None`, and leaves the thread alone, if the store is a service that has not answered

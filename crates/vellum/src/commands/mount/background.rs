@@ -12,6 +12,7 @@ use vellum_volume::Volume;
 
 use super::hook::run_mount_hook;
 use super::report::{MountJson, report_mount};
+use super::sharing::SharingArgs;
 use super::{Args, open_state_dir, unlock_with_file};
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
@@ -111,11 +112,20 @@ fn daemon_arguments(args: &Args, context: &CommandContext) -> Vec<OsString> {
     option("snapshot-every", args.snapshot_every.map(|time| format!("{}s", time.as_secs()).into()));
     option("retry-for", vellum_store::chosen_retry_time().map(|time| format!("{}s", time.as_secs()).into()));
     option("key-file", args.key_file.as_deref().map(|file| context.resolve_local_path(file).into()));
+    option("meta", args.log.url.clone().map(OsString::from));
+    option("meta-credentials", args.log.credentials.clone().map(OsString::from));
+    option("meta-wait", args.log.wait.map(|time| format!("{}s", time.as_secs()).into()));
+    let SharingArgs { shared, listen, no_serve, server, wait } = &args.sharing;
+    option("shared", shared.clone().map(OsString::from));
+    option("listen", listen.map(|address| address.to_string().into()));
+    option("server", server.clone().map(OsString::from));
+    option("wait", wait.map(|time| format!("{}s", time.as_secs()).into()));
     option("table-name", args.table_name.clone().map(OsString::from));
     for name in &args.deny_hydrate {
         option("deny-hydrate", Some(name.into()));
     }
     let flags = [
+        (args.log.without_log, "--without-log"),
         (args.follow, "--follow"),
         (args.read_only, "--read-only"),
         (args.allow_other, "--allow-other"),
@@ -124,6 +134,7 @@ fn daemon_arguments(args: &Args, context: &CommandContext) -> Vec<OsString> {
         (args.take_over, "--take-over"),
         (args.temporary, "--temporary"),
         (args.fetch_names, "--fetch-names"),
+        (*no_serve, "--no-serve"),
     ];
     words.extend(flags.into_iter().filter(|(set, _)| *set).map(|(_, name)| name.into()));
     // Absolute: neither can be taken for an option, and '--' before an optional word is not understood.

@@ -13,7 +13,12 @@ use crate::error::{CliError, Result};
 /// A device's worktrees are named after it, unless there is one that is not.
 pub(super) fn choose_worktree(args: &Args, volume: &Volume, mountpoint: &Path) -> Result<String> {
     let own = worktree_name(args, mountpoint)?;
-    let Some(device) = volume.worktree.device.as_deref().filter(|_| args.worktree.is_none()) else {
+    let Some(device) = volume
+        .worktree
+        .device
+        .as_deref()
+        .filter(|_| args.worktree.is_none() && args.sharing.shared.is_none())
+    else {
         return Ok(own);
     };
     let in_line = join_line_name(device, &own);
@@ -22,7 +27,7 @@ pub(super) fn choose_worktree(args: &Args, volume: &Volume, mountpoint: &Path) -
 }
 
 fn worktree_name(args: &Args, mountpoint: &Path) -> Result<String> {
-    if let Some(name) = &args.worktree {
+    if let Some(name) = args.worktree.as_ref().or(args.sharing.shared.as_ref()) {
         return Ok(name.clone());
     }
     // What a name may not have, a space above all, becomes a dash.

@@ -114,6 +114,7 @@ impl Args {
         }
         args.read_only |= is_read_only;
         args.check_contradictions()?;
+        args.check_sharing()?;
         Ok(args)
     }
 

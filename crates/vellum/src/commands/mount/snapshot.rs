@@ -56,10 +56,22 @@ fn hold_and_mount(
         // Nothing of it can stay unpublished, and a store that does not answer shows in its requests.
         problems: Box::new(Vec::new),
         policies: Arc::default(),
+        locks: None,
     };
     let MountedTarget { mounted, signals, log, report } = mount_target(args, volume, mountpoint, shown)?;
     let keep = MountRetention::Nothing;
-    Ok(ReadyMount { mounted, live: None, hold: Some(hold), signals, log, end: Arc::default(), keep, report })
+    Ok(ReadyMount {
+        mounted,
+        live: None,
+        hold: Some(hold),
+        client: None,
+        sharing: Arc::default(),
+        signals,
+        log,
+        end: Arc::default(),
+        keep,
+        report,
+    })
 }
 
 /// Keeps the content of a snapshot until it is dropped.

@@ -41,6 +41,7 @@ pub(super) fn remove_worktree(
         let hint = "remove it from another worktree; to give up the whole volume, delete its directories";
         return Err(CliError::usage_error(message, hint));
     }
+    check_has_no_log(volume, name)?;
     let mut elsewhere = None;
     if deletes {
         let missing = || VolumeError::NoSuchRef { kind: "worktree", name: name.into() };
@@ -75,6 +76,20 @@ pub(super) fn remove_worktree(
         }
     }
     Ok(CommandOutcome::Done)
+}
+
+/// Fails if the worktree has a log, which nothing would name any more.
+fn check_has_no_log(volume: &Volume, name: &str) -> Result<()> {
+    match volume.read_worktree_head(name)?.and_then(|head| head.log) {
+        None => Ok(()),
+        Some(log) => {
+            let message = format!("{name} has a shared log at {}", log.url);
+            Err(CliError::usage_error(
+                message,
+                format!("remove that first: 'vellum worktree unshare {name}'"),
+            ))
+        }
+    }
 }
 
 /// Fails if its files are not here, or if something would be lost.

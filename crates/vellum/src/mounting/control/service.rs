@@ -35,6 +35,7 @@ use crate::mounting::end::{ShutdownSignal, UnmountReport};
 use crate::mounting::follow::FollowState;
 use crate::mounting::log::MountLog;
 use crate::mounting::policies::PolicyKeeper;
+use crate::mounting::sharing::SharingServer;
 use crate::mounting::trash::TrashFigures;
 
 /// A change that is not in the store after so many seconds is a problem: three times as long as a mount on a service
@@ -64,10 +65,18 @@ pub struct ControlService {
     pub follow: Option<FollowState>,
     /// Which content is kept here, and which is not fetched.
     pub policies: Arc<PolicyKeeper>,
+    /// What serves the worktree to other machines, if this process does.
+    pub sharing: Arc<SharingServer>,
+}
+
+/// Answers those who connect to the control socket.
+pub trait ControlHandler: Send + Sync + 'static {
+    /// Reads a request, and answers it.
+    fn handle_connection(&self, stream: &UnixStream);
 }
 
 /// Listens until the process ends; gives the socket's path.
-pub fn listen_for_control(dir: &Path, service: Arc<ControlService>) -> Result<PathBuf> {
+pub fn listen_for_control(dir: &Path, service: Arc<impl ControlHandler>) -> Result<PathBuf> {
     let path = dir.join(SOCKET);
     let failed = || CliError::io_error("listen on", path.display().to_string());
     // A second `bind` fails with EADDRINUSE as long as the name exists, even if nobody listens.
@@ -95,17 +104,14 @@ pub fn listen_for_control(dir: &Path, service: Arc<ControlService>) -> Result<Pa
     Ok(path)
 }
 
-impl ControlService {
+impl ControlHandler for ControlService {
     fn handle_connection(&self, stream: &UnixStream) {
         let mut line = String::new();
         // A longer line is cut, and is no JSON then: the sender gets an error.
         let read = BufReader::new(stream.take(LINE_MAX)).read_line(&mut line);
         let request = read.ok().and_then(|_| serde_json::from_str::<ControlRequest>(&line).ok());
         let answer = match request {
-            None => {
-                let message = "the request is not understood".into();
-                ControlLine::Failed { kind: "usage".into(), message, hint: None }
-            }
+            None => ControlLine::not_understood(),
             Some(ControlRequest::AwaitEnd) => {
                 // Whoever asked may be gone.
                 let begun = || drop(send_json_line(stream, &ControlLine::Done(Box::default())));
@@ -120,16 +126,39 @@ impl ControlService {
             }
             Some(request) => match self.handle_with_progress(&request, stream) {
                 Ok(answer) => ControlLine::Done(Box::new(answer)),
-                Err(error) => {
-                    self.log.write_warning(&format!("a command failed: {error}"));
-                    let kind = error_code(error.kind()).into();
-                    let message = error.to_string();
-                    ControlLine::Failed { kind, message, hint: MountingError::from(error).hint() }
-                }
+                Err(error) => self.describe_failure(error),
             },
         };
         // Whoever asked may be gone.
         let _ = send_json_line(stream, &answer);
+    }
+}
+
+impl ControlService {
+    fn describe_failure(&self, error: OpenError) -> ControlLine {
+        self.log.write_warning(&format!("a command failed: {error}"));
+        let kind = error_code(error.kind()).into();
+        let message = error.to_string();
+        ControlLine::Failed { kind, message, hint: MountingError::from(error).hint() }
+    }
+
+    /// Answers a request that a client has forwarded, with one line and without its end.
+    pub fn answer_forwarded(&self, line: &[u8]) -> Vec<u8> {
+        let answer = match serde_json::from_slice::<ControlRequest>(line) {
+            // A client answers by itself what concerns its mount.
+            Err(_)
+            | Ok(
+                ControlRequest::AwaitEnd
+                | ControlRequest::Discard
+                | ControlRequest::NoteDetached
+                | ControlRequest::PrepareEnd { .. },
+            ) => ControlLine::not_understood(),
+            Ok(request) => match self.handle_request(&request, &Arc::default()) {
+                Ok(answer) => ControlLine::Done(Box::new(answer)),
+                Err(error) => self.describe_failure(error),
+            },
+        };
+        answer.to_json()
     }
 
     /// Holds for as long as the other side keeps the connection: a command that is killed leaves the mount as it was.
@@ -226,6 +255,12 @@ impl ControlService {
                 self.publisher.request_publish();
             }
             ControlRequest::Fork { name } => live::fork_live_worktree(&self.fs, name)?,
+            ControlRequest::Clients => answer.clients = self.sharing.list_clients(),
+            ControlRequest::EvictClient { session } => {
+                let id = session.parse().ok();
+                let is_evicted = id.is_some_and(|id| self.sharing.evict_client(id));
+                answer.clients = is_evicted.then(|| self.sharing.list_clients()).flatten();
+            }
             ControlRequest::Flush => self.fs.publisher().publish_all()?,
             ControlRequest::Quota { bytes, inodes } => {
                 self.fs.attributes().set_worktree_quota(WorktreeQuota { bytes: *bytes, inodes: *inodes })?;
@@ -412,7 +447,8 @@ impl ControlService {
         })
     }
 }
-fn send_unmount_reply(stream: &UnixStream, report: &UnmountReport) {
+/// Answers those who wait for the end of the mount.
+pub fn send_unmount_reply(stream: &UnixStream, report: &UnmountReport) {
     let UnmountReport { failure, is_fenced, snapshots, log_bytes } = report.clone();
     let answer =
         ControlReply { failure, fenced: is_fenced, waiting: snapshots, log_bytes, ..ControlReply::default() };

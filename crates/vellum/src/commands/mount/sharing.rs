@@ -1,0 +1,68 @@
+//! Options of `vellum mount` for a worktree that several machines mount at once.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::{Args, parse_interval};
+use crate::error::{CliError, Result};
+use crate::mounting::sharing::{SharingRole, parse_server_address};
+
+/// How a shared worktree is mounted.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct SharingArgs {
+    /// Mount the worktree NAME, which other machines may mount at the same time: with --listen this process serves it, and
+    /// without it this mount is a client of the process that does
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["worktree", "snapshot", "temporary"])]
+    pub shared: Option<String>,
+    /// Serve the worktree at ADDRESS:PORT to clients that have the volume's key
+    #[arg(long, value_name = "ADDRESS", requires = "shared", conflicts_with = "no_serve")]
+    pub listen: Option<SocketAddr>,
+    /// Never serve the worktree, whether or not another process does
+    #[arg(long, requires = "shared")]
+    pub no_serve: bool,
+    /// Connect to the process that serves the worktree at HOST:PORT
+    #[arg(long, value_name = "HOST:PORT", requires = "shared", conflicts_with = "listen",
+          value_parser = parse_server_address)]
+    pub server: Option<String>,
+    /// How long programs wait while the process that serves the worktree is away, before they get an error [default: 2m]
+    #[arg(long, value_name = "TIME", requires = "shared", value_parser = parse_interval)]
+    pub wait: Option<Duration>,
+}
+
+impl SharingArgs {
+    /// What this process is to be for the worktree; None: it is not shared.
+    pub fn role(&self) -> Option<SharingRole> {
+        self.shared.as_ref()?;
+        Some(match self.listen {
+            Some(address) => SharingRole::Server(address),
+            None => SharingRole::Client { server: self.server.clone() },
+        })
+    }
+}
+
+impl Args {
+    /// Fails if options are given that only the process can heed that serves the worktree.
+    pub(super) fn check_sharing(&self) -> Result<()> {
+        if !matches!(self.sharing.role(), Some(SharingRole::Client { .. })) {
+            return Ok(());
+        }
+        let of_server = [
+            (self.inode_cache.is_some(), "--inode-cache"),
+            (self.log_limit.is_some(), "--log-limit"),
+            (self.trash_days.is_some(), "--trash-days"),
+            (self.take_over, "--take-over"),
+            (self.follow, "--follow"),
+            (self.snapshot_every.is_some(), "--snapshot-every"),
+            (self.cache_size.is_some(), "--cache-size"),
+            (!self.deny_hydrate.is_empty(), "--deny-hydrate"),
+            (self.metrics.is_some(), "--metrics"),
+        ];
+        match of_server.into_iter().find(|(is_given, _)| *is_given) {
+            Some((_, option)) => Err(CliError::usage_error(
+                format!("{option} is for the process that serves the worktree, and this mount is a client"),
+                "leave it out here, or serve the worktree from this process with --listen",
+            )),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! `vellum status --clients`: who mounts the shared worktrees that are served here.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Serialize;
+use vellum_host::escape::format_path;
+use vellum_library::live;
+use vellum_volume::refs::RefKind;
+
+use crate::context::CommandContext;
+use crate::error::{CliError, CommandOutcome, Result};
+use crate::mounting::control::{self, ControlRequest, SOCKET};
+use crate::mounting::sharing::ClientStatus;
+use crate::ui::format;
+
+#[derive(Serialize)]
+struct ClientsJson {
+    worktrees: Vec<WorktreeClientsJson>,
+}
+
+#[derive(Serialize)]
+struct WorktreeClientsJson {
+    worktree: String,
+    clients: Vec<ClientJson>,
+}
+
+#[derive(Serialize)]
+struct ClientJson {
+    session: String,
+    host: String,
+    pid: u32,
+    mountpoint: String,
+    address: String,
+    connected: bool,
+    requests: u64,
+    inodes: u64,
+    seconds: f64,
+    silent_seconds: f64,
+}
+
+impl From<ClientStatus> for ClientJson {
+    fn from(status: ClientStatus) -> Self {
+        let ClientStatus {
+            session,
+            host,
+            pid,
+            mountpoint,
+            address,
+            connected,
+            requests,
+            inodes,
+            seconds,
+            silent_seconds,
+        } = status;
+        let mountpoint = format_path(&mountpoint);
+        Self { session, host, pid, mountpoint, address, connected, requests, inodes, seconds, silent_seconds }
+    }
+}
+
+/// Shows the clients of the mounted worktree that the user stands in; elsewhere, those of all worktrees of the volume that
+/// are served on this machine.
+pub(super) fn list_clients(context: &CommandContext) -> Result<CommandOutcome> {
+    let worktrees = match context.find_mount_process()? {
+        Some(process) => {
+            let reply = process.send_request(&ControlRequest::Clients)?;
+            vec![(process.worktree, reply.clients)]
+        }
+        None => find_served_worktrees(context)?,
+    };
+    let served: Vec<_> = worktrees
+        .into_iter()
+        .filter_map(|(worktree, clients)| {
+            let clients = clients?.into_iter().map(ClientJson::from).collect();
+            Some(WorktreeClientsJson { worktree, clients })
+        })
+        .collect();
+    if served.is_empty() {
+        return Err(CliError::usage_error(
+            "no worktree is served here",
+            "'vellum mount --shared NAME DIR --listen ADDRESS:PORT' or 'vellum serve' serves one",
+        ));
+    }
+    report_clients(context, ClientsJson { worktrees: served })
+}
+
+type ServedWorktrees = Vec<(String, Option<Vec<ClientStatus>>)>;
+
+fn find_served_worktrees(context: &CommandContext) -> Result<ServedWorktrees> {
+    let volume = context.open_volume()?;
+    let refs = volume.refs.list_refs(RefKind::Worktree)?;
+    let mut names: Vec<_> = refs.into_iter().map(|found| found.name).collect();
+    names.sort();
+    let socket = |name: &str| -> PathBuf { live::live_state_dir(&volume, name).join(SOCKET) };
+    let ask = |name: String| {
+        // A process that was killed leaves its socket: then nothing is served.
+        let reply = control::request_reply(&socket(&name), &ControlRequest::Clients).ok()?;
+        Some((name, reply.clients))
+    };
+    Ok(names.into_iter().filter_map(ask).collect())
+}
+
+fn report_clients(context: &CommandContext, report: ClientsJson) -> Result<CommandOutcome> {
+    let ui = &context.ui;
+    if ui.is_json() {
+        ui.print_json(&report)?;
+        return Ok(CommandOutcome::Done);
+    }
+    for WorktreeClientsJson { worktree, clients } in &report.worktrees {
+        let count = format::format_count(clients.len() as u64, "client");
+        ui.print_line(format!("{}: {count}", ui.style.paint_cyan(worktree)))?;
+        let rows = clients.iter().map(|client| {
+            let silent = Duration::try_from_secs_f64(client.silent_seconds).unwrap_or_default();
+            let heard = if client.connected {
+                "connected".to_owned()
+            } else {
+                format!("not heard of for {}", format::format_duration(silent))
+            };
+            let requests = format::format_count(client.requests, "request");
+            let place = format!("{}:{}", format_path(client.host.as_bytes()), client.mountpoint);
+            format!("  {}  {place}  {requests}  {heard}", client.session)
+        });
+        ui.print_lines(rows)?;
+    }
+    Ok(CommandOutcome::Done)
+}

@@ -1,0 +1,298 @@
+//! A worktree that several machines mount at once: the server in the process that has the worktree open, and what a
+//! client's process needs.
+//!
+//! Invariant: when [`SharingServer::stop`] returns, no client changes the worktree any more.
+
+pub mod client;
+
+use std::collections::BTreeSet;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use vellum_cluster::client::{FixedServer, ServerLocator};
+use vellum_cluster::connection::ConnectionIdentity;
+use vellum_cluster::locks::{LockLimits, LockSession, LockTable};
+use vellum_cluster::protocol::frame::ClientDescription;
+use vellum_cluster::protocol::{SESSION_TERM, SessionId};
+use vellum_cluster::server::{MarkRemoval, ServerOptions, SessionServices, SessionStatus, WorktreeServer};
+use vellum_cluster::{ClusterError, SessionFileLocks};
+use vellum_fs::LiveFilesystem;
+use vellum_fuse::mount::{ForwardedMount, start_forwarded_service};
+use vellum_fuse::transport::RequestService;
+use vellum_fuse::{FileLocks, MountFile};
+use vellum_host::error_chain::format_error_chain;
+use vellum_library::live;
+use vellum_shared_log::{ServerRecord, ServerSighting};
+use vellum_volume::Volume;
+
+use super::MountingError;
+use super::control::ControlService;
+use super::log::MountLog;
+use crate::error::{CliError, Result};
+
+/// What a process is for a shared worktree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SharingRole {
+    /// It serves the worktree at an address.
+    Server(SocketAddr),
+    /// It is a client of the process that does.
+    Client {
+        /// Where that is; None: it is to be found out.
+        server: Option<String>,
+    },
+}
+
+/// Parses `HOST:PORT`.
+pub fn parse_server_address(typed: &str) -> std::result::Result<String, String> {
+    let is_address = typed
+        .rsplit_once(':')
+        .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0));
+    if is_address { Ok(typed.into()) } else { Err("write HOST:PORT, such as 10.0.0.1:7788".into()) }
+}
+
+/// Chooses how the process is found that serves a worktree: at the address that the user has named, or by the worktree's
+/// shared log, which knows it also after another machine has taken the worktree over.
+pub fn choose_server_locator(
+    given: Option<&str>,
+    volume: &Arc<Volume>,
+    worktree: &str,
+) -> Result<Box<dyn ServerLocator>> {
+    if let Some(address) = given {
+        return Ok(Box::new(FixedServer(address.into())));
+    }
+    let serving = "serve the worktree from this process with --listen ADDRESS:PORT";
+    let head = live::find_live_worktree(volume, worktree)?;
+    if !head.is_some_and(|head| head.log.is_some()) {
+        return Err(CliError::usage_error(
+            format!("the worktree '{worktree}' has no shared log that says which process serves it"),
+            format!("name the process with --server HOST:PORT, or {serving}"),
+        ));
+    }
+    match live::find_worktree_server(volume, worktree)? {
+        Some(ServerSighting { server: ServerRecord { address: Some(_), .. }, .. }) => {
+            Ok(Box::new(LoggedServer { volume: volume.clone(), worktree: worktree.into() }))
+        }
+        Some(ServerSighting { server: ServerRecord { address: None, host, .. }, .. }) => {
+            Err(CliError::usage_error(
+                format!("the worktree '{worktree}' is mounted on {host}, which serves no other machine"),
+                format!("mount it there with --listen ADDRESS:PORT; or end that mount, and {serving}"),
+            ))
+        }
+        None => Err(CliError::usage_error(format!("nobody serves the worktree '{worktree}'"), serving)),
+    }
+}
+
+/// The server that the worktree's shared log names.
+struct LoggedServer {
+    volume: Arc<Volume>,
+    worktree: String,
+}
+
+impl ServerLocator for LoggedServer {
+    fn find_server(&self) -> vellum_cluster::Result<String> {
+        let found = live::find_worktree_server(&self.volume, &self.worktree)
+            .map_err(|error| ClusterError::NotFound { reason: format_error_chain(&error) })?;
+        let serving = found.filter(|found| !found.released).and_then(|found| found.server.address);
+        serving.ok_or_else(|| ClusterError::NotFound { reason: "nobody serves the worktree now".into() })
+    }
+}
+
+/// Listens for clients of a volume's worktree. Fails for a volume without a key, if others than this machine can connect.
+pub fn listen_for_clients(volume: &Volume, address: SocketAddr) -> Result<TcpListener> {
+    if volume.keys.is_plain() && !address.ip().is_loopback() {
+        return Err(CliError::usage_error(
+            format!("the volume has no key, so anybody who reaches {address} could change the worktree"),
+            "listen on 127.0.0.1, or make a volume with a key: 'vellum init' without --plain",
+        ));
+    }
+    TcpListener::bind(address).map_err(CliError::io_error("listen on", address.to_string()))
+}
+
+/// What must be equal on both sides of a connection.
+pub fn connection_identity(volume: &Volume, worktree: &str) -> ConnectionIdentity {
+    ConnectionIdentity { keys: volume.keys.clone(), worktree: worktree.into() }
+}
+
+/// The server in this process, while there is one.
+pub struct SharingServer {
+    server: Mutex<Option<WorktreeServer>>,
+    locks: Arc<LockTable>,
+}
+
+impl Default for SharingServer {
+    fn default() -> Self {
+        Self { server: Mutex::default(), locks: Arc::new(LockTable::new(LockLimits::default())) }
+    }
+}
+
+/// A client, as commands show it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ClientStatus {
+    /// Its session, in hexadecimal.
+    pub session: String,
+    /// The name of its host.
+    pub host: String,
+    /// Its process there.
+    pub pid: u32,
+    /// Where the worktree is mounted there.
+    pub mountpoint: Vec<u8>,
+    /// From where it is connected, or was last.
+    pub address: String,
+    /// Whether it is connected.
+    pub connected: bool,
+    /// Requests that were answered.
+    pub requests: u64,
+    /// Inodes that its kernel knows.
+    pub inodes: u64,
+    /// For how long the session has existed, seconds.
+    pub seconds: f64,
+    /// For how long nothing was heard of it, seconds.
+    pub silent_seconds: f64,
+}
+
+impl SharingServer {
+    /// The locks of programs that use this process's own mount.
+    pub fn new_local_locks(&self) -> Arc<dyn FileLocks> {
+        let session = LockSession(SessionId::generate().0);
+        self.locks.open_session(session);
+        Arc::new(SessionFileLocks::new(self.locks.clone(), session))
+    }
+
+    /// Begins to serve.
+    pub fn start(&self, listener: TcpListener, service: &Arc<ControlService>) -> Result<SocketAddr> {
+        let log = service.log.clone();
+        let identity = connection_identity(service.fs.volume(), service.claim.worktree_name());
+        let options = ServerOptions {
+            identity,
+            services: Arc::new(LiveSessions { service: service.clone(), locks: self.locks.clone() }),
+            report: Arc::new(move |text: &str| log.write_line(text)),
+            term: SESSION_TERM,
+        };
+        let failed = CliError::io_error("start", "the server");
+        let server = WorktreeServer::start(listener, options).map_err(failed)?;
+        let address = server.address();
+        *self.server.lock() = Some(server);
+        Ok(address)
+    }
+
+    /// Answers what is under way, and ends.
+    pub fn stop(&self) {
+        let server = self.server.lock().take();
+        drop(server);
+    }
+
+    /// The clients; None: nothing is served.
+    pub fn list_clients(&self) -> Option<Vec<ClientStatus>> {
+        self.server
+            .lock()
+            .as_ref()
+            .map(|server| server.list_sessions().into_iter().map(describe_client).collect())
+    }
+
+    /// Ends the session of a client. False: there is none of this name.
+    pub fn evict_client(&self, session: SessionId) -> bool {
+        self.server.lock().as_ref().is_some_and(|server| server.evict_session(session))
+    }
+}
+
+fn describe_client(status: SessionStatus) -> ClientStatus {
+    let SessionStatus { id, client, address, is_connected, age, silence, requests, nodes } = status;
+    ClientStatus {
+        session: id.to_string(),
+        host: client.host,
+        pid: client.pid,
+        mountpoint: client.mountpoint,
+        address: address.to_string(),
+        connected: is_connected,
+        requests,
+        inodes: nodes as u64,
+        seconds: age.as_secs_f64(),
+        silent_seconds: silence.as_secs_f64(),
+    }
+}
+
+/// Answers clients from the worktree that this process has open.
+struct LiveSessions {
+    service: Arc<ControlService>,
+    locks: Arc<LockTable>,
+}
+
+impl LiveSessions {
+    fn fs(&self) -> &Arc<LiveFilesystem> {
+        &self.service.fs
+    }
+
+    fn report_for(&self, client: &ClientDescription) -> Arc<dyn Fn(&str) + Send + Sync> {
+        let log: Arc<MountLog> = self.service.log.clone();
+        let host = client.host.escape_debug().to_string();
+        Arc::new(move |text: &str| log.write_warning(&format!("{host}: {text}")))
+    }
+}
+
+impl SessionServices for LiveSessions {
+    fn start_service(
+        &self,
+        session: SessionId,
+        client: &ClientDescription,
+    ) -> io::Result<Arc<dyn RequestService>> {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let file = MountFile {
+            pid: client.pid,
+            worktree: Some(self.service.claim.worktree_name().into()),
+            snapshot: None,
+            state: text(&client.state),
+            control: (!client.control.is_empty()).then(|| text(&client.control)),
+            store: client.store.clone(),
+        };
+        // Nothing is written there: a client keeps no access log.
+        let access_log = PathBuf::from(std::ffi::OsString::from_vec(client.state.clone())).join("accesslog");
+        let report = self.report_for(client);
+        let locks = Arc::new(SessionFileLocks::new(self.locks.clone(), LockSession(session.0)));
+        let mount = ForwardedMount { fs: self.fs().clone(), file, access_log, report, locks };
+        Ok(Arc::new(start_forwarded_service(mount)?))
+    }
+
+    fn begin_session(&self, session: SessionId) {
+        self.locks.open_session(LockSession(session.0));
+    }
+
+    fn end_session(&self, session: SessionId) {
+        self.locks.end_session(LockSession(session.0));
+    }
+
+    fn find_marked(&self, session: SessionId) -> io::Result<BTreeSet<u64>> {
+        self.fs().marked_operations(session.mark_number()).map_err(io::Error::other)
+    }
+
+    fn remove_marks(&self, removed: MarkRemoval<'_>) -> io::Result<()> {
+        let fs = self.fs();
+        let remove = || match removed {
+            MarkRemoval::Session(session) => fs.remove_operation_marks(session.mark_number()),
+            MarkRemoval::AllBut(known) => {
+                let known: BTreeSet<_> = known.iter().map(|session| session.mark_number()).collect();
+                let left = fs.marked_sessions()?;
+                left.difference(&known).try_for_each(|session| fs.remove_operation_marks(*session))
+            }
+        };
+        remove().map_err(io::Error::other)
+    }
+
+    fn end_reconnect_time(&self) -> io::Result<()> {
+        self.fs().remove_unheld_orphans().map_err(io::Error::other)
+    }
+
+    fn run_command(&self, command: &[u8]) -> Vec<u8> {
+        self.service.answer_forwarded(command)
+    }
+}
+
+impl From<ClusterError> for CliError {
+    fn from(error: ClusterError) -> Self {
+        MountingError::from(error).into()
+    }
+}

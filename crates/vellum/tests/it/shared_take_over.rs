@@ -1,0 +1,119 @@
+//! A shared worktree whose server is lost: another machine serves it, and clients find that one by the worktree's log.
+//!
+//! Machines are processes with state directories of their own. A claim that nobody gives up ends after 10 seconds.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Stdio;
+
+use vellum_testkit::{EtcdServer, PostgresServer, RedisServer};
+
+use crate::mounting::{Mount, kill, wait_until};
+use crate::world::{Ran, World, run};
+
+/// A machine that has a directory of its own and the common store.
+struct Machine<'w> {
+    dir: String,
+    mount: Mount<'w>,
+}
+
+impl<'w> Machine<'w> {
+    fn attached(world: &'w World, name: &str) -> Self {
+        let dir = format!("{name}-state");
+        fs::create_dir(world.path(&dir)).unwrap();
+        let store = world.tree().join(".vellum/store");
+        let init = ["init", "--plain", "--name", name, "--store", store.to_str().unwrap()];
+        world.run_beside(&dir, &init).ok();
+        Self { dir, mount: Mount::place(world, name) }
+    }
+
+    fn mounts(&self, more: &[&str]) -> Ran {
+        let words = ["mount", "--shared", "work", "--no-io-uring"];
+        let path = self.mount.path.to_str().unwrap();
+        self.mount.world.run_beside(&self.dir, &[&words[..], more, &[path]].concat())
+    }
+}
+
+/// What clients and what the next server see after the first was lost.
+fn check_take_over(world: &World, engine: &[&str]) {
+    let [first, next, client] = ["server", "next", "client"].map(|name| Machine::attached(world, name));
+    let listen = ["--listen", "127.0.0.1:0"];
+    // What the first machine creates, it gives a log.
+    first.mounts(&[&listen[..], engine].concat()).ok();
+    client.mounts(&[]).ok();
+    fs::create_dir(client.mount.at("dir")).unwrap();
+    client.mount.sh("echo synced > dir/file; sync dir/file");
+    assert_eq!(first.mount.sh("cat dir/file"), "synced\n");
+    // While it is served, nobody else serves it.
+    next.mounts(&listen).code(2).remarks("mounted on");
+    kill(first.mount.pid(), "-KILL");
+    wait_until("the mount is dead", || first.mount.is_dead());
+    std::thread::scope(|scope| {
+        // It waits for the next server.
+        let waiting = scope.spawn(|| fs::write(client.mount.at("dir/late"), "late"));
+        next.mounts(&listen).ok();
+        waiting.join().unwrap().unwrap();
+    });
+    assert_eq!(next.mount.sh("cat dir/file dir/late"), "synced\nlate");
+    fs::write(next.mount.at("new"), "new").unwrap();
+    assert_eq!(client.mount.sh("cat new"), "new");
+    run(&client.mount.path, &["snapshot", "-m", "after all"], Stdio::null()).ok();
+    client.mount.umount().ok();
+    next.mount.umount().ok();
+    world.run(&["history", "--all", "-n", "1"]).ok().says("after all");
+}
+
+#[test]
+fn a_log_in_the_store_names_the_next_server() {
+    check_take_over(&World::with_snapshot(), &["--meta", "store:"]);
+}
+
+#[test]
+fn a_log_in_redis_names_the_next_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = RedisServer::start(dir.path(), &[]);
+    check_take_over(&World::with_snapshot(), &["--meta", &engine.url()]);
+}
+
+#[test]
+fn a_log_in_postgresql_names_the_next_server() {
+    let engine = PostgresServer::start(&[]);
+    let world = World::with_snapshot();
+    // Its password is in a file of credentials, of which the worktree's ref has the name.
+    let (front, host) =
+        engine.url().rsplit_once('@').map(|(front, host)| (front.to_owned(), host.to_owned())).unwrap();
+    let (address, password) = front.rsplit_once(':').unwrap();
+    let credentials = world.path("config/vellum/credentials");
+    fs::create_dir_all(&credentials).unwrap();
+    fs::write(credentials.join("log"), format!("password = {password}\n")).unwrap();
+    fs::set_permissions(credentials.join("log"), fs::Permissions::from_mode(0o600)).unwrap();
+    check_take_over(&world, &["--meta", &format!("{address}@{host}"), "--meta-credentials", "log"]);
+}
+
+#[test]
+fn a_log_in_etcd_names_the_next_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = EtcdServer::start(dir.path(), &[]);
+    check_take_over(&World::with_snapshot(), &["--meta", &engine.url()]);
+}
+
+#[test]
+fn who_serves_has_to_be_known() {
+    let world = World::with_snapshot();
+    let [first, client] = ["server", "client"].map(|name| Machine::attached(&world, name));
+    client.mounts(&[]).code(2).remarks("there is no worktree 'work'");
+    // It has a log, and serves nobody.
+    let path = first.mount.path.to_str().unwrap();
+    world.run_beside(&first.dir, &["mount", "--meta", "store:", "--no-io-uring", path]).ok();
+    let name = first.mount.path.file_name().unwrap().to_str().unwrap();
+    let words = ["mount", "--shared", name, client.mount.path.to_str().unwrap()];
+    world.run_beside(&client.dir, &words).code(3).remarks("serves no other machine").remarks("--listen");
+    // A password is for a file of credentials.
+    let refused = ["mount", "--meta", "redis://:secret@127.0.0.1/0", "--no-io-uring", "../elsewhere"];
+    let refused = world.run(&refused).code(2);
+    assert!(
+        !refused.err.contains("secret") && refused.err.contains("VELLUM_META_PASSWORD"),
+        "{}",
+        refused.err
+    );
+}
