@@ -145,10 +145,13 @@ pub struct HeldClaim {
     hooks: Mutex<ClaimHooks>,
 }
 
+/// Called when the log takes nothing more from this process.
+type FailureHook = Box<dyn Fn(&LogFailure) + Send>;
+
 /// What is called when something becomes of the claim.
 #[derive(Default)]
 struct ClaimHooks {
-    failed: Vec<Box<dyn Fn(&LogFailure) + Send>>,
+    failed: Vec<FailureHook>,
     gone: Option<Box<dyn Fn() + Send>>,
 }
 
