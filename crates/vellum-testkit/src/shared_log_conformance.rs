@@ -53,7 +53,7 @@ pub fn check_shared_log(fixture: &dyn SharedLogFixture) {
 pub fn make_server(number: u8) -> ServerRecord {
     ServerRecord {
         host: format!("host-{number}"),
-        address: (number % 2 == 0).then(|| format!("10.0.0.{number}:7788")),
+        address: number.is_multiple_of(2).then(|| format!("10.0.0.{number}:7788")),
         instance: [number; 16],
     }
 }

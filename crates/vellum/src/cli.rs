@@ -111,7 +111,7 @@ enum Command {
     // Boxed, because it has far more options than any other command, and an enum is as large as its largest
     // variant.
     Sync(Box<sync::Args>),
-    Mount(mount::Args),
+    Mount(Box<mount::Args>),
     View(view::Args),
     Serve(serve::Args),
     Umount(umount::Args),

@@ -38,10 +38,13 @@ fn flock(owner: LockOwner, mode: LockMode) -> LockRequest {
     request(owner, Flock, mode, (0, LockRange::LAST))
 }
 
+/// A request, by its number, and what was decided on it.
+type DecidedRequest = (u64, Result<(), LockError>);
+
 /// A table with sessions 1, 2 and 3, and what became of the requests that wait in it.
 struct Desk {
     table: Arc<LockTable>,
-    decided: Arc<Mutex<Vec<(u64, Result<(), LockError>)>>>,
+    decided: Arc<Mutex<Vec<DecidedRequest>>>,
 }
 
 impl Desk {

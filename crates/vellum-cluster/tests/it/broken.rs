@@ -21,9 +21,9 @@ fn a_change_that_is_under_way_when_the_connection_breaks_is_made_once() {
     shared.wait_until_waiting(1);
     relay.cut();
     // It is connected again before the change is made.
-    assert!(kernel.lookup("b").is_entry());
+    assert!(kernel.lookup("b").gives_entry());
     shared.open();
-    assert!(made.is_entry());
+    assert!(made.gives_entry());
     assert_eq!(shared.done(), ["+a"]);
     assert_eq!(shared.held(), [(97, 1), (98, 1)]);
 }
@@ -38,7 +38,7 @@ fn a_change_whose_answer_is_lost_is_made_once() {
     let made: Vec<_> = (0..20).map(|number| kernel.mkdir(&format!("a{number}"))).collect();
     wait_until("all are made", || shared.done().len() == 20);
     relay.cut();
-    assert!(made.into_iter().all(crate::stand::Pending::is_entry));
+    assert!(made.into_iter().all(crate::stand::Pending::gives_entry));
     assert_eq!(shared.done().len(), 20);
     assert_eq!(shared.held(), [(97, 20)]);
 }
@@ -49,14 +49,14 @@ fn requests_wait_for_a_server_that_comes_back() {
     let server = serve(&shared);
     let relay = Relay::to(server.address());
     let kernel = Kernel::connect(client_options(relay.address));
-    assert!(kernel.lookup("a").is_entry());
+    assert!(kernel.lookup("a").gives_entry());
     drop(server);
     assert!(shared.held().is_empty());
     let waiting = kernel.mkdir("b");
     relay.cut();
     let next = serve(&shared);
     relay.redirect(next.address());
-    assert!(waiting.is_entry());
+    assert!(waiting.gives_entry());
     assert_eq!(shared.done(), ["+b"]);
     // What the kernel knew before is held by the new server, too.
     assert_eq!(shared.held(), [(97, 1), (98, 1)]);
@@ -81,7 +81,7 @@ fn a_change_that_an_earlier_process_has_made_is_not_made_again() {
     drop(server);
     let next = serve(&shared);
     relay.redirect(next.address());
-    assert!(made.is_entry() && new.is_entry());
+    assert!(made.gives_entry() && new.gives_entry());
     assert!(matches!(removed.wait(), FuseAnswer::Done));
     assert_eq!(shared.done(), ["+c"]);
     assert_eq!(kernel.client.session(), session);
@@ -99,7 +99,7 @@ fn requests_fail_when_they_have_waited_long_enough() {
     assert!(matches!(kernel.mkdir("a").wait(), FuseAnswer::Failed(Errno::IO)));
     relay.redirect(server.address());
     wait_until("it is connected again", || kernel.client.is_connected());
-    assert!(kernel.mkdir("b").is_entry());
+    assert!(kernel.mkdir("b").gives_entry());
 }
 
 #[test]

@@ -19,7 +19,7 @@ use crate::stand::{GETATTR, Kernel, PATIENCE, READ, Shared, client_options, iden
 /// Whether the server still works for those who are not hostile.
 fn check_served(server: &WorktreeServer) {
     let kernel = Kernel::connect(client_options(server.address()));
-    assert!(kernel.lookup("z").is_entry());
+    assert!(kernel.lookup("z").gives_entry());
 }
 
 fn wait_for_end(mut stream: &TcpStream) {
@@ -120,7 +120,7 @@ fn a_client_cannot_let_go_what_another_holds() {
     let shared = Arc::new(Shared::default());
     let server = serve(&shared);
     let kernel = Kernel::connect(client_options(server.address()));
-    assert!(kernel.lookup("a").is_entry());
+    assert!(kernel.lookup("a").gives_entry());
     let mut connection = introduce(&server);
     connection.writer.write_frame(&request(1, 2, &1000u64.to_le_bytes())).unwrap();
     let header = RequestHeader { opcode: 2, unique: 2, node: 97, uid: 0, gid: 0, pid: 0 };

@@ -14,7 +14,7 @@ fn requests_of_several_clients_are_answered() {
     let server = serve(&shared);
     let one = Kernel::connect(client_options(server.address()));
     let two = Kernel::connect(client_options(server.address()));
-    assert!(one.mkdir("a").is_entry() && two.mkdir("b").is_entry());
+    assert!(one.mkdir("a").gives_entry() && two.mkdir("b").gives_entry());
     assert_eq!(shared.done(), ["+a", "+b"]);
     assert!(matches!(one.unlink("a").wait(), FuseAnswer::Done));
     let sessions = server.list_sessions();
@@ -39,16 +39,16 @@ fn what_the_kernel_forgets_is_let_go() {
     let shared = Arc::new(Shared::default());
     let server = serve(&shared);
     let kernel = Kernel::connect(client_options(server.address()));
-    (0..3).for_each(|_| assert!(kernel.lookup("a").is_entry()));
-    assert!(kernel.lookup("b").is_entry());
+    (0..3).for_each(|_| assert!(kernel.lookup("a").gives_entry()));
+    assert!(kernel.lookup("b").gives_entry());
     assert_eq!(shared.held(), [(97, 3), (98, 1)]);
     kernel.forget(97, 2);
     kernel.forget(98, 1);
     // Told with the next request.
-    assert!(kernel.lookup("c").is_entry());
+    assert!(kernel.lookup("c").gives_entry());
     wait_until("b is let go", || shared.held() == [(97, 3), (99, 1)]);
     kernel.forget(97, 1);
-    assert!(kernel.lookup("c").is_entry());
+    assert!(kernel.lookup("c").gives_entry());
     wait_until("a is let go", || shared.held() == [(99, 2)]);
 }
 
@@ -58,11 +58,11 @@ fn what_a_client_holds_goes_when_it_is_unmounted() {
     let server = serve(&shared);
     let one = Kernel::connect(client_options(server.address()));
     let two = Kernel::connect(client_options(server.address()));
-    assert!(one.lookup("a").is_entry() && two.lookup("a").is_entry() && one.lookup("b").is_entry());
+    assert!(one.lookup("a").gives_entry() && two.lookup("a").gives_entry() && one.lookup("b").gives_entry());
     drop(one);
     wait_until("what it held is let go", || shared.held() == [(97, 1)]);
     assert_eq!(server.list_sessions().len(), 1);
-    assert!(two.lookup("c").is_entry());
+    assert!(two.lookup("c").gives_entry());
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn what_a_silent_client_holds_goes_after_the_term() {
     let server = serve_for(&shared, Duration::from_millis(300));
     let relay = Relay::to(server.address());
     let kernel = Kernel::connect(client_options(relay.address));
-    assert!(kernel.lookup("a").is_entry());
+    assert!(kernel.lookup("a").gives_entry());
     // Nobody listens there.
     relay.redirect("127.0.0.1:1".parse().unwrap());
     relay.cut();
@@ -79,7 +79,7 @@ fn what_a_silent_client_holds_goes_after_the_term() {
     wait_until("what it held is let go", || shared.held().is_empty());
     // It comes back, and its kernel knows the node still.
     relay.redirect(server.address());
-    assert!(kernel.lookup("b").is_entry());
+    assert!(kernel.lookup("b").gives_entry());
     assert_eq!(shared.held(), [(97, 1), (98, 1)]);
 }
 
@@ -88,11 +88,11 @@ fn an_evicted_client_begins_anew() {
     let shared = Arc::new(Shared::default());
     let server = serve(&shared);
     let kernel = Kernel::connect(client_options(server.address()));
-    assert!(kernel.lookup("a").is_entry());
+    assert!(kernel.lookup("a").gives_entry());
     let session = kernel.client.session();
     assert!(server.evict_session(session));
     assert!(!server.evict_session(vellum_cluster::protocol::SessionId::NONE));
     wait_until("it is back", || server.list_sessions().len() == 1);
-    assert!(kernel.lookup("b").is_entry());
+    assert!(kernel.lookup("b").gives_entry());
     assert_eq!(shared.held(), [(97, 1), (98, 1)]);
 }

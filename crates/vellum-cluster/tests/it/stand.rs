@@ -281,7 +281,7 @@ impl Pending {
         self.0.recv_timeout(PATIENCE).expect("an answer")
     }
 
-    pub fn is_entry(self) -> bool {
+    pub fn gives_entry(self) -> bool {
         matches!(self.wait(), FuseAnswer::Bytes(bytes) if bytes.len() == 128)
     }
 }

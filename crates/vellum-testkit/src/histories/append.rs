@@ -165,7 +165,7 @@ impl<'a> ReadExpectation<'a> {
         let file = read.argument(0);
         let mut found = Vec::new();
         let records = len as usize / RECORD;
-        if len as usize % RECORD != 0 || self.hashes.get(records) != Some(&hash) {
+        if !(len as usize).is_multiple_of(RECORD) || self.hashes.get(records) != Some(&hash) {
             found.push(violation(file, &format!("no beginning of what is there at the end: {read}")));
         }
         let ended = self.farthest.partition_point(|append| append.end < read.start);

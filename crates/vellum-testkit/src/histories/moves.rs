@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn lost_and_doubled_directories_are_found() {
         let log = |places: &str| {
-            vec![parse_log(0, "I 1 move 0 6 1\nD 2\n"), parse_log(1, &format!("I 9 final\nD 10{places}\n"))]
+            [parse_log(0, "I 1 move 0 6 1\nD 2\n"), parse_log(1, &format!("I 9 final\nD 10{places}\n"))]
                 .concat()
         };
         assert!(check(&log(" 0 1 1 6 2 6 3 6 4 6 5 6")).is_empty());

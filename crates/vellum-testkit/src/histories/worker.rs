@@ -293,7 +293,7 @@ mod tests {
             dir: "/a b/c".into(),
             log: "/d/e".into(),
         };
-        let read = WorkerTask::from_text(&task.to_text()).unwrap();
+        let read = WorkerTask::from_text(&task.to_text()).expect("a task");
         assert_eq!(format!("{read:?}"), format!("{task:?}"));
         assert!(WorkerTask::from_text("moves").is_none());
     }

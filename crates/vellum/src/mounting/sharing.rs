@@ -67,7 +67,7 @@ pub fn choose_server_locator(
     }
     let serving = "serve the worktree from this process with --listen ADDRESS:PORT";
     let head = live::find_live_worktree(volume, worktree)?;
-    if !head.is_some_and(|head| head.log.is_some()) {
+    if head.is_none_or(|head| head.log.is_none()) {
         return Err(CliError::usage_error(
             format!("the worktree '{worktree}' has no shared log that says which process serves it"),
             format!("name the process with --server HOST:PORT, or {serving}"),
