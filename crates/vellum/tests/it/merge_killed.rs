@@ -33,18 +33,7 @@ impl KillPoint {
         let Self { call, number } = self;
         let inject = format!("inject={call}:signal=KILL:when={number}");
         let output = Command::new("strace")
-            // It stops at these calls only, and not at all others, too.
-            .args([
-                "-f",
-                "--seccomp-bpf",
-                "-qq",
-                "-o",
-                "/dev/null",
-                "-e",
-                &format!("trace={call}"),
-                "-e",
-                &inject,
-            ])
+            .args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={call}"), "-e", &inject])
             .arg(env!("CARGO_BIN_EXE_vellum"))
             .args(args)
             .current_dir(dir)

@@ -100,14 +100,16 @@ fn a_log_in_etcd_names_the_next_server() {
 #[test]
 fn who_serves_has_to_be_known() {
     let world = World::with_snapshot();
-    let [first, client] = ["server", "client"].map(|name| Machine::attached(&world, name));
+    let [server, client] = ["server", "client"].map(|name| Machine::attached(&world, name));
     client.mounts(&[]).code(2).remarks("there is no worktree 'work'");
     // It has a log, and serves nobody.
-    let path = first.mount.path.to_str().unwrap();
-    world.run_beside(&first.dir, &["mount", "--meta", "store:", "--no-io-uring", path]).ok();
-    let name = first.mount.path.file_name().unwrap().to_str().unwrap();
-    let words = ["mount", "--shared", name, client.mount.path.to_str().unwrap()];
+    let path = server.mount.path.with_file_name("alone");
+    fs::create_dir(&path).unwrap();
+    let path = path.to_str().unwrap();
+    world.run_beside(&server.dir, &["mount", "--meta", "store:", "--no-io-uring", path]).ok();
+    let words = ["mount", "--shared", "alone", client.mount.path.to_str().unwrap()];
     world.run_beside(&client.dir, &words).code(3).remarks("serves no other machine").remarks("--listen");
+    world.run_beside(&server.dir, &["umount", path]).ok();
     // A password is for a file of credentials.
     let refused = ["mount", "--meta", "redis://:secret@127.0.0.1/0", "--no-io-uring", "../elsewhere"];
     let refused = world.run(&refused).code(2);
