@@ -36,6 +36,16 @@ impl<'w> Cluster<'w> {
         report["serves"].as_str().unwrap().into()
     }
 
+    /// The same, in a process that waits until it is to begin.
+    fn prepare_server(&self) -> PreparedServer {
+        let path = self.server.path.to_str().unwrap();
+        let words = ["--json", "mount", "--shared", "work", "--listen", &self.address, "--allow-other"];
+        let mut command = Command::new("bash");
+        command.args(["-c", "read -r && exec \"$@\"", "bash", env!("CARGO_BIN_EXE_vellum")]);
+        command.args(words).args(["--no-io-uring", path]).current_dir(self.world.tree());
+        PreparedServer(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap())
+    }
+
     /// A state directory of another machine.
     fn attach(&self, name: &str) -> String {
         let dir = format!("../{name}-state");
@@ -63,6 +73,19 @@ impl<'w> Cluster<'w> {
         let ran = run(&self.server.path, &["--json", "status", "--clients"], Stdio::null()).ok();
         let listed: Value = serde_json::from_str(&ran.out).unwrap();
         listed["worktrees"][0]["clients"].as_array().unwrap().clone()
+    }
+}
+
+/// A process that will serve.
+struct PreparedServer(Child);
+
+impl PreparedServer {
+    /// Serves; gives where.
+    fn begin(mut self) -> String {
+        self.0.stdin.take().unwrap().write_all(b"now\n").unwrap();
+        let output = self.0.wait_with_output().unwrap();
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        report["serves"].as_str().unwrap().into()
     }
 }
 
@@ -250,6 +273,56 @@ fn what_a_killed_client_had_open_goes_and_others_work_on() {
     wait_until("its session has ended", || cluster.sessions().len() == 1);
     wait_until("the space of its file is free", || used() == 5);
     drop(open);
+}
+
+#[test]
+fn clients_wait_for_a_killed_server_and_go_on_when_it_is_back() {
+    let world = World::new();
+    let cluster = Cluster::serve(&world);
+    let one = cluster.client("one");
+    let two = cluster.client("two");
+    fs::write(one.at("before"), "before").unwrap();
+    let mut open = OpenOptions::new().append(true).read(true).open(one.at("before")).unwrap();
+    let removed = File::open(two.at("before")).unwrap();
+    fs::write(one.at("nameless"), "nameless").unwrap();
+    let mut nameless = File::open(one.at("nameless")).unwrap();
+    fs::remove_file(two.at("nameless")).unwrap();
+    for round in 0..3 {
+        // Started before the server dies: a process that is started later waits for it, as it closes the descriptors that it
+        // inherits of files in the mounts.
+        let next = cluster.prepare_server();
+        kill(cluster.server.pid(), "-KILL");
+        wait_until("the mount is dead", || cluster.server.is_dead());
+        std::thread::scope(|scope| {
+            let writers: Vec<_> = [("one", &one), ("two", &two)]
+                .into_iter()
+                .map(|(name, mount)| {
+                    scope.spawn(move || {
+                        for number in 0..20 {
+                            // Each fails if it is done twice.
+                            fs::create_dir(mount.at(&format!("{name}-{round}-{number}"))).unwrap();
+                        }
+                        fs::rename(mount.at(&format!("{name}-{round}-0")), mount.at("moved")).unwrap();
+                        fs::remove_dir(mount.at("moved")).unwrap();
+                    })
+                })
+                .take(1 + round % 2)
+                .collect();
+            assert_eq!(next.begin(), cluster.address);
+            writers.into_iter().for_each(|writer| writer.join().unwrap());
+        });
+        writeln!(open, " and after {round}").unwrap();
+    }
+    let expected = "before and after 0\n and after 1\n and after 2\n";
+    assert_eq!(fs::read_to_string(two.at("before")).unwrap(), expected);
+    fs::remove_file(two.at("before")).unwrap();
+    let mut text = String::new();
+    (&removed).read_to_string(&mut text).unwrap();
+    assert_eq!(text, expected);
+    let mut kept = String::new();
+    nameless.read_to_string(&mut kept).unwrap();
+    assert_eq!(kept, "nameless");
+    assert_eq!(cluster.sessions().len(), 2);
 }
 
 /// Appends numbered lines through a client until it is told to stop, in a process of its own.
