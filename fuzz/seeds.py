@@ -71,14 +71,6 @@ def fuse(opcode, body):
     return u32(40 + len(body)) + u32(opcode) + u64(7) + u64(1) + u32(0) * 4 + body
 
 
-def held_lock(session, owner, flags, fields=b""):
-    return bytes([session] * 16) + u64(owner) + bytes([flags]) + fields + varint(77)
-
-
-def locked_file(*locks):
-    return bytestr(bytes([1]) + varint(len(locks)) + b"".join(locks))
-
-
 SLOT = (b"VLMSLOT\n" + u32(1) + bytes(16) + bytes(16) + bytes([1]) + u32(64 << 10) + u32(3) + u32(4) + bytes(32)
         + bytestr(b"a passphrase") + bytes(72))
 PARAMS = bytes.fromhex("01808001808004808010")
@@ -154,13 +146,6 @@ SEEDS = {
             bytes([1, 2]) + bytestr(b"retention.keep-last") + varint(1) + bytestr(b"3") + bytestr(b"safety.keep-last") + varint(0),
             bytes([1, 2]) + bytestr(b"") + moment() + bytes([1]) + bytestr(b"note") + bytestr(b"ann") + bytestr(b"host")
             + bytestr(b"k") + moment() + bytes([0]) + bytestr(b"ann") + bytestr(b"host")],
-    "lock_table": [
-        bytes([1, 0]),
-        bytes([1, 2]) + u64(7) + locked_file(
-            held_lock(1, 5, 1, varint(0) + varint(9)), held_lock(1, 5, 0, varint(10) + varint(19)),
-            held_lock(2, 6, 2, varint(15) + varint((1 << 63) - 1)), held_lock(1, 8, 4), held_lock(2, 8, 4))
-        + u64(8) + locked_file(held_lock(2, 8, 5)),
-    ],
     "session": [bytes([1]) + bytestr(b"host") + bytestr(b"boot pid:[1]") + u32(1) + varint(5) + signed(1_700_000_000)],
     # Steps (see vellum_volume::fuzzing): which of two trees, and an inode with its place, its place alone, or its name alone.
     "tree": [tree_step(3, 0, 1, b"") + tree_step(3, 1, 2, b"a") + tree_step(3, 2, 3, b"b"),

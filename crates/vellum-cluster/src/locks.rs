@@ -13,9 +13,8 @@
 //! same mode; no request waits that conflicts with nothing. Callbacks run when the table is not locked, each exactly once,
 //! on the thread of the caller that decided the request.
 //!
-//! Deliberately absent: mandatory locks, leases of `fcntl`, and the duty to store the table in the log.
+//! Deliberately absent: mandatory locks, leases of `fcntl`, and keeping the table for a server that takes over.
 
-mod codec;
 mod deadlock;
 mod file;
 mod ranges;
@@ -25,7 +24,7 @@ mod state;
 mod tests;
 
 use parking_lot::Mutex;
-use vellum_types::{DecodeError, Ino};
+use vellum_types::Ino;
 
 pub use self::request::{
     HeldLock, LockError, LockKind, LockLimits, LockMode, LockOwner, LockRange, LockRequest, LockSession,
@@ -49,29 +48,6 @@ impl LockTable {
     #[must_use]
     pub fn new(limits: LockLimits) -> Self {
         Self { state: Mutex::new(LockState::new(limits)) }
-    }
-
-    /// Restores what [`LockTable::encode`] returned: sessions that hold locks, and these locks. Requests that waited are
-    /// not part of it; their clients send them again.
-    pub fn decode(bytes: &[u8], limits: LockLimits) -> Result<Self, DecodeError> {
-        codec::decode_table(bytes, limits).map(|state| Self { state: Mutex::new(state) })
-    }
-
-    /// All locks that are held, as bytes. Equal tables have equal bytes.
-    #[must_use]
-    pub fn encode(&self) -> Vec<u8> {
-        codec::encode_table(&self.state.lock())
-    }
-
-    /// The locks on one file, as bytes; None if there are none.
-    #[must_use]
-    pub fn encode_file(&self, ino: Ino) -> Option<Vec<u8>> {
-        self.state.lock().file(ino).and_then(codec::encode_file)
-    }
-
-    /// Restores what [`LockTable::encode_file`] returned, of a file without locks, and opens the sessions that it names.
-    pub fn restore_file(&self, ino: Ino, bytes: &[u8]) -> Result<(), DecodeError> {
-        self.state.lock().insert_file(ino, codec::decode_file(bytes)?)
     }
 
     /// Opens a session: requests of others are refused. Opening it again has no effect.

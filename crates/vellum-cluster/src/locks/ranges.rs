@@ -4,8 +4,6 @@
 
 use std::collections::BTreeMap;
 
-use vellum_types::DecodeError;
-
 use super::request::{LockKind, LockMode, LockRange};
 
 /// A lock of the owner.
@@ -93,18 +91,6 @@ impl OwnerRanges {
             }
         }
         !overlapping.is_empty()
-    }
-
-    /// Appends a lock that was stored: behind all that are there, and not of one piece with the last of them.
-    pub(super) fn append(&mut self, lock: RangeLock) -> Result<(), DecodeError> {
-        if let Some((_, last)) = self.locks.last_key_value() {
-            let adjoins = last.range.end + 1 == lock.range.start;
-            if last.range.end >= lock.range.start || adjoins && last.mode == lock.mode {
-                return Err(DecodeError::Invalid("range"));
-            }
-        }
-        self.locks.insert(lock.range.start, lock);
-        Ok(())
     }
 
     /// The locks that have bytes in a range, from the last to the first.

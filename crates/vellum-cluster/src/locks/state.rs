@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use vellum_types::{DecodeError, Ino};
+use vellum_types::Ino;
 
 use super::file::{FileLocks, WaitingRequest};
 use super::request::{
@@ -70,14 +70,6 @@ impl LockState {
         self.files.get(&ino)
     }
 
-    /// The files with locks that are held, in order.
-    pub(super) fn locked_files(&self) -> Vec<(Ino, &FileLocks)> {
-        let locked = self.files.iter().filter(|(_, file)| !file.has_no_locks());
-        let mut files: Vec<_> = locked.map(|(ino, file)| (*ino, file)).collect();
-        files.sort_unstable_by_key(|(ino, _)| *ino);
-        files
-    }
-
     pub(super) fn open_session(&mut self, session: LockSession) {
         self.sessions.entry(session).or_default();
     }
@@ -90,20 +82,6 @@ impl LockState {
 
     pub(super) fn usage(&self, session: LockSession) -> Option<LockUsage> {
         self.sessions.get(&session).map(|session| session.usage)
-    }
-
-    /// Takes over the locks of a file that has none.
-    pub(super) fn insert_file(&mut self, ino: Ino, file: FileLocks) -> Result<(), DecodeError> {
-        if self.files.contains_key(&ino) {
-            return Err(DecodeError::Invalid("file"));
-        }
-        for lock in file.list_locks() {
-            let session = self.sessions.entry(lock.owner.session).or_default();
-            session.usage.locks += 1;
-            session.files.insert(ino);
-        }
-        self.files.insert(ino, file);
-        Ok(())
     }
 
     pub(super) fn set(

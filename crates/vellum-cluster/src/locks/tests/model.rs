@@ -20,7 +20,7 @@ enum Step {
     Cancel(usize),
     Release,
     EndSession,
-    Restore,
+    CancelSessions,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -150,7 +150,7 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
         1 => (0..8usize).prop_map(Step::Cancel),
         2 => Just(Step::Release),
         1 => Just(Step::EndSession),
-        1 => Just(Step::Restore),
+        1 => Just(Step::CancelSessions),
     ];
     let range = (0..BYTES, 0..BYTES).prop_map(|(a, b)| {
         // The last byte of the model stands for all that follow.
@@ -213,16 +213,12 @@ fn perform(desk: &mut Desk, model: &mut LockModel, action: Action, number: u64) 
             model.ended.push(owner.session);
             model.release(|_, _, of| of.session == owner.session);
         }
-        Step::Restore => {
-            // As at a takeover: what waits is taken back, and the table continues from its bytes.
+        Step::CancelSessions => {
+            // The connections are lost.
             for of in (1..=3).map(session) {
                 desk.table.cancel_session(of);
                 model.fail_waits(LockError::Interrupted, |wait| wait.request.owner.session == of);
             }
-            let restored = LockTable::decode(&desk.table.encode(), LockLimits::default()).unwrap();
-            let is_open = |of: &LockSession| !model.ended.contains(of);
-            (1..=3).map(session).filter(is_open).for_each(|of| restored.open_session(of));
-            desk.table = Arc::new(restored);
         }
     }
     Ok(())

@@ -1,5 +1,6 @@
 //! From what a worktree's ref says of its log to the opened log.
 
+use std::env::VarError;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,7 +42,15 @@ pub fn open_engine(volume: &Volume, log: &WorktreeLog) -> Result<Arc<dyn SharedL
             address.user = login.user.or(address.user);
             login.password
         }
-        None => std::env::var(PASSWORD_VARIABLE).ok().map(Zeroizing::new),
+        None => match std::env::var(PASSWORD_VARIABLE) {
+            Ok(password) => Some(Zeroizing::new(password)),
+            Err(VarError::NotPresent) => None,
+            // Its bytes are a secret: they are not repeated.
+            Err(VarError::NotUnicode(_)) => {
+                let reason = format!("the password in {PASSWORD_VARIABLE} is not valid UTF-8");
+                return Err(SharedLogError::Unfit { engine: address.to_string(), reason }.into());
+            }
+        },
     };
     if let Some(password) = password {
         address.set_password(&password);
