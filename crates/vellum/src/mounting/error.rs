@@ -248,8 +248,9 @@ fn open_error_hint(error: &OpenError) -> Option<String> {
         }
         OpenError::LogInUse { name, .. } => {
             return Some(format!(
-                "work there, or end that mount with 'vellum umount'; 'vellum mount --worktree {name} --take-over' takes the \
-                 worktree with all that was synced there, and ends what that mount may do"
+                "work there, or end that mount with 'vellum umount'; if it serves other machines, 'vellum mount --shared \
+                 {name}' without --listen is its client; 'vellum mount --worktree {name} --take-over' takes the worktree \
+                 with all that was synced there, and ends what that mount may do"
             ));
         }
         OpenError::LogLost { name, .. } | OpenError::LogCut { name, .. } => {

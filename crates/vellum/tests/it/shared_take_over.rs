@@ -44,8 +44,8 @@ fn check_take_over(world: &World, engine: &[&str]) {
     fs::create_dir(client.mount.at("dir")).unwrap();
     client.mount.sh("echo synced > dir/file; sync dir/file");
     assert_eq!(first.mount.sh("cat dir/file"), "synced\n");
-    // While it is served, nobody else serves it.
-    next.mounts(&listen).code(2).remarks("mounted on");
+    // While it is served, nobody else serves it: the hint names what `client` did.
+    next.mounts(&listen).code(2).remarks("mounted on").remarks("'vellum mount --shared work' without --listen");
     kill(first.mount.pid(), "-KILL");
     wait_until("the mount is dead", || first.mount.is_dead());
     std::thread::scope(|scope| {
