@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use toml_edit::{Array, DocumentMut, Item, Table, value};
 use vellum_host::escape::format_path;
+use vellum_library::live::LogLocation;
 use vellum_types::ErrorKind;
 use vellum_volume::settings::{
     SETTINGS, SettingDefinition, SettingKind, SettingScope, SettingValues, Settings, find_setting,
@@ -20,6 +21,16 @@ use vellum_volume::{StateDir, VolumeError};
 
 use crate::commands::sync::profile_config_path;
 use crate::error::{CliError, Result};
+
+/// Fails if what a user typed cannot be the values of a setting.
+pub fn check_typed_values(setting: &SettingDefinition, values: &[String]) -> Result<()> {
+    setting.check_values(values).map_err(|message| CliError::usage_error(message, ""))?;
+    if setting.kind == SettingKind::LogAddress {
+        // A volume may name an engine that another version knows; what is typed here, this one must be able to use.
+        values.iter().try_for_each(|url| LogLocation::parse(url, None).map(drop))?;
+    }
+    Ok(())
+}
 
 /// The form of the files that this version writes and reads.
 const VERSION: i64 = 1;

@@ -11,7 +11,7 @@ use crate::commands::pin::target::open_unsettled_volume;
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
 use crate::mounting::MountingError;
-use crate::settings::{SettingsFile, require_setting};
+use crate::settings::{SettingsFile, check_typed_values, require_setting};
 use crate::ui::table::TextTable;
 
 /// Show and change settings
@@ -244,7 +244,7 @@ fn change_setting(
     let setting = require_setting(typed)?;
     let scope = choose_scope(setting, scope)?;
     if let Some(values) = values {
-        setting.check_values(values).map_err(|message| CliError::usage_error(message, ""))?;
+        check_typed_values(setting, values)?;
     }
     let values = values.map(Vec::as_slice);
     let changed = match scope {

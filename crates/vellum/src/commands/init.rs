@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use vellum_host::escape::format_path;
+use vellum_library::live::LogLocation;
 use vellum_store::StoreAddress;
 use vellum_volume::own_place::resolve_existing_path;
 use vellum_volume::refs::check_ref_name;
-use vellum_volume::settings::find_setting;
 use vellum_volume::volume::{InitialisedVolume, InspectedStore, NewWorktree, StoreContent};
 use vellum_volume::{StateDir, Volume, VolumeError, keyring};
 
@@ -87,7 +87,8 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     if let Some(of) = &args.volume {
         return adopt::adopt_dir(args, of, context);
     }
-    check_log_address(args)?;
+    // Before anything is made.
+    args.meta.as_ref().map(|url| LogLocation::parse(url, None)).transpose()?;
     let rules = AttachRules { requires_volume: false, is_in_device_line: args.name.is_none() };
     let made = prepare_worktree(args, context, rules)?;
     report_initialised(context, &made.initialised, made.is_protected)?;
@@ -109,18 +110,6 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
 
 /// The setting that '--meta' sets.
 const LOG_SETTING: &str = "mount.meta";
-
-/// Fails if what was typed is no address of a log, before anything is made.
-fn check_log_address(args: &Args) -> Result<()> {
-    let setting = find_setting(LOG_SETTING).zip(args.meta.as_ref());
-    let checked = setting.map_or(Ok(()), |(setting, url)| setting.check_values(std::slice::from_ref(url)));
-    checked.map_err(|message| {
-        CliError::usage_error(
-            message,
-            "a password comes from '--meta-credentials' of 'vellum mount', or the environment",
-        )
-    })
-}
 
 /// A worktree that is not finished yet.
 pub struct PreparedWorktree {

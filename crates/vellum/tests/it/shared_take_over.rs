@@ -45,7 +45,10 @@ fn check_take_over(world: &World, engine: &[&str]) {
     client.mount.sh("echo synced > dir/file; sync dir/file");
     assert_eq!(first.mount.sh("cat dir/file"), "synced\n");
     // While it is served, nobody else serves it: the hint names what `client` did.
-    next.mounts(&listen).code(2).remarks("mounted on").remarks("'vellum mount --shared work' without --listen");
+    next.mounts(&listen)
+        .code(2)
+        .remarks("mounted on")
+        .remarks("'vellum mount --shared work' without --listen");
     kill(first.mount.pid(), "-KILL");
     wait_until("the mount is dead", || first.mount.is_dead());
     std::thread::scope(|scope| {
@@ -110,6 +113,10 @@ fn who_serves_has_to_be_known() {
     let words = ["mount", "--shared", "alone", client.mount.path.to_str().unwrap()];
     world.run_beside(&client.dir, &words).code(3).remarks("serves no other machine").remarks("--listen");
     world.run_beside(&server.dir, &["umount", path]).ok();
+    // What is typed as a setting is checked, too, before anything is made.
+    world.run(&["init", "--plain", "../new", "--meta", "tikv://host"]).remarks("'tikv' is not supported");
+    assert!(!world.path("new").exists());
+    world.run(&["config", "set", "mount.meta", "mysql://host"]).remarks("'mysql' is not supported");
     // A password is for a file of credentials.
     let refused = ["mount", "--meta", "redis://:secret@127.0.0.1/0", "--no-io-uring", "../elsewhere"];
     let refused = world.run(&refused).code(2);
