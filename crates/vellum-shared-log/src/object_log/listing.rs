@@ -99,20 +99,24 @@ impl ObjectLog {
         until: Option<LogPosition>,
         appends: &mut Vec<ListedAppend>,
     ) -> Result<LogPosition, SharedLogError> {
-        let listed = self.list_epoch(incarnation, first.epoch)?;
         let mut at = first.at;
-        while until.is_none_or(|until| at < until) {
-            let Some(end) = listed.get(&at).copied() else { break };
-            appends.push(ListedAppend { place: RecordPlace { epoch: first.epoch, at }, end });
-            at = end;
+        let mut gap = None;
+        loop {
+            let listed = self.list_epoch(incarnation, first.epoch)?;
+            while until.is_none_or(|until| at < until) {
+                let Some(end) = listed.get(&at).copied() else { break };
+                appends.push(ListedAppend { place: RecordPlace { epoch: first.epoch, at }, end });
+                at = end;
+            }
+            // Behind the end of a sealed epoch may stand what came too late. Behind that of the open one stands nothing.
+            let beyond = if until.is_none() { listed.range(at..).next() } else { None };
+            let Some((beyond, _)) = beyond else { return Ok(at) };
+            // A listing is not made at one moment: while appends arrive, it may show one and not the one before it. A
+            // listing that begins later shows both. If it has the same gap, an append is missing.
+            if gap.replace(at) == Some(at) {
+                return Err(self.missing_error(first.epoch, at, *beyond));
+            }
         }
-        // Behind the end of a sealed epoch may stand what came too late. Behind that of the open one stands nothing.
-        if until.is_none()
-            && let Some((beyond, _)) = listed.range(at..).next()
-        {
-            return Err(self.missing_error(first.epoch, at, *beyond));
-        }
-        Ok(at)
     }
 
     /// The appends that the log has from a position on. Whatever others do meanwhile, it had them at one moment.
