@@ -32,7 +32,7 @@ impl SharedLogFixture for StoreFixture {
         for key in store.list_keys("live").unwrap() {
             // A directory lists its folders, too, if their names could be those of objects.
             if let Err(error) = store.delete_object(&key) {
-                assert!(error.to_string().contains("Is a directory"), "{error}");
+                assert!(error.to_string().contains("Directory not empty"), "{error}");
             }
         }
     }

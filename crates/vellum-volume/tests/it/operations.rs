@@ -241,7 +241,9 @@ fn slots_that_a_push_copies_or_removes_are_recorded_where_they_arrive() {
 }
 
 fn has_effect(volume: &Volume, is_wanted: impl Fn(&OperationEffect) -> bool) -> bool {
-    operations(volume).iter().flat_map(|found| &found.record.effects).any(is_wanted)
+    // Where a store does not have the worktree yet, what is done there is recorded for the volume.
+    let listed = volume.list_all_operations(usize::MAX).unwrap().operations;
+    listed.iter().flat_map(|found| &found.record.effects).any(is_wanted)
 }
 
 #[test]
