@@ -54,7 +54,7 @@ PACKAGES := acl attr btrfs-progs chromium dosfstools e2fsprogs etcd-server exfat
 PROGRAMS := getfacl getfattr mkfs.btrfs chromium mkfs.vfat mkfs.ext4 etcd mount.exfat-fuse mkfs.exfat faketime fish fusermount3 fusefat \
 	go ip man ntfs-3g ssh sshd openssl pg_ctlcluster python3 rclone redis-server rsync strace systemd-analyze mkfs.xfs zsh
 
-.PHONY: install release static deb deb-test test test-cluster tools services emulators fmt clippy deny report report-check unit slow-tests coverage posix fuzz-check fuzz demo bench measure against bench-build bench-baseline bench-compare soak clean
+.PHONY: install release static deb deb-test test test-cluster tools services emulators fmt workflows clippy deny report report-check unit slow-tests coverage posix fuzz-check fuzz demo bench measure against bench-build bench-baseline bench-compare soak clean
 
 install: $(BINARY)
 	install -d $(DESTDIR)$(BINDIR) $(DESTDIR)$(SBINDIR) $(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(MANDIR)/man8 \
@@ -95,13 +95,20 @@ deb: $(DEB_BINARY)
 deb-test: deb
 	./packaging/deb/test.sh $(DEB_DIR)/vellum_*.deb $(DEB_DIR)/chroot
 
-test: tools fmt clippy deny report-check unit
+test: tools fmt workflows clippy deny report-check unit
 
 tools:
 	@TOOLS=$(abspath $(TARGET_DIR)/tools) ./.ci/tools $(PACKAGES) -- $(PROGRAMS)
 
 fmt:
 	$(CARGO) fmt --all --check
+
+# What the forge runs: mistakes in it would show only there.
+workflows: $(TARGET_DIR)/tools/actionlint
+	$< .github/workflows/*.yml
+
+$(TARGET_DIR)/tools/actionlint:
+	GOBIN=$(abspath $(@D)) go install github.com/rhysd/actionlint/cmd/actionlint@v1.7.7
 
 clippy:
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
