@@ -196,7 +196,8 @@ fn what_is_open_pinned_or_unpublished_stays_and_is_named() {
     let lazy = LazyMount::new(&[
         ("open", noise(5, 600_000)),
         ("pinned", noise(6, 600_000)),
-        ("other", noise(7, 600_000)),
+        // Long enough for pieces of its own, wherever between the others it is stored.
+        ("other", noise(7, 4_000_000)),
     ]);
     lazy.run(&["pin", "pinned", "--name", "mine"]).ok().says("Pinned 'mine': 1 file");
     lazy.run(&["hydrate", "."]).ok();
