@@ -77,7 +77,8 @@ impl ClusterServices {
     pub fn store_url(&self) -> Option<String> {
         let ObjectService { server, relay } = self.objects.as_ref()?;
         let direct = format!("127.0.0.1:{}", server.port());
-        Some(server.store_url("volume").replace(&direct, &relay.address().to_string()))
+        let url = server.store_url("volume").replace(&direct, &relay.address().to_string());
+        Some(format!("{url}&allow-http"))
     }
 
     /// Changes or asks the engine.
