@@ -4,7 +4,7 @@
 #   make static  a static binary for x86-64 (musl), and whether it works; needs musl-tools and rustup's target
 #   make deb     a Debian package in DEB_DIR (target/deb) of the binary; 'make deb-test' tries it in a clean Debian, as root
 #   make test    format, lints, licences, all tests: what CI runs
-#   make posix   pjdfstest, fsx and a storm of renames on a mount, as root
+#   make posix   pjdfstest, fsx and a storm of renames on a mount, and on a client of a shared worktree, as root
 #   make demo    the main job on a real tree of this machine, with times and sizes
 #   make measure Vellum and its rivals in turns, and its structures by themselves, unattended (hours; see
 #                docs/benchmarks.md). ONLY="sync micro" measures these alone; `make bench` is the same
@@ -18,7 +18,7 @@
 #   make coverage     the lines that the tests execute, by crate; fails below 85 % (builds everything again)
 #   make services     the tests of Azure and Google Cloud Storage, on emulators that it installs (npm, go)
 #   make test-cluster  several machines (as network namespaces) with one worktree, while machines and networks fail;
-#                CLUSTER_SECONDS (default 60) each history, as root
+#                CLUSTER_SECONDS (default 60) each history, and 200 servers are killed, as root
 #   make soak    the random tests, much longer (SOAK_CASES, default 20000 cases each), and a mount that works for hours
 #                without growing (SOAK_MINUTES, default 120), as root
 
@@ -184,7 +184,7 @@ services: emulators
 	$(CARGO) test --locked -p vellum-store -p vellum --test it -- --ignored clouds::
 
 test-cluster: tools
-	CLUSTER_SECONDS=$(CLUSTER_SECONDS) $(CARGO) test --locked -p vellum --test cluster
+	CLUSTER_SECONDS=$(CLUSTER_SECONDS) $(CARGO) test --locked -p vellum --test cluster -- --include-ignored
 
 soak: emulators test-cluster
 	PROPTEST_CASES=$(SOAK_CASES) $(CARGO) test --release --workspace --locked -- --include-ignored

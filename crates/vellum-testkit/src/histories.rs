@@ -14,11 +14,11 @@ mod directory;
 mod durable;
 mod event;
 mod files;
-mod idle_renames;
 mod linearize;
 mod moves;
 mod register;
 mod run;
+mod several_kernels;
 mod visible;
 mod worker;
 

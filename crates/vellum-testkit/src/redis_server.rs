@@ -50,6 +50,16 @@ impl RedisServer {
         self.process = start_process(&self.dir, self.port, &self.options);
     }
 
+    /// Kills it, takes its data away and starts it again: as one without an append-only file.
+    ///
+    /// # Panics
+    /// Panics if its data cannot be removed.
+    pub fn lose_everything_and_restart(&mut self) {
+        self.process.kill();
+        std::fs::remove_dir_all(self.dir.join("appendonlydir")).expect("its append-only file");
+        self.process = start_process(&self.dir, self.port, &self.options);
+    }
+
     /// Kills it.
     pub fn kill(&mut self) {
         self.process.kill();

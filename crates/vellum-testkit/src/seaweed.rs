@@ -79,6 +79,12 @@ impl SeaweedServer {
         format!("s3://{BUCKET}/{folder}?endpoint=http://127.0.0.1:{}", self.s3_port)
     }
 
+    /// The port of its protocol, on the loopback address.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.s3_port
+    }
+
     /// The environment in which rclone reaches its bucket as a remote, and the path of a folder in it.
     #[must_use]
     pub fn rclone_place(&self, folder: &str) -> (Vec<(&'static str, String)>, String) {

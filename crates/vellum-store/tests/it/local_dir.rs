@@ -191,3 +191,25 @@ fn renamed_objects_have_the_new_key_and_nothing_else_is_moved() {
     assert!(renaming.rename_objects(&[rename("d")]).is_err());
     assert!(dir.path().join("snapshots/c").is_dir());
 }
+
+#[test]
+fn folders_that_somebody_removed_are_made_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let store = LocalStore::create(&path).unwrap();
+    for round in 0..2 {
+        store.put_object(&key("a/b/one"), b"one").unwrap();
+        store.put_object(&key("a/b-c/two"), b"two").unwrap();
+        store.swap_ref(&key("refs/head"), None, Some(b"head")).unwrap();
+        assert_eq!(store.list_keys("a").unwrap().len(), 2, "{round}");
+        let removed = if round == 0 { ["a/b", "refs"] } else { ["a", "refs"] };
+        removed.iter().for_each(|folder| std::fs::remove_dir_all(path.join(folder)).unwrap());
+        if round == 0 {
+            store.delete_object(&key("a/b-c/two")).unwrap();
+        }
+    }
+    // Of the whole store that is an error.
+    std::fs::remove_dir_all(&path).unwrap();
+    let put = store.put_object(&key("a/b/one"), b"one");
+    assert!(put.is_err(), "{put:?}");
+}

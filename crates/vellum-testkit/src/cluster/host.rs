@@ -158,21 +158,27 @@ impl ClusterHost {
 
     /// Stops all processes of the host, as a machine that is suspended.
     pub fn freeze(&self) {
-        self.signal_all(Signal::STOP);
+        self.signal_processes(Signal::STOP, None);
     }
 
     /// Continues after [`ClusterHost::freeze`].
     pub fn thaw(&self) {
-        self.signal_all(Signal::CONT);
+        self.signal_processes(Signal::CONT, None);
     }
 
     /// Kills all processes of the host; its mounts and its network stay.
     pub fn kill_all(&self) {
-        self.signal_all(Signal::KILL);
+        self.signal_processes(Signal::KILL, None);
     }
 
-    /// Sends a signal to all processes but the first, and to those that entered the host and wait for what runs there.
-    fn signal_all(&self, signal: Signal) {
+    /// Kills the host's processes that run this program; its other processes go on, or stay suspended.
+    pub fn kill_program(&self, program: &Path) {
+        self.signal_processes(Signal::KILL, Some(program));
+    }
+
+    /// Sends a signal to all processes but the first, and to those that entered the host and wait for what runs there; or to
+    /// those alone that run a program.
+    fn signal_processes(&self, signal: Signal, program: Option<&Path>) {
         let namespace =
             |process: &str| std::fs::read_link(format!("/proc/{process}/ns/pid_for_children")).ok();
         let first = self.process_id().to_string();
@@ -186,7 +192,11 @@ impl ClusterHost {
             let name = number.to_string();
             // What starts the host is in the namespace, too, and ends with it.
             let is_holder = name == first || name == self.holder.unshare.id().to_string();
+            let is_meant = program.is_none_or(|program| {
+                std::fs::read_link(format!("/proc/{name}/exe")).is_ok_and(|found| found == program)
+            });
             if !is_holder
+                && is_meant
                 && namespace(&name).is_some_and(|found| found == wanted)
                 && let Some(process) = Pid::from_raw(number)
             {

@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::HistoryKind;
 use super::event::{HistoryEvent, HistoryOutcome, HistoryViolation, parse_log};
-use super::idle_renames::doubt_idle_renames;
+use super::several_kernels::{doubt_idle_renames, leave_out_misjudged_moves};
 use super::worker::{VARIABLE, WorkerRole, WorkerTask};
 
 /// Timeout of a worker's start, and of its end after its time is over: the filesystem may wait for a fault to pass.
@@ -117,9 +117,11 @@ pub fn run_history(
     let logs = workers.iter().chain([&observe]);
     let mut events: Vec<_> = logs.flat_map(RunningWorker::read_log).collect();
     events.sort_by_key(|event| event.start);
-    let mut violations = match mounts.has_several_kernels() {
-        true => plan.kind.check(&doubt_idle_renames(plan.kind, &events)),
-        false => plan.kind.check(&events),
+    let mut violations = if mounts.has_several_kernels() {
+        events = leave_out_misjudged_moves(plan.kind, events);
+        plan.kind.check(&doubt_idle_renames(plan.kind, &events))
+    } else {
+        plan.kind.check(&events)
     };
     if !plan.has_faults {
         let is_unexpected = |event: &&HistoryEvent| matches!(event.outcome, HistoryOutcome::Unknown(_));

@@ -3,9 +3,12 @@
 use std::time::Duration;
 
 use crate::hosts::MountedHosts;
+use crate::services::{ENGINE_HOST, LogEngine, OBJECTS_HOST, ObjectPlace};
 
-/// The host that fails, where one does. The first one serves the others, if one has to.
+/// The host that fails, where it is not the one that serves. The first one serves the others, if one has to.
 pub const FAILING: &str = "h3";
+/// How long each request to a slow store takes.
+const SLOW: Duration = Duration::from_secs(5);
 
 /// A fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,12 +23,96 @@ pub enum ClusterFault {
     CutHost,
     /// What a host sends to the first one is lost; what that sends arrives.
     CutDirection,
+    /// A client does not reach the log's engine.
+    CutFromEngine,
+    /// A client does not reach the server, and reaches all others.
+    CutFromServer,
+    /// The server and its host's programs are killed, and another machine serves.
+    KillServer,
+    /// The server is suspended, another machine serves, and it continues.
+    FreezeServer,
+    /// The server is cut off from all others, and another machine serves.
+    CutServer,
+    /// The server does not reach the log's engine, and another machine serves.
+    CutServerFromEngine,
+    /// The server does not reach the log's engine, and nobody else serves.
+    CutServerFromEngineAlone,
+    /// The store cannot be reached.
+    CutObjects,
+    /// The store takes seconds for each request.
+    SlowObjects,
+    /// The engine crashes and is started again.
+    RestartEngine,
+    /// The engine loses everything.
+    EmptyEngine,
+    /// The engine loses everything when it is restarted: it kept nothing on disk.
+    RestartEngineWithNothing,
+    /// The engine loses everything, and the server dies.
+    EmptyEngineAndKillServer,
+    /// The engine has no room.
+    FillEngine,
+    /// The clocks of the server and of a client step, by an hour, in opposite directions.
+    StepClocks,
 }
 
 impl ClusterFault {
-    /// All faults.
-    pub const ALL: [Self; 5] =
+    /// Faults of hosts that share anything.
+    pub const OF_HOSTS: [Self; 5] =
         [Self::None, Self::KillHost, Self::FreezeHost, Self::CutHost, Self::CutDirection];
+
+    /// Faults of hosts that share a worktree with a log.
+    pub const ALL: [Self; 20] = [
+        Self::None,
+        Self::KillHost,
+        Self::FreezeHost,
+        Self::CutHost,
+        Self::CutDirection,
+        Self::CutFromEngine,
+        Self::CutFromServer,
+        Self::KillServer,
+        Self::FreezeServer,
+        Self::CutServer,
+        Self::CutServerFromEngine,
+        Self::CutServerFromEngineAlone,
+        Self::CutObjects,
+        Self::SlowObjects,
+        Self::RestartEngine,
+        Self::EmptyEngine,
+        Self::RestartEngineWithNothing,
+        Self::EmptyEngineAndKillServer,
+        Self::FillEngine,
+        Self::StepClocks,
+    ];
+
+    /// Whether it can be caused where the log and the objects are in these.
+    pub fn is_possible(self, engine: LogEngine, objects: ObjectPlace) -> bool {
+        match self {
+            Self::CutFromEngine
+            | Self::CutServerFromEngine
+            | Self::CutServerFromEngineAlone
+            | Self::RestartEngine
+            | Self::EmptyEngine
+            | Self::RestartEngineWithNothing
+            | Self::EmptyEngineAndKillServer
+            | Self::FillEngine => engine == LogEngine::Redis,
+            Self::CutObjects | Self::SlowObjects => objects == ObjectPlace::Service,
+            Self::None
+            | Self::KillHost
+            | Self::FreezeHost
+            | Self::CutHost
+            | Self::CutDirection
+            | Self::CutFromServer
+            | Self::KillServer
+            | Self::FreezeServer
+            | Self::CutServer
+            | Self::StepClocks => true,
+        }
+    }
+
+    /// Whether hosts must have clocks of their own.
+    pub fn is_of_clocks(self) -> bool {
+        self == Self::StepClocks
+    }
 
     /// Causes the fault after a third of the time, and mends it after another third.
     pub fn cause(self, hosts: &MountedHosts, time: Duration) {
@@ -39,24 +126,89 @@ impl ClusterFault {
     }
 
     fn begin(self, hosts: &MountedHosts) {
-        let host = hosts.cluster.host(FAILING);
+        let cluster = &hosts.cluster;
+        let first = hosts.first();
         match self {
             Self::None => {}
-            Self::KillHost => host.kill_all(),
-            Self::FreezeHost => host.freeze(),
-            Self::CutHost => hosts.cluster.cut_host(FAILING),
-            Self::CutDirection => hosts.cluster.cut_direction(FAILING, hosts.cluster.hosts()[0].name()),
+            Self::KillHost => cluster.host(FAILING).kill_all(),
+            Self::FreezeHost => cluster.host(FAILING).freeze(),
+            Self::CutHost => cluster.cut_host(FAILING),
+            Self::CutDirection | Self::CutFromServer => cluster.cut_direction(FAILING, first.name()),
+            Self::CutFromEngine => cluster.cut_direction(FAILING, ENGINE_HOST),
+            Self::KillServer => {
+                first.kill_all();
+                hosts.serve_next();
+            }
+            Self::FreezeServer => {
+                first.freeze();
+                hosts.serve_next();
+            }
+            Self::CutServer => {
+                cluster.cut_host(first.name());
+                hosts.serve_next();
+            }
+            Self::CutServerFromEngine => {
+                cluster.cut_direction(first.name(), ENGINE_HOST);
+                hosts.serve_next();
+            }
+            Self::CutServerFromEngineAlone => cluster.cut_direction(first.name(), ENGINE_HOST),
+            Self::CutObjects => cluster.cut_host(OBJECTS_HOST),
+            Self::SlowObjects => hosts.services().delay_objects(SLOW),
+            Self::RestartEngine => hosts.services().with_redis(cluster, |redis| redis.crash_and_restart()),
+            Self::EmptyEngine => empty_engine(hosts),
+            Self::RestartEngineWithNothing => {
+                hosts.services().with_redis(cluster, |redis| redis.lose_everything_and_restart());
+            }
+            Self::EmptyEngineAndKillServer => {
+                first.kill_all();
+                empty_engine(hosts);
+                let refusal = hosts.expect_no_next_server();
+                assert!(refusal.contains("--without-log"), "{refusal}");
+            }
+            Self::FillEngine => configure_engine(hosts, "maxmemory 1"),
+            Self::StepClocks => {
+                hosts.set_clock(first, "+1h");
+                hosts.set_clock(cluster.host(FAILING), "-1h");
+            }
         }
     }
 
     fn end(self, hosts: &MountedHosts) {
-        let host = hosts.cluster.host(FAILING);
+        let cluster = &hosts.cluster;
+        let first = hosts.first();
         match self {
-            Self::None => {}
-            Self::KillHost => hosts.mount_shared(host),
-            Self::FreezeHost => host.thaw(),
-            Self::CutHost => hosts.cluster.mend_host(FAILING),
-            Self::CutDirection => hosts.cluster.mend_direction(FAILING, hosts.cluster.hosts()[0].name()),
+            Self::None | Self::RestartEngine | Self::EmptyEngine | Self::RestartEngineWithNothing => {}
+            Self::KillHost => hosts.mount_shared(cluster.host(FAILING)),
+            Self::FreezeHost => cluster.host(FAILING).thaw(),
+            Self::CutHost => cluster.mend_host(FAILING),
+            Self::CutDirection | Self::CutFromServer => cluster.mend_direction(FAILING, first.name()),
+            Self::CutFromEngine => cluster.mend_direction(FAILING, ENGINE_HOST),
+            Self::KillServer | Self::FreezeServer | Self::CutServer => hosts.depose_first(),
+            Self::CutServerFromEngine => {
+                cluster.mend_direction(first.name(), ENGINE_HOST);
+                hosts.depose_first();
+            }
+            Self::CutServerFromEngineAlone => cluster.mend_direction(first.name(), ENGINE_HOST),
+            Self::CutObjects => cluster.mend_host(OBJECTS_HOST),
+            Self::SlowObjects => hosts.services().delay_objects(Duration::ZERO),
+            // It has everything.
+            Self::EmptyEngineAndKillServer => hosts.mount_shared(first),
+            Self::FillEngine => configure_engine(hosts, "maxmemory 0"),
+            Self::StepClocks => {
+                hosts.set_clock(first, "+0");
+                hosts.set_clock(cluster.host(FAILING), "+0");
+            }
         }
     }
+}
+
+fn empty_engine(hosts: &MountedHosts) {
+    let answer = hosts.services().with_redis(&hosts.cluster, |redis| redis.run("FLUSHALL"));
+    assert!(answer.starts_with("+OK"), "{answer}");
+}
+
+fn configure_engine(hosts: &MountedHosts, setting: &str) {
+    let command = format!("CONFIG SET {setting}");
+    let answer = hosts.services().with_redis(&hosts.cluster, |redis| redis.run(&command));
+    assert!(answer.starts_with("+OK"), "{answer}");
 }

@@ -1,15 +1,25 @@
 //! Hosts with mounts of one filesystem.
 
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output, Stdio};
 
+use parking_lot::Mutex;
 use tempfile::TempDir;
-use vellum_testkit::cluster::{ClusterHost, TestCluster, run_command};
+use vellum_testkit::SeaweedServer;
+use vellum_testkit::cluster::{ClusterHost, HostProcess, TestCluster, run_command};
 use vellum_testkit::histories::HistoryMounts;
+
+use crate::services::{ClusterServices, ENGINE_HOST, LogEngine, OBJECTS_HOST, ObjectPlace};
 
 /// The worktree that they share, and the port at which it is served.
 const WORKTREE: &str = "work";
 const PORT: u16 = 7788;
+/// The host that serves next when the first one is lost. No program works there.
+pub const SPARE_HOST: &str = "spare";
+/// What gives programs a wrong clock.
+const FAKE_CLOCK: &str = "/usr/$LIB/faketime/libfaketimeMT.so.1";
 
 /// What the hosts mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,12 +30,28 @@ pub enum MountedKind {
     Worktree,
     /// A shared worktree, which the first host serves.
     Shared,
+    /// The same with a log, in which the others find who serves.
+    Logged(LoggedSetup),
+}
+
+/// What a shared worktree with a log rests on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LoggedSetup {
+    pub engine: LogEngine,
+    pub objects: ObjectPlace,
+    /// Whether hosts have wrong clocks, each the one that [`MountedHosts::set_clock`] gives it.
+    pub has_wrong_clocks: bool,
 }
 
 /// Hosts, each with a mount at the same path.
 pub struct MountedHosts {
     pub cluster: TestCluster,
     kind: MountedKind,
+    services: Option<ClusterServices>,
+    /// How many of the cluster's hosts have mounts: the first ones.
+    mounted: usize,
+    /// What serves instead of the first host.
+    next_server: Mutex<Option<HostProcess>>,
     dir: TempDir,
 }
 
@@ -33,62 +59,187 @@ impl MountedHosts {
     /// Starts hosts with these names, and mounts on each.
     pub fn start(kind: MountedKind, names: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let cluster = TestCluster::start(&dir.path().join("cluster"), names);
-        let hosts = Self { cluster, kind, dir };
+        let others: &[&str] = match kind {
+            MountedKind::Directory | MountedKind::Worktree | MountedKind::Shared => &[],
+            MountedKind::Logged(_) => &[SPARE_HOST, ENGINE_HOST, OBJECTS_HOST],
+        };
+        let cluster = TestCluster::start(&dir.path().join("cluster"), &[names, others].concat());
+        let services = match kind {
+            MountedKind::Directory | MountedKind::Worktree | MountedKind::Shared => None,
+            MountedKind::Logged(LoggedSetup { engine, objects, .. }) => {
+                Some(ClusterServices::start(&cluster, dir.path(), engine, objects))
+            }
+        };
+        let next_server = Mutex::default();
+        let hosts = Self { cluster, kind, services, mounted: names.len(), next_server, dir };
         for place in ["mnt", "logs", "directory", "tree"] {
             std::fs::create_dir(hosts.at(place)).unwrap();
         }
         hosts.make_volume();
-        hosts.cluster.hosts().iter().for_each(|host| hosts.mount_shared(host));
+        hosts.mount_hosts().iter().for_each(|host| hosts.mount_shared(host));
         hosts
+    }
+
+    /// The hosts with mounts.
+    pub fn mount_hosts(&self) -> &[ClusterHost] {
+        &self.cluster.hosts()[..self.mounted]
+    }
+
+    /// What the worktree's log rests on.
+    pub fn services(&self) -> &ClusterServices {
+        self.services.as_ref().expect("a worktree with a log")
+    }
+
+    /// The host that serves at first.
+    pub fn first(&self) -> &ClusterHost {
+        &self.cluster.hosts()[0]
     }
 
     /// Makes the volume, and gives each host that needs one a directory of it.
     fn make_volume(&self) {
-        let first = &self.cluster.hosts()[0];
         match self.kind {
             MountedKind::Directory => {}
             MountedKind::Worktree => {
-                run_command(&mut self.vellum(first, &["init", "--plain"]));
+                run_command(&mut self.vellum(self.first(), &["init", "--plain"]));
             }
-            MountedKind::Shared => {
+            MountedKind::Shared | MountedKind::Logged(_) => {
                 // Each host attaches a directory of its own to the store that all reach.
                 std::fs::write(self.at("passphrase"), "correct horse battery staple\n").unwrap();
+                let store = self.services.as_ref().and_then(ClusterServices::store_url);
+                let mut words = vec!["init", "--passphrase-file", "../passphrase", "--store"];
+                match &store {
+                    Some(url) => words.extend([url, "--credentials", "test"]),
+                    None => words.push("../store"),
+                }
                 for host in self.cluster.hosts() {
                     std::fs::create_dir_all(self.tree(host)).unwrap();
-                    let passphrase = ["init", "--store", "../store", "--passphrase-file", "../passphrase"];
-                    run_command(&mut self.vellum(host, &passphrase));
+                    self.write_credentials(host);
+                    self.set_clock(host, "+0");
+                    run_command(&mut self.vellum(host, &words));
                 }
             }
         }
     }
 
-    /// Mounts the filesystem on a host: at first, or again after its processes were killed.
+    fn write_credentials(&self, host: &ClusterHost) {
+        let dir = self.home(host).join(".config/vellum/credentials");
+        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::write(dir.join("test"), SeaweedServer::credentials_file()).unwrap();
+        std::fs::set_permissions(dir.join("test"), PermissionsExt::from_mode(0o600)).unwrap();
+    }
+
+    /// Steps the clock of a host's mount, as by `date`: by so much from the right time, such as `+1h`.
+    pub fn set_clock(&self, host: &ClusterHost, offset: &str) {
+        std::fs::write(self.at(&format!("clock-{}", host.name())), offset).unwrap();
+    }
+
+    /// Mounts the filesystem on a host: at first, or again after its processes were killed. The first host serves.
     pub fn mount_shared(&self, host: &ClusterHost) {
+        let is_first = host.name() == self.first().name();
+        self.mount_again(host, is_first);
+    }
+
+    /// The same; what a killed process left is taken away.
+    fn mount_again(&self, host: &ClusterHost, serves: bool) {
         let mountpoint = self.mountpoint();
-        match self.kind {
-            MountedKind::Directory => {
-                let mut command = host.command("mount");
-                run_command(command.arg("--bind").arg(self.at("directory")).arg(mountpoint));
-            }
-            MountedKind::Worktree | MountedKind::Shared => {
-                // What a killed process leaves is mounted, and refuses everything.
-                let clear =
-                    "while mountpoint -q \"$1\" || [ ! -e \"$1\" ]; do umount -l \"$1\" || exit 1; done";
-                run_command(host.command("bash").args(["-c", clear, "bash"]).arg(&mountpoint));
-                let place = mountpoint.to_str().unwrap();
-                let first = &self.cluster.hosts()[0];
-                let address = format!("{}:{PORT}", first.address());
-                let arguments = match self.kind {
-                    MountedKind::Directory | MountedKind::Worktree => vec!["mount", "--no-io-uring", place],
-                    MountedKind::Shared if host.name() == first.name() => {
-                        vec!["mount", "--no-io-uring", "--shared", WORKTREE, "--listen", &address, place]
-                    }
-                    MountedKind::Shared => vec!["mount", "--shared", WORKTREE, "--server", &address, place],
-                };
-                run_command(&mut self.vellum(host, &arguments));
-            }
+        if self.kind == MountedKind::Directory {
+            let mut command = host.command("mount");
+            run_command(command.arg("--bind").arg(self.at("directory")).arg(mountpoint));
+            return;
         }
+        self.take_mount_away(host);
+        let output = self.start_mount(host, serves);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{}: {}\n{errors}", host.name(), output.status);
+    }
+
+    /// What a killed process leaves is mounted, and refuses everything.
+    pub fn take_mount_away(&self, host: &ClusterHost) {
+        let clear = "while mountpoint -q \"$1\" || [ ! -e \"$1\" ]; do umount -l \"$1\" || exit 1; done";
+        run_command(host.command("bash").args(["-c", clear, "bash"]).arg(self.mountpoint()));
+    }
+
+    /// Mounts on a host that has no mount; `serves`: this host is the one whose clients the others are.
+    fn start_mount(&self, host: &ClusterHost, serves: bool) -> Output {
+        let mountpoint = self.mountpoint();
+        let place = mountpoint.to_str().unwrap();
+        let address = format!("{}:{PORT}", host.address());
+        let at_first = format!("{}:{PORT}", self.first().address());
+        let log_url = self.services.as_ref().map(|services| services.log_url(&self.cluster));
+        let mut words = vec!["mount", "--no-io-uring"];
+        match (self.kind, &log_url) {
+            (MountedKind::Directory | MountedKind::Worktree, _) => {}
+            (MountedKind::Shared | MountedKind::Logged(_), _) if serves => {
+                words.extend(["--shared", WORKTREE, "--listen", &address]);
+                if let Some(url) = &log_url {
+                    words.extend(["--meta", url]);
+                }
+            }
+            (MountedKind::Logged(_), _) => words.extend(["--shared", WORKTREE]),
+            (MountedKind::Shared, _) => words.extend(["--shared", WORKTREE, "--server", &at_first]),
+        }
+        words.push(place);
+        let mut command = self.vellum(host, &words);
+        command.stdin(Stdio::null()).output().unwrap()
+    }
+
+    /// Lets the spare host serve the worktree, as soon as the server before cannot be serving any more.
+    pub fn serve_next(&self) {
+        let host = self.cluster.host(SPARE_HOST);
+        let mut process = host.spawn(self.serve_command().stdin(Stdio::null()).stdout(Stdio::piped()));
+        let mut line = String::new();
+        let output = process.child().stdout.take().unwrap();
+        BufReader::new(output).read_line(&mut line).unwrap();
+        assert!(line.contains("Serves the worktree"), "{SPARE_HOST} does not serve: {line}");
+        *self.next_server.lock() = Some(process);
+    }
+
+    /// Sees that the spare host cannot serve the worktree, and returns what it says.
+    pub fn expect_no_next_server(&self) -> String {
+        let output = self.serve_command().stdin(Stdio::null()).output().unwrap();
+        assert!(!output.status.success(), "{SPARE_HOST} serves");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    }
+
+    fn serve_command(&self) -> Command {
+        let host = self.cluster.host(SPARE_HOST);
+        self.vellum(host, &["serve", WORKTREE, "--listen", &format!("{}:{PORT}", host.address())])
+    }
+
+    /// Makes a client of the first host, after the spare one has taken the worktree over from it. What it still
+    /// acknowledges counts.
+    pub fn depose_first(&self) {
+        let first = self.first();
+        let program = std::env::current_exe().unwrap();
+        // Before it goes on: what its programs read from a server that was replaced is not looked at.
+        first.kill_program(&program);
+        first.thaw();
+        self.cluster.mend_host(first.name());
+        let late = self.mountpoint().join("late");
+        let write = "echo late > \"$1\" && sync \"$1\"";
+        let mut command = first.command("timeout");
+        let output = command.args(["120", "sh", "-c", write, "sh"]).arg(&late).output().unwrap();
+        if output.status.success() {
+            let second = &self.mount_hosts()[1];
+            assert_eq!(run_command(second.command("cat").arg(&late)), "late\n");
+        }
+        self.take_mount_away(first);
+        self.mount_again(first, false);
+    }
+
+    /// Lets the first host serve again, if the spare one does: after an orderly end, nobody has to wait.
+    pub fn restore_first(&self) {
+        let Some(mut process) = self.next_server.lock().take() else { return };
+        let first = self.first();
+        self.take_mount_away(first);
+        process.signal(rustix::process::Signal::TERM);
+        process.wait();
+        // What it had and others did not get is kept aside, and left to the user.
+        let left = self.tree(first).join(".vellum/live").join(WORKTREE).join("left");
+        if left.exists() {
+            std::fs::remove_dir_all(left).unwrap();
+        }
+        self.mount_again(first, true);
     }
 
     /// Where the filesystem is, on each host.
@@ -103,7 +254,11 @@ impl MountedHosts {
 
     /// The host's directory of the volume.
     fn tree(&self, host: &ClusterHost) -> PathBuf {
-        self.at(if host.name() == self.cluster.hosts()[0].name() { "tree" } else { host.name() })
+        self.at(if host.name() == self.first().name() { "tree" } else { host.name() })
+    }
+
+    fn home(&self, host: &ClusterHost) -> PathBuf {
+        self.at(&format!("home-{}", host.name()))
     }
 
     fn at(&self, name: &str) -> PathBuf {
@@ -119,7 +274,14 @@ impl MountedHosts {
             .arg(self.tree(host))
             .arg(env!("CARGO_BIN_EXE_vellum"))
             .args(arguments);
-        command.env("HOME", self.at(&format!("home-{}", host.name()))).env("VELLUM_LOG", "info");
+        command.env("HOME", self.home(host)).env("VELLUM_LOG", "info");
+        if matches!(self.kind, MountedKind::Logged(LoggedSetup { has_wrong_clocks: true, .. })) {
+            command
+                .env("LD_PRELOAD", FAKE_CLOCK)
+                .env("FAKETIME_TIMESTAMP_FILE", self.at(&format!("clock-{}", host.name())))
+                .env("FAKETIME_NO_CACHE", "1")
+                .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+        }
         command
     }
 }
@@ -127,11 +289,11 @@ impl MountedHosts {
 impl HistoryMounts for MountedHosts {
     // Hosts are namespaces of one kernel. But each mount of a shared worktree has caches and locks of its own there.
     fn has_several_kernels(&self) -> bool {
-        self.kind == MountedKind::Shared
+        matches!(self.kind, MountedKind::Shared | MountedKind::Logged(_))
     }
 
     fn count(&self) -> usize {
-        self.cluster.hosts().len()
+        self.mounted
     }
 
     fn path(&self, _mount: usize) -> PathBuf {

@@ -7,6 +7,9 @@
 mod faults;
 mod histories;
 mod hosts;
+mod matrix;
+mod services;
+mod take_overs;
 
 /// The process of a worker; without a task it sees that there is none.
 #[test]

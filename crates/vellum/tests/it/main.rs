@@ -4,6 +4,7 @@
 
 mod disk;
 mod mounting;
+mod open_file;
 mod operations;
 mod other_host;
 mod partial;

@@ -1,15 +1,18 @@
 //! One worktree that several machines mount at once: here, processes with state directories of their own.
+//!
+//! Files of clients are held open by processes of their own ([`OpenFile`]).
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::fs::{self, OpenOptions};
+use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::os::unix::fs::{FileExt, MetadataExt, symlink};
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::process::{Child, Command, Stdio};
 
 use rustix::io::Errno;
 use serde_json::Value;
 
 use crate::mounting::{Mount, kill, sh, wait_until};
+use crate::open_file::OpenFile;
 use crate::world::{Ran, World, run};
 
 /// A worktree that is served, and its clients.
@@ -34,16 +37,6 @@ impl<'w> Cluster<'w> {
         let words = ["mount", "--shared", "work", "--listen", &self.address, "--allow-other"];
         let report = self.world.json(&[&words[..], &["--no-io-uring", path]].concat());
         report["serves"].as_str().unwrap().into()
-    }
-
-    /// The same, in a process that waits until it is to begin.
-    fn prepare_server(&self) -> PreparedServer {
-        let path = self.server.path.to_str().unwrap();
-        let words = ["--json", "mount", "--shared", "work", "--listen", &self.address, "--allow-other"];
-        let mut command = Command::new("bash");
-        command.args(["-c", "read -r && exec \"$@\"", "bash", env!("CARGO_BIN_EXE_vellum")]);
-        command.args(words).args(["--no-io-uring", path]).current_dir(self.world.tree());
-        PreparedServer(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap())
     }
 
     /// A state directory of another machine.
@@ -76,19 +69,6 @@ impl<'w> Cluster<'w> {
     }
 }
 
-/// A process that will serve.
-struct PreparedServer(Child);
-
-impl PreparedServer {
-    /// Serves; gives where.
-    fn begin(mut self) -> String {
-        self.0.stdin.take().unwrap().write_all(b"now\n").unwrap();
-        let output = self.0.wait_with_output().unwrap();
-        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-        report["serves"].as_str().unwrap().into()
-    }
-}
-
 fn errno(error: &std::io::Error) -> Option<Errno> {
     Errno::from_io_error(error)
 }
@@ -109,13 +89,11 @@ fn what_one_machine_does_is_seen_by_the_others_at_once() {
         }
     }
     // A file that is open, and a name that was looked for before it was there.
-    let mut open = File::open(two.at("f0")).unwrap();
+    let mut open = OpenFile::open(&two.at("f0"));
     assert!(fs::metadata(two.at("late")).is_err());
     fs::write(one.at("f0"), "longer than it was before").unwrap();
     fs::write(one.at("late"), "late").unwrap();
-    let mut text = String::new();
-    open.read_to_string(&mut text).unwrap();
-    assert_eq!(text, "longer than it was before");
+    assert_eq!(open.read(100).unwrap(), b"longer than it was before");
     assert_eq!(fs::read_to_string(two.at("late")).unwrap(), "late");
     assert_eq!(fs::read_to_string(one.at("dir/b.txt")).unwrap(), "b\n");
     // Names.
@@ -181,15 +159,11 @@ fn appends_of_several_machines_are_all_there() {
     let one = cluster.client("one");
     let two = cluster.client("two");
     fs::write(one.at("log"), "").unwrap();
+    let script = format!("for n in $(seq 0 {}); do printf \"$NAME %060d\\n\" $n >> log; done", RECORDS - 1);
     std::thread::scope(|scope| {
         for (name, mount) in [("a", &one), ("b", &two), ("c", &cluster.server)] {
-            let mut file = OpenOptions::new().append(true).open(mount.at("log")).unwrap();
-            scope.spawn(move || {
-                for number in 0..RECORDS {
-                    // One write: `writeln` makes several.
-                    file.write_all(format!("{name} {number:060}\n").as_bytes()).unwrap();
-                }
-            });
+            let script = script.replace("$NAME", name);
+            scope.spawn(move || mount.sh(&script));
         }
     });
     let text = fs::read_to_string(two.at("log")).unwrap();
@@ -242,16 +216,11 @@ fn a_file_that_another_machine_removes_stays_while_it_is_open() {
     let two = cluster.client("two");
     let used = || world.json(&["worktree", "quota", "work"])["bytes"]["used"].as_u64().unwrap();
     fs::write(one.at("file"), vec![7; 100_000]).unwrap();
-    let mut open = OpenOptions::new().read(true).write(true).open(one.at("file")).unwrap();
+    let mut open = OpenFile::open(&one.at("file"));
     fs::remove_file(two.at("file")).unwrap();
-    let mut content = Vec::new();
-    open.read_to_end(&mut content).unwrap();
-    assert_eq!(content, vec![7; 100_000]);
-    open.write_all_at(b"still", 0).unwrap();
-    open.seek(SeekFrom::Start(0)).unwrap();
-    let mut begin = [0; 5];
-    open.read_exact(&mut begin).unwrap();
-    assert_eq!(&begin, b"still");
+    assert_eq!(open.read(200_000).unwrap(), vec![7; 100_000]);
+    open.write(b"still").unwrap();
+    assert_eq!(open.read(5).unwrap(), b"still");
     // What has no name counts no more.
     assert_eq!(used(), 0);
 }
@@ -265,7 +234,7 @@ fn what_a_killed_client_had_open_goes_and_others_work_on() {
     let used = || world.json(&["worktree", "quota", "work"])["bytes"]["used"].as_u64().unwrap();
     fs::write(one.at("file"), vec![7; 100_000]).unwrap();
     let pid = one.pid();
-    let open = File::open(one.at("file")).unwrap();
+    let open = OpenFile::open(&one.at("file"));
     fs::remove_file(two.at("file")).unwrap();
     kill(pid, "-KILL");
     fs::write(two.at("other"), "works").unwrap();
@@ -275,24 +244,20 @@ fn what_a_killed_client_had_open_goes_and_others_work_on() {
     drop(open);
 }
 
+/// Kills the server, and waits until its mount is dead.
+fn kill_server(cluster: &Cluster<'_>) {
+    kill(cluster.server.pid(), "-KILL");
+    wait_until("the mount is dead", || cluster.server.is_dead());
+}
+
 #[test]
 fn clients_wait_for_a_killed_server_and_go_on_when_it_is_back() {
     let world = World::new();
     let cluster = Cluster::serve(&world);
     let one = cluster.client("one");
     let two = cluster.client("two");
-    fs::write(one.at("before"), "before").unwrap();
-    let mut open = OpenOptions::new().append(true).read(true).open(one.at("before")).unwrap();
-    let removed = File::open(two.at("before")).unwrap();
-    fs::write(one.at("nameless"), "nameless").unwrap();
-    let mut nameless = File::open(one.at("nameless")).unwrap();
-    fs::remove_file(two.at("nameless")).unwrap();
     for round in 0..3 {
-        // Started before the server dies: a process that is started later waits for it, as it closes the descriptors that it
-        // inherits of files in the mounts.
-        let next = cluster.prepare_server();
-        kill(cluster.server.pid(), "-KILL");
-        wait_until("the mount is dead", || cluster.server.is_dead());
+        kill_server(&cluster);
         std::thread::scope(|scope| {
             let writers: Vec<_> = [("one", &one), ("two", &two)]
                 .into_iter()
@@ -308,21 +273,36 @@ fn clients_wait_for_a_killed_server_and_go_on_when_it_is_back() {
                 })
                 .take(1 + round % 2)
                 .collect();
-            assert_eq!(next.begin(), cluster.address);
+            assert_eq!(cluster.start_server(), cluster.address);
             writers.into_iter().for_each(|writer| writer.join().unwrap());
         });
-        writeln!(open, " and after {round}").unwrap();
     }
-    let expected = "before and after 0\n and after 1\n and after 2\n";
-    assert_eq!(fs::read_to_string(two.at("before")).unwrap(), expected);
-    fs::remove_file(two.at("before")).unwrap();
-    let mut text = String::new();
-    (&removed).read_to_string(&mut text).unwrap();
-    assert_eq!(text, expected);
-    let mut kept = String::new();
-    nameless.read_to_string(&mut kept).unwrap();
-    assert_eq!(kept, "nameless");
     assert_eq!(cluster.sessions().len(), 2);
+}
+
+#[test]
+fn files_that_clients_have_open_outlive_a_killed_server() {
+    let world = World::new();
+    let cluster = Cluster::serve(&world);
+    let one = cluster.client("one");
+    let two = cluster.client("two");
+    fs::write(one.at("file"), "before").unwrap();
+    fs::write(one.at("nameless"), "nameless").unwrap();
+    let mut open = OpenFile::open(&one.at("file"));
+    let mut other = OpenFile::open(&two.at("file"));
+    let mut nameless = OpenFile::open(&one.at("nameless"));
+    fs::remove_file(two.at("nameless")).unwrap();
+    for round in 0..3 {
+        kill_server(&cluster);
+        cluster.start_server();
+        open.append(format!(", after {round}").as_bytes()).unwrap();
+    }
+    let expected = "before, after 0, after 1, after 2";
+    assert_eq!(fs::read_to_string(two.at("file")).unwrap(), expected);
+    fs::remove_file(two.at("file")).unwrap();
+    assert_eq!(other.read(100).unwrap(), expected.as_bytes());
+    nameless.append(b" still").unwrap();
+    assert_eq!(nameless.read(100).unwrap(), b"nameless still");
 }
 
 /// Appends numbered lines through a client until it is told to stop, in a process of its own.
@@ -343,8 +323,7 @@ fn operations_under_way_when_the_server_dies_are_done_once() {
         let len = || fs::metadata(two.at("log")).map_or(0, |found| found.len());
         let before = len();
         wait_until("it appends", || len() > before + 100);
-        kill(cluster.server.pid(), "-KILL");
-        wait_until("the mount is dead", || cluster.server.is_dead());
+        kill_server(&cluster);
         cluster.start_server();
     }
     fs::write(two.at("stop"), "").unwrap();
@@ -378,15 +357,13 @@ fn snapshots_and_restores_work_while_clients_do_and_from_their_mounts() {
     fs::write(one.at("a.txt"), "changed").unwrap();
     run(&two.path, &["snapshot", "--tag", "second"], Stdio::null()).ok();
     fs::write(one.at("new"), "new").unwrap();
-    let open = File::open(one.at("a.txt")).unwrap();
+    let mut open = OpenFile::open(&one.at("a.txt"));
     run(&one.path, &["restore", "first"], Stdio::null()).ok();
     for mount in [&one, &two, &cluster.server] {
         assert_eq!(fs::read_to_string(mount.at("a.txt")).unwrap(), "one\ntwo\nthree\n");
         assert!(fs::metadata(mount.at("new")).is_err());
     }
-    let mut text = [0; 7];
-    open.read_exact_at(&mut text, 0).unwrap();
-    assert_eq!(&text, b"changed");
+    assert_eq!(open.read(7).unwrap(), b"changed");
     assert_eq!(fs::read_to_string(two.at(".vellum/snapshots/second/a.txt")).unwrap(), "changed");
     assert_eq!(one.description()["worktree"], "work");
     run(&one.path, &["status"], Stdio::null()).ok();
@@ -547,12 +524,12 @@ fn a_lock_that_was_lost_with_the_session_is_an_error() {
     let cluster = Cluster::serve(&world);
     let one = cluster.client("one");
     fs::write(one.at("file"), "0").unwrap();
-    let file = OpenOptions::new().read(true).write(true).open(one.at("file")).unwrap();
-    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let mut file = OpenFile::open(&one.at("file"));
+    file.lock().unwrap();
     let session = cluster.sessions()[0]["session"].as_str().unwrap().to_owned();
     world.run(&["worktree", "evict", "work", &session]).ok();
     wait_until("it is back", || fs::write(one.at("other"), "x").is_ok() && cluster.sessions().len() == 1);
-    assert_eq!(errno(&file.write_all_at(b"1", 0).unwrap_err()), Some(Errno::IO));
+    assert_eq!(file.write(b"1"), Err(Errno::IO));
     drop(file);
     fs::write(one.at("file"), "2").unwrap();
 }

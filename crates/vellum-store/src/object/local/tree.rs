@@ -37,6 +37,19 @@ pub(super) struct StoreFolders {
     folders: Mutex<HashMap<String, StoreFolder>>,
 }
 
+/// Forgets a folder that somebody has removed, and those below it, which went first.
+fn forget_removed_folder(folders: &mut HashMap<String, StoreFolder>, path: &str) {
+    folders.retain(|other, _| {
+        let below = other.strip_prefix(path);
+        below.is_none_or(|below| !below.is_empty() && !below.starts_with('/'))
+    });
+    let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
+    if let Some(parent) = folders.get_mut(parent) {
+        // Made again, its name is a new one, which is not durable yet.
+        parent.settled.remove(name);
+    }
+}
+
 /// Fewest digits of an object's name that is an id: those of folders have two.
 const ID_LEN_MIN: usize = 16;
 
@@ -108,7 +121,11 @@ impl StoreFolders {
         path: &str,
     ) -> io::Result<Arc<OwnedFd>> {
         if let Some(known) = folders.get(path) {
-            return Ok(known.fd.clone());
+            // The root is not made again: a store that is gone has to be reported.
+            if path.is_empty() || rustix::fs::fstat(&*known.fd)?.st_nlink > 0 {
+                return Ok(known.fd.clone());
+            }
+            forget_removed_folder(folders, path);
         }
         let fd = if path.is_empty() { self.root.try_clone()? } else { self.ensure_subfolder(folders, path)? };
         let folder = StoreFolder { fd: Arc::new(fd), settled: HashSet::new() };
