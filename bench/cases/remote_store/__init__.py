@@ -1,4 +1,4 @@
-"""Stores on an object service, in turns with restic, kopia, rclone, s5cmd and the aws command line.
+"""Stores on an object service, in turns with restic, rustic, kopia, rclone, s5cmd and the aws command line.
 
 The service is SeaweedFS on this machine (`make tools` installs it), which counts requests and the bytes of objects. A
 delay is put on each way of every connection by a line of the bench's own. Each program has an empty cache of its own for
@@ -29,7 +29,7 @@ PARTS = {
     "releases": releases.SIDES,
     "idle": mount.IDLE,
 }
-PROGRAMS = ("vellum", "restic", "kopia", "rclone", "aws", "s5cmd")
+PROGRAMS = ("vellum", "restic", "rustic", "kopia", "rclone", "aws", "s5cmd")
 FLOORS = ("raw ranges", "local store")
 # What takes long, or does not depend on delays, is done once, without delay.
 ONCE = {("tree", "rclone"), ("releases", "vellum"), ("releases", "restic"), ("idle", "vellum")}

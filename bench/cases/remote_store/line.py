@@ -14,6 +14,7 @@ from benchkit import host, measure as measuring, trees
 from benchkit.service import BUCKET, SECRET, USER, Service, Traffic
 
 PASSWORD = "correct horse battery staple"
+REGION = "us-east-1"
 # Seconds.
 COUNTED_LATE = 0.1
 RCLONE = ["rclone", "--config", "/dev/null", "--transfers", "16"]
@@ -82,7 +83,7 @@ class RemoteBench:
             "XDG_STATE_HOME": str(folders["state"]),
             "AWS_ACCESS_KEY_ID": USER,
             "AWS_SECRET_ACCESS_KEY": SECRET,
-            "AWS_REGION": "us-east-1",
+            "AWS_REGION": REGION,
             "RESTIC_PASSWORD": PASSWORD,
             "RESTIC_FROM_PASSWORD": PASSWORD,
             "KOPIA_PASSWORD": PASSWORD,
@@ -155,9 +156,21 @@ class RemoteBench:
         endpoint = self.endpoint.removeprefix("http://")
         return ["s3", "--bucket", BUCKET, "--endpoint", endpoint, "--disable-tls", "--prefix", f"{folder}/"]
 
+    def rustic(self, folder: str) -> list:
+        """rustic with a repository in a folder. Its profile stands where rustic looks for it by name; the keys it takes
+        from the environment."""
+        profile = self.root / "config/rustic" / f"{folder}.toml"
+        profile.parent.mkdir(exist_ok=True)
+        profile.write_text(
+            f'[repository]\nrepository = "opendal:s3"\npassword = "{PASSWORD}"\n\n'
+            f'[repository.options]\nbucket = "{BUCKET}"\nroot = "/{folder}"\n'
+            f'endpoint = "{self.endpoint}"\nregion = "{REGION}"\n'
+        )
+        return [host.program("rustic"), "--no-progress", "--use-profile", folder]
+
     def rclone(self, folder: str) -> str:
         """The address of a folder for rclone."""
-        return f':s3,provider=Other,env_auth=true,region=us-east-1,endpoint="{self.endpoint}":{BUCKET}/{folder}'
+        return f':s3,provider=Other,env_auth=true,region={REGION},endpoint="{self.endpoint}":{BUCKET}/{folder}'
 
     def aws(self, *arguments) -> list:
         """The aws command line at work on this service."""

@@ -100,6 +100,51 @@ def restic_copies(bench: RemoteBench):
     yield bench.run("check of all data", *restic_here, "check", "--read-data")
 
 
+def rustic(bench: RemoteBench):
+    """rustic with a repository on the service."""
+    work, folder = bench.tree("rustic-tree"), bench.new_folder()
+    rustic_here = bench.rustic(folder)
+    yield bench.run("set up", *rustic_here, "init")
+    yield bench.run("first snapshot", *rustic_here, "backup", ".", cwd=work)
+    change(work, 1)
+    yield bench.run("one file changed", *rustic_here, "backup", ".", cwd=work)
+    for row, flags in (("names of the top", []), ("all names", ["--recursive", "--long"])):
+        bench.drop_caches()
+        yield bench.run(row, *rustic_here, "ls", *flags, "latest")
+    bench.drop_caches()
+    out = bench.new_path("rustic-restored")
+    yield bench.run("restore", *rustic_here, "restore", "latest", out)
+    if not host.is_same(work, out):
+        raise host.CommandFailed(f"{out} is not what {work} is")
+    host.remove(out)
+
+
+def rustic_copies(bench: RemoteBench):
+    """The same with rustic's copies between repositories."""
+    work, rustic_here = bench.tree("rustic-tree"), bench.rustic(bench.new_folder())
+    bench.call(*rustic_here, "init")
+    others = [bench.new_folder() for _ in range(2)]
+    there = [bench.rustic(other) for other in others]
+    copies = [[*rustic_here, "copy", "--target", other] for other in others]
+    for copy in copies:
+        # While there is nothing to copy: it takes the parameters of the chunker, without which nothing is copied later.
+        bench.call(*copy, "--init")
+    bench.call(*rustic_here, "backup", ".", cwd=work)
+    first = bench.run("push", *copies[0])
+    # It reports no failure of a copy by its exit code.
+    if not json.loads(bench.call(*there[0], "snapshots", "--json")):
+        raise host.CommandFailed(f"{others[0]} got no snapshot")
+    yield first
+    yield bench.kill_and_repeat("push, killed and repeated", first, *copies[1])
+    change(work, 2)
+    bench.call(*rustic_here, "backup", ".", cwd=work)
+    yield bench.run("push of one more snapshot", *copies[0])
+    bench.drop_caches()
+    yield bench.run("plan of a collection", *rustic_here, "prune", "--dry-run")
+    bench.drop_caches()
+    yield bench.run("check of all data", *rustic_here, "check", "--read-data")
+
+
 def kopia_repository(bench: RemoteBench):
     """A repository of kopia's on the service, compressed as the others are: its words, and what making it cost."""
     folder = bench.new_folder()
@@ -158,5 +203,5 @@ def rclone(bench: RemoteBench):
     yield bench.run("restore", *RCLONE, "copy", there, bench.new_path("rclone-restored"))
 
 
-SIDES = {"vellum": vellum, "restic": restic, "kopia": kopia, "rclone": rclone}
-COPIES = {"vellum": vellum_copies, "restic": restic_copies, "kopia": kopia_copies}
+SIDES = {"vellum": vellum, "restic": restic, "rustic": rustic, "kopia": kopia, "rclone": rclone}
+COPIES = {"vellum": vellum_copies, "restic": restic_copies, "rustic": rustic_copies, "kopia": kopia_copies}
