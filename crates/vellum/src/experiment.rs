@@ -64,5 +64,6 @@ pub fn close_descriptors_at_exec() {
     #[expect(unsafe_code, reason = "no safe call marks all descriptors")]
     // SAFETY: it only marks descriptors; none is closed in this process.
     // An old kernel refuses the flag: then only descriptors that the caller left open on purpose are inherited.
-    let _ = unsafe { libc::close_range(3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC as i32) };
+    // The kernel's own call, for which not every C library has a function.
+    let _ = unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
 }

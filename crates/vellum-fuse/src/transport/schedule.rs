@@ -25,11 +25,12 @@ pub fn set_thread_policy(thread: Pid, policy: SchedulingPolicy) -> io::Result<()
         SchedulingPolicy::Normal => libc::SCHED_OTHER,
         SchedulingPolicy::Idle => libc::SCHED_IDLE,
     };
-    let parameters = libc::sched_param { sched_priority: 0 };
+    // The kernel's own call: musl's function only fails, because the call is for a thread and POSIX means processes.
+    let priority: libc::c_int = 0;
+    let thread = thread.as_raw_nonzero().get();
     #[expect(unsafe_code, reason = "no safe call sets a policy")]
-    // SAFETY: the kernel reads the parameters, which live until it has returned, and writes nothing.
-    let outcome =
-        unsafe { libc::sched_setscheduler(thread.as_raw_nonzero().get(), number, &raw const parameters) };
+    // SAFETY: the kernel reads the priority, which lives until it has returned, and writes nothing.
+    let outcome = unsafe { libc::syscall(libc::SYS_sched_setscheduler, thread, number, &raw const priority) };
     if outcome == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
@@ -90,8 +91,8 @@ pub fn current_processor() -> usize {
 pub fn get_thread_policy(thread: Pid) -> Option<SchedulingPolicy> {
     #[expect(unsafe_code, reason = "no safe call reads a policy")]
     // SAFETY: it only reads a number.
-    let number = unsafe { libc::sched_getscheduler(thread.as_raw_nonzero().get()) };
-    match number {
+    let number = unsafe { libc::syscall(libc::SYS_sched_getscheduler, thread.as_raw_nonzero().get()) };
+    match libc::c_int::try_from(number).ok()? {
         libc::SCHED_OTHER => Some(SchedulingPolicy::Normal),
         libc::SCHED_IDLE => Some(SchedulingPolicy::Idle),
         _ => None,
