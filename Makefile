@@ -12,6 +12,10 @@
 #   make bench-baseline NAME=x            the structures by themselves (ten minutes), kept as a baseline
 #   make bench-compare BASE=x [HEAD=y]    the same of two commits in turns: OK or REGRESSION. With PACKAGE="vellum-map"
 #                FILTER=map/get, either is of these alone
+#   make regression   whether the absolute limits of bench/limits.json are kept, as root (25 GB of disk); ONLY="sync restore" those
+#                with one of the words in their names, JSON=FILE keeps the figures
+#   make counts  instructions of commands and of library operations under valgrind, beside those of bench/counts.json;
+#                'make counts-record' makes them what is compared with
 #   make against  whether 'vellum bench' measures the filesystem and not itself
 #   make fuzz    every decoder of foreign bytes, SECONDS each (20), or some TARGETS
 #   make slow-tests   the slowest tests, with their times
@@ -54,7 +58,7 @@ PACKAGES := acl attr btrfs-progs chromium dosfstools e2fsprogs etcd-server exfat
 PROGRAMS := getfacl getfattr mkfs.btrfs chromium mkfs.vfat mkfs.ext4 etcd mount.exfat-fuse mkfs.exfat faketime fish fusermount3 fusefat \
 	go ip man ntfs-3g ssh sshd openssl pg_ctlcluster python3 rclone redis-server rsync strace systemd-analyze mkfs.xfs zsh
 
-.PHONY: install release static deb deb-test test test-cluster tools services emulators fmt workflows clippy deny report report-check unit slow-tests coverage posix fuzz-check fuzz demo bench measure against bench-build bench-baseline bench-compare soak clean
+.PHONY: regression counts counts-build counts-record install release static deb deb-test test test-cluster tools services emulators fmt workflows clippy deny report report-check unit slow-tests coverage posix fuzz-check fuzz demo bench measure against bench-build bench-baseline bench-compare soak clean
 
 install: $(BINARY)
 	install -d $(DESTDIR)$(BINDIR) $(DESTDIR)$(SBINDIR) $(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(MANDIR)/man8 \
@@ -176,6 +180,23 @@ bench-compare:
 
 against: bench-build
 	VELLUM=$(abspath $(TARGET_DIR)/dist/vellum) ./bench/against.py $(BENCH_DIR)
+
+regression: bench-build
+	@mkdir -p $(BENCH_OUT)
+	VELLUM=$(abspath $(TARGET_DIR)/dist/vellum) ./bench/regression.py $(if $(ONLY),--only $(ONLY)) $(if $(JSON),--json $(JSON))
+
+counts-build: bench-build
+	@command -v valgrind > /dev/null || { echo "make counts needs valgrind: apt-get install valgrind"; exit 2; }
+	$(CARGO) build --profile dist --locked -p vellum-library --example counted_operations
+
+COUNT = VELLUM=$(abspath $(TARGET_DIR)/dist/vellum) OPERATIONS=$(abspath $(TARGET_DIR)/dist/examples/counted_operations) \
+	./bench/counts.py $(if $(ONLY),--only $(ONLY))
+
+counts: counts-build
+	$(COUNT)
+
+counts-record: counts-build
+	$(COUNT) --record
 
 emulators: tools
 	@TOOLS=$(abspath $(TARGET_DIR)/tools) ./.ci/services

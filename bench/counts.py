@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+"""Counts the instructions of commands and of operations of the library, and compares them with bench/counts.json. What is counted is
+in bench/counted.json, in scenes as they are described in benchkit/scene.py.
+
+    bench/counts.py                   a Markdown table; exit code 1 if something takes more than it did
+    bench/counts.py --only WORD...    what has one of the words in its name
+    bench/counts.py --record          writes what was counted into bench/counts.json, as what is compared with from now on
+
+valgrind counts (`--tool=callgrind`), of the shipped binary (VELLUM, target/dist/vellum) and of an example of the library
+(OPERATIONS, target/dist/examples/counted_operations): `make counts` builds both. A count is the smallest of three runs,
+since keys and the places of threads are random. Commands that read the clock through the kernel's shared page cannot
+be counted: valgrind takes that page away, and they crash; among these are mounts. More is what exceeds the recorded count by 1 % and by 10,000
+instructions. Counts of another compiler, C library or valgrind cannot be compared: that is said, and fails nothing. valgrind
+runs one thread at a time, so that what is gained by several is not seen here: that is measured by `make measure`.
+"""
+
+import argparse
+import json
+import os
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+from benchkit import host, record
+from benchkit.scene import Scene
+
+COUNTED, COUNTS = host.BENCH / "counted.json", host.BENCH / "counts.json"
+VALGRIND = "valgrind --tool=callgrind --callgrind-out-file=/dev/null".split()
+RUNS = 3
+# How often an operation is done, and what may be more before somebody has to look.
+TIMES = 200
+PART, LEAST = 0.01, 10_000
+MORE, LESS, SAME, NEW, NOT_COMPARABLE = "MORE", "less", "as recorded", "not recorded", "not comparable"
+REFS = re.compile(rb"I\s+refs:\s+([\d,]+)")
+
+
+def made_with() -> dict:
+    """What counts depend on, beside the code."""
+    libc = host.run("ldd", "--version").splitlines()[0]
+    return {"compiler": record.version("rustc"), "valgrind": record.version("valgrind"), "C library": libc}
+
+
+def verdict(count: float, recorded, is_comparable: bool) -> str:
+    """What is said of a count."""
+    if recorded is None:
+        return NEW
+    if not is_comparable:
+        return NOT_COMPARABLE
+    change = count - recorded
+    if abs(change) <= max(PART * recorded, LEAST):
+        return SAME
+    return MORE if change > 0 else LESS
+
+
+def count(words: list, env=None) -> int:
+    """The instructions of one command."""
+    with tempfile.NamedTemporaryFile() as log:
+        # 1: a command that lists what can be done has something to list.
+        host.run(*VALGRIND, f"--log-file={log.name}", *words, env=env, ok=(0, 1))
+        found = REFS.search(log.read())
+    if not found:
+        raise host.CommandFailed(f"{' '.join(map(str, words))}: valgrind counted nothing")
+    return int(found.group(1).replace(b",", b""))
+
+
+def count_command(scene: Scene, command: dict) -> int:
+    """The smallest count of some runs."""
+    found = []
+    for _ in range(RUNS):
+        scene.run_all(command.get("before", []))
+        found.append(count(scene.words(command["command"]), scene.env))
+        scene.run_all(command.get("after", []))
+        scene.next_round()
+    print(f"{command['name']}: {', '.join(f'{each:,}' for each in found)}", file=sys.stderr)
+    return min(found)
+
+
+def count_operation(program: str, name: str, volume: Path) -> int:
+    """The instructions of one operation: what many take, less what none takes."""
+    least = {times: min(count([program, volume, name, times]) for _ in range(RUNS)) for times in (0, TIMES)}
+    print(f"{name}: {least}", file=sys.stderr)
+    return max(least[TIMES] - least[0], 0) // TIMES
+
+
+def count_all(told: dict, only: list, work: Path) -> dict:
+    """All counts by name."""
+    found = {}
+    wanted = [command for command in told["commands"] if any(word in command["name"] for word in only)]
+    for number, name in enumerate(dict.fromkeys(command["scene"] for command in wanted)):
+        with Scene(told["scenes"][name], work / str(number)) as scene:
+            for command in wanted:
+                if command["scene"] == name:
+                    found[command["name"]] = count_command(scene, command)
+    program = os.environ.get("OPERATIONS") or host.ROOT / "target/dist/examples/counted_operations"
+    operations = [name for name in told["operations"] if any(word in f"library: {name}" for word in only)]
+    if operations:
+        host.run(program, work / "volume", "prepare")
+    return found | {f"library: {name}": count_operation(program, name, work / "volume") for name in operations}
+
+
+def compared(recorded: dict, found: dict, here: dict) -> list:
+    """Each count with what is said of it."""
+    is_comparable, before = recorded["made_with"] == here, recorded["counts"]
+    return [(name, found[name], before.get(name), verdict(found[name], before.get(name), is_comparable)) for name in found]
+
+
+def table(rows: list) -> str:
+    """A Markdown table."""
+    lines = ["| | instructions | recorded | change | |", "|---|---|---|---|---|"]
+    for name, counted, recorded, said in rows:
+        change = f"{counted / recorded - 1:+.2%}" if recorded else "–"
+        lines.append(f"| {name} | {counted:,} | {f'{recorded:,}' if recorded else '–'} | {change} | {said} |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Counts and compares."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", default=[""], metavar="WORD", help="what has a word in its name")
+    parser.add_argument("--record", action="store_true", help="write bench/counts.json")
+    asked = parser.parse_args()
+    told, recorded, here = json.loads(COUNTED.read_text()), json.loads(COUNTS.read_text()), made_with()
+    if asked.record and asked.only != [""] and recorded["made_with"] != here:
+        parser.error("what is recorded was counted with other tools: record all of it")
+    try:
+        with tempfile.TemporaryDirectory() as work:
+            found = count_all(told, asked.only, Path(work))
+    except host.CommandFailed as failure:
+        print(f"counts.py: {failure}", file=sys.stderr)
+        return 2
+    rows = compared(recorded, found, here)
+    print(table(rows))
+    if recorded["made_with"] != here:
+        print(f"\nNot comparable: recorded with {recorded['made_with']}, counted with {here}.")
+    if asked.record:
+        kept = recorded["counts"] if asked.only != [""] else {}
+        COUNTS.write_text(json.dumps({"made_with": here, "counts": kept | found}, indent=1) + "\n")
+        return 0
+    return 1 if any(row[-1] == MORE for row in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
