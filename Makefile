@@ -9,6 +9,8 @@
 #   make measure Vellum and its rivals in turns, and its structures by themselves, unattended (hours; see
 #                docs/benchmarks.md). ONLY="sync micro" measures these alone; `make bench` is the same
 #   make report  docs/benchmarks.md from what was recorded; 'make report-check' only sees whether it is
+#   make history-record VERSION=x.y.z   keeps the headlines of bench/records for docs/benchmarks.md, when a version is released
+#                ('unreleased' before that); 'make machine-record NAME=x RECORDS=dir' those of another machine
 #   make bench-baseline NAME=x            the structures by themselves (ten minutes), kept as a baseline
 #   make bench-compare BASE=x [HEAD=y]    the same of two commits in turns: OK or REGRESSION. With PACKAGE="vellum-map"
 #                FILTER=map/get, either is of these alone
@@ -58,7 +60,7 @@ PACKAGES := acl attr btrfs-progs chromium dosfstools e2fsprogs etcd-server exfat
 PROGRAMS := getfacl getfattr mkfs.btrfs chromium mkfs.vfat mkfs.ext4 etcd mount.exfat-fuse mkfs.exfat faketime fish fusermount3 fusefat \
 	go ip man ntfs-3g ssh sshd openssl pg_ctlcluster python3 rclone redis-server rsync strace systemd-analyze mkfs.xfs zsh
 
-.PHONY: regression counts counts-build counts-record install release static deb deb-test test test-cluster tools services emulators fmt workflows clippy deny report report-check unit slow-tests coverage posix fuzz-check fuzz demo bench measure against bench-build bench-baseline bench-compare soak clean
+.PHONY: history-record machine-record regression counts counts-build counts-record install release static deb deb-test test test-cluster tools services emulators fmt workflows clippy deny report report-check unit slow-tests coverage posix fuzz-check fuzz demo bench measure against bench-build bench-baseline bench-compare soak clean
 
 install: $(BINARY)
 	install -d $(DESTDIR)$(BINDIR) $(DESTDIR)$(SBINDIR) $(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(MANDIR)/man8 \
@@ -164,6 +166,14 @@ report:
 
 report-check:
 	./bench/report.py --records $(RECORDS) --page $(PAGE) --check
+
+history-record:
+	@test -n "$(VERSION)" || { echo "make history-record VERSION=x.y.z: name the release"; exit 2; }
+	./bench/history.py release "$(VERSION)"
+
+machine-record: bench-build
+	@test -n "$(NAME)" || { echo "make machine-record NAME=x RECORDS=dir: give the machine a name"; exit 2; }
+	VELLUM=$(abspath $(TARGET_DIR)/dist/vellum) ./bench/history.py machine "$(NAME)" --records $(RECORDS)
 
 # FILTER (of ids), PACKAGE (crates, with commas between them, of which alone the benches are built) and ROUNDS narrow both
 # down.

@@ -19,8 +19,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-import report
 from benchkit import host, machine, measure
+from benchkit.figures import shown
 from benchkit.scene import Scene
 
 LIMITS = host.BENCH / "limits.json"
@@ -89,9 +89,9 @@ def table(made: list) -> str:
     """A Markdown table."""
     lines = ["| | figure | limit | | from |", "|---|---|---|---|---|"]
     for row in made:
-        figure, limit = (report.shown(row[key], row["unit"]) for key in ("figure", "limit"))
+        figure, limit = (shown(row[key], row["unit"]) for key in ("figure", "limit"))
         known = row.get("known_failing")
-        why = f" ({report.shown(known['figure'], row['unit'])}: {known['why']})" if known else ""
+        why = f" ({shown(known['figure'], row['unit'])}: {known['why']})" if known else ""
         lines.append(f"| {row['name']} | {figure} | {limit} | {row['verdict']}{why} | {row['why']} |")
     return "\n".join(lines)
 
