@@ -18,6 +18,7 @@
 #                with one of the words in their names, JSON=FILE keeps the figures
 #   make counts  instructions of commands and of library operations under valgrind, beside those of bench/counts.json;
 #                'make counts-record' makes them what is compared with
+#   make profile-build   target/profiling/vellum, with symbols, for bench/profile.sh: where a command's time goes
 #   make against  whether 'vellum bench' measures the filesystem and not itself
 #   make fuzz    every decoder of foreign bytes, SECONDS each (20), or some TARGETS
 #   make slow-tests   the slowest tests, with their times
@@ -60,7 +61,7 @@ PACKAGES := acl attr btrfs-progs chromium dosfstools e2fsprogs etcd-server exfat
 PROGRAMS := getfacl getfattr mkfs.btrfs chromium mkfs.vfat mkfs.ext4 etcd mount.exfat-fuse mkfs.exfat faketime fish fusermount3 fusefat \
 	go ip man ntfs-3g ssh sshd openssl pg_ctlcluster python3 rclone redis-server rsync strace systemd-analyze mkfs.xfs zsh
 
-.PHONY: history-record machine-record regression counts counts-build counts-record install release static deb deb-test test test-cluster tools services emulators fmt workflows clippy deny report report-check unit slow-tests coverage posix fuzz-check fuzz demo bench measure against bench-build bench-baseline bench-compare soak clean
+.PHONY: profile-build history-record machine-record regression counts counts-build counts-record install release static deb deb-test test test-cluster tools services emulators fmt workflows clippy deny report report-check unit slow-tests coverage posix fuzz-check fuzz demo bench measure against bench-build bench-baseline bench-compare soak clean
 
 install: $(BINARY)
 	install -d $(DESTDIR)$(BINDIR) $(DESTDIR)$(SBINDIR) $(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(MANDIR)/man8 \
@@ -198,6 +199,9 @@ regression: bench-build
 counts-build: bench-build
 	@command -v valgrind > /dev/null || { echo "make counts needs valgrind: apt-get install valgrind"; exit 2; }
 	$(CARGO) build --profile dist --locked -p vellum-library --example counted_operations
+
+profile-build:
+	$(CARGO) build --profile profiling --locked -p vellum
 
 COUNT = VELLUM=$(abspath $(TARGET_DIR)/dist/vellum) OPERATIONS=$(abspath $(TARGET_DIR)/dist/examples/counted_operations) \
 	./bench/counts.py $(if $(ONLY),--only $(ONLY))

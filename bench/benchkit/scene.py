@@ -1,7 +1,7 @@
 """Scenes: trees and volumes that commands are run in, described by files such as `bench/limits.json`.
 
-    {"prepare": [COMMAND…], "where": DIRECTORY, "files": N, "bytes": SIZE, "levels": false, "ends": [".txt", ".log"],
-     "then": [COMMAND…], "finish": [COMMAND…]}
+    {"prepare": [COMMAND…], "where": DIRECTORY, "files": N, "bytes": SIZE, "levels": false, "depth": 0,
+     "ends": [".txt", ".log"], "then": [COMMAND…], "finish": [COMMAND…]}
 
 `prepare` is run first, then files of random bytes are made in `where` (default: `{tree}`), then `then` is run. Steps of a
 scene and of what is measured in it are command lines, in which stand `{tree}`, `{mount}` (an empty directory), `{work}`
@@ -54,11 +54,13 @@ class Scene:
             host.remove(self.work)
 
     def place(self, number: int) -> str:
-        """The place of one file: in a directory of a hundred, or each one level below the one before."""
+        """The place of one file: in a directory of a hundred, each one level below the one before, or spread over some levels."""
         ends = self.told.get("ends", [""])
         name = f"f{number:05}{ends[number % len(ends)]}"
         if self.told.get("levels"):
             return "/".join([f"level{depth:02}" for depth in range(number)] + [name])
+        if depth := self.told.get("depth"):
+            return "/".join([f"level{level:02}" for level in range(number % depth)] + [name])
         return f"d{number // FILES_PER_DIR:03}/{name}"
 
     def filled(self, text: str) -> str:
