@@ -9,7 +9,7 @@ use vellum_types::{BlobKind, VolumeId};
 
 const CHUNK: RecordDomain = RecordDomain::Blob(BlobKind::Chunk);
 const VOLUME: VolumeId = VolumeId([1; 16]);
-const SIZES_KIB: [usize; 3] = [4, 64, 256];
+const SIZES_KIB: [usize; 5] = [1, 4, 64, 256, 1024];
 
 fn main() {
     let mut criterion = thread_time_criterion();
