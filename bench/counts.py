@@ -7,11 +7,13 @@ in bench/counted.json, in scenes as they are described in benchkit/scene.py.
     bench/counts.py --record          writes what was counted into bench/counts.json, as what is compared with from now on
 
 valgrind counts (`--tool=callgrind`), of the shipped binary (VELLUM, target/dist/vellum) and of an example of the library
-(OPERATIONS, target/dist/examples/counted_operations): `make counts` builds both. A count is the smallest of three runs,
-since keys and the places of threads are random. Commands that read the clock through the kernel's shared page cannot
-be counted: valgrind takes that page away, and they crash; among these are mounts. Nor can what varies by itself by more than is allowed: 'usage', and snapshots of changes. More is what exceeds the recorded count by 1 % and by 10,000
-instructions. Counts of another compiler, C library or valgrind cannot be compared: that is said, and fails nothing. valgrind
-runs one thread at a time, so that what is gained by several is not seen here: that is measured by `make measure`.
+(OPERATIONS, target/dist/examples/counted_operations): `make counts` builds both. A count is the smallest of three
+runs, since keys and the places of threads are random. Commands that read the clock through the kernel's shared page
+cannot be counted: valgrind takes that page away, and they crash; among these are mounts. Nor can what varies by
+itself by more than is allowed: 'usage', and snapshots of changes. More is what exceeds the recorded count by 1 % and
+by 10,000 instructions. Counts of another compiler, C library or valgrind cannot be compared: that is said, and fails
+nothing. valgrind runs one thread at a time, so that what is gained by several is not seen here: that is measured by
+`make measure`.
 """
 
 import argparse
