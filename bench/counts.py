@@ -7,8 +7,9 @@ in bench/counted.json, in scenes as they are described in benchkit/scene.py.
     bench/counts.py --record          writes what was counted into bench/counts.json, as what is compared with from now on
 
 valgrind counts (`--tool=callgrind`), of the shipped binary (VELLUM, target/dist/vellum) and of an example of the library
-(OPERATIONS, target/dist/examples/counted_operations): `make counts` builds both. A count is the smallest of three
-runs, since keys and the places of threads are random. Commands that read the clock through the kernel's shared page
+(OPERATIONS, target/dist/examples/counted_operations): `make counts` builds both. The smallest of five
+counts, each in a new volume, is compared with the largest of five that were recorded: keys are random, and with them the
+shape of trees. Commands that read the clock through the kernel's shared page
 cannot be counted: valgrind takes that page away, and they crash; among these are mounts. Nor can what varies by
 itself by more than is allowed: 'usage', and snapshots of changes. More is what exceeds the recorded count by 1 % and
 by 10,000 instructions. Counts of another compiler, C library or valgrind cannot be compared: that is said, and fails
@@ -29,11 +30,11 @@ from benchkit.scene import Scene
 
 COUNTED, COUNTS = host.BENCH / "counted.json", host.BENCH / "counts.json"
 VALGRIND = "valgrind --tool=callgrind --callgrind-out-file=/dev/null".split()
-RUNS = 3
+RUNS = 5
 # How often an operation is done, and what may be more before somebody has to look.
 TIMES = 200
 PART, LEAST = 0.01, 10_000
-MORE, LESS, SAME, NEW, NOT_COMPARABLE = "MORE", "less", "as recorded", "not recorded", "not comparable"
+MORE, SAME, NEW, NOT_COMPARABLE = "MORE", "no more", "not recorded", "not comparable"
 REFS = re.compile(rb"I\s+refs:\s+([\d,]+)")
 
 
@@ -49,10 +50,7 @@ def verdict(count: float, recorded, is_comparable: bool) -> str:
         return NEW
     if not is_comparable:
         return NOT_COMPARABLE
-    change = count - recorded
-    if abs(change) <= max(PART * recorded, LEAST):
-        return SAME
-    return MORE if change > 0 else LESS
+    return MORE if count - recorded > max(PART * recorded, LEAST) else SAME
 
 
 def count(words: list, env=None) -> int:
@@ -67,38 +65,44 @@ def count(words: list, env=None) -> int:
 
 
 def count_command(scene: Scene, command: dict) -> int:
-    """The smallest count of some runs."""
-    found = []
-    for _ in range(RUNS):
-        scene.run_all(command.get("before", []))
-        found.append(count(scene.words(command["command"]), scene.env))
-        scene.run_all(command.get("after", []))
-        scene.next_round()
-    print(f"{command['name']}: {', '.join(f'{each:,}' for each in found)}", file=sys.stderr)
-    return min(found)
+    """A command with what stands around it."""
+    scene.run_all(command.get("before", []))
+    counted = count(scene.words(command["command"]), scene.env)
+    scene.run_all(command.get("after", []))
+    scene.next_round()
+    return counted
 
 
 def count_operation(program: str, name: str, volume: Path) -> int:
     """The instructions of one operation: what many take, less what none takes."""
-    least = {times: min(count([program, volume, name, times]) for _ in range(RUNS)) for times in (0, TIMES)}
-    print(f"{name}: {least}", file=sys.stderr)
-    return max(least[TIMES] - least[0], 0) // TIMES
+    some, none = (count([program, volume, name, times]) for times in (TIMES, 0))
+    return max(some - none, 0) // TIMES
 
 
-def count_all(told: dict, only: list, work: Path) -> dict:
-    """All counts by name."""
+def count_once(told: dict, only: list, work: Path) -> dict:
+    """A count of everything by name, in scenes and a volume of their own."""
     found = {}
     wanted = [command for command in told["commands"] if any(word in command["name"] for word in only)]
     for number, name in enumerate(dict.fromkeys(command["scene"] for command in wanted)):
         with Scene(told["scenes"][name], work / str(number)) as scene:
-            for command in wanted:
-                if command["scene"] == name:
-                    found[command["name"]] = count_command(scene, command)
+            here = [command for command in wanted if command["scene"] == name]
+            found |= {command["name"]: count_command(scene, command) for command in here}
     program = os.environ.get("OPERATIONS") or host.ROOT / "target/dist/examples/counted_operations"
     operations = [name for name in told["operations"] if any(word in f"library: {name}" for word in only)]
     if operations:
         host.run(program, work / "volume", "prepare")
     return found | {f"library: {name}": count_operation(program, name, work / "volume") for name in operations}
+
+
+def count_all(told: dict, only: list, choose=min) -> dict:
+    """The smallest, or the largest, of some counts by name: a volume has random keys, by which the shape of its tree varies."""
+    found = {}
+    for number in range(RUNS):
+        with tempfile.TemporaryDirectory() as work:
+            for name, counted in count_once(told, only, Path(work)).items():
+                found[name] = choose(found.get(name, counted), counted)
+        print(f"{number + 1} of {RUNS} runs", file=sys.stderr)
+    return found
 
 
 def compared(recorded: dict, found: dict, here: dict) -> list:
@@ -126,8 +130,7 @@ def main() -> int:
     if asked.record and asked.only != [""] and recorded["made_with"] != here:
         parser.error("what is recorded was counted with other tools: record all of it")
     try:
-        with tempfile.TemporaryDirectory() as work:
-            found = count_all(told, asked.only, Path(work))
+        found = count_all(told, asked.only, max if asked.record else min)
     except host.CommandFailed as failure:
         print(f"counts.py: {failure}", file=sys.stderr)
         return 2
