@@ -9,9 +9,16 @@
 #   make measure Vellum and its rivals in turns, and its structures by themselves, unattended (hours; see
 #                docs/benchmarks.md). ONLY="sync micro" measures these alone; `make bench` is the same
 #   make report  docs/benchmarks.md from what was recorded; 'make report-check' only sees whether it is
+#   make history-record VERSION=x.y.z   keeps the headlines of bench/records for docs/benchmarks.md, when a version is released
+#                ('unreleased' before that); 'make machine-record NAME=x RECORDS=dir' those of another machine
 #   make bench-baseline NAME=x            the structures by themselves (ten minutes), kept as a baseline
 #   make bench-compare BASE=x [HEAD=y]    the same of two commits in turns: OK or REGRESSION. With PACKAGE="vellum-map"
 #                FILTER=map/get, either is of these alone
+#   make regression   whether the absolute limits of bench/limits.json are kept, as root (25 GB of disk); ONLY="sync restore" those
+#                with one of the words in their names, JSON=FILE keeps the figures
+#   make counts  instructions of commands and of library operations under valgrind, beside those of bench/counts.json;
+#                'make counts-record' makes them what is compared with
+#   make profile-build   target/profiling/vellum, with symbols, for bench/profile.sh: where a command's time goes
 #   make against  whether 'vellum bench' measures the filesystem and not itself
 #   make fuzz    every decoder of foreign bytes, SECONDS each (20), or some TARGETS
 #   make slow-tests   the slowest tests, with their times
@@ -54,7 +61,7 @@ PACKAGES := acl attr btrfs-progs chromium dosfstools e2fsprogs etcd-server exfat
 PROGRAMS := getfacl getfattr mkfs.btrfs chromium mkfs.vfat mkfs.ext4 etcd mount.exfat-fuse mkfs.exfat faketime fish fusermount3 fusefat \
 	go ip man ntfs-3g ssh sshd openssl pg_ctlcluster python3 rclone redis-server rsync strace systemd-analyze mkfs.xfs zsh
 
-.PHONY: install release static deb deb-test test test-cluster tools services emulators fmt workflows clippy deny report report-check unit slow-tests coverage posix fuzz-check fuzz demo bench measure against bench-build bench-baseline bench-compare soak clean
+.PHONY: profile-build history-record machine-record regression counts counts-build counts-record install release static deb deb-test test test-cluster tools services emulators fmt workflows clippy deny report report-check unit slow-tests coverage posix fuzz-check fuzz demo bench measure against bench-build bench-baseline bench-compare soak clean
 
 install: $(BINARY)
 	install -d $(DESTDIR)$(BINDIR) $(DESTDIR)$(SBINDIR) $(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(MANDIR)/man8 \
@@ -161,6 +168,14 @@ report:
 report-check:
 	./bench/report.py --records $(RECORDS) --page $(PAGE) --check
 
+history-record:
+	@test -n "$(VERSION)" || { echo "make history-record VERSION=x.y.z: name the release"; exit 2; }
+	./bench/history.py release "$(VERSION)"
+
+machine-record: bench-build
+	@test -n "$(NAME)" || { echo "make machine-record NAME=x RECORDS=dir: give the machine a name"; exit 2; }
+	VELLUM=$(abspath $(TARGET_DIR)/dist/vellum) ./bench/history.py machine "$(NAME)" --records $(RECORDS)
+
 # FILTER (of ids), PACKAGE (crates, with commas between them, of which alone the benches are built) and ROUNDS narrow both
 # down.
 NARROWLY = $(if $(FILTER),--filter "$(FILTER)") $(if $(PACKAGE),--package "$(PACKAGE)")
@@ -176,6 +191,26 @@ bench-compare:
 
 against: bench-build
 	VELLUM=$(abspath $(TARGET_DIR)/dist/vellum) ./bench/against.py $(BENCH_DIR)
+
+regression: bench-build
+	@mkdir -p $(BENCH_OUT)
+	VELLUM=$(abspath $(TARGET_DIR)/dist/vellum) ./bench/regression.py $(if $(ONLY),--only $(ONLY)) $(if $(JSON),--json $(JSON))
+
+counts-build: bench-build
+	@command -v valgrind > /dev/null || { echo "make counts needs valgrind: apt-get install valgrind"; exit 2; }
+	$(CARGO) build --profile dist --locked -p vellum-library --example counted_operations
+
+profile-build:
+	$(CARGO) build --profile profiling --locked -p vellum
+
+COUNT = VELLUM=$(abspath $(TARGET_DIR)/dist/vellum) OPERATIONS=$(abspath $(TARGET_DIR)/dist/examples/counted_operations) \
+	./bench/counts.py $(if $(ONLY),--only $(ONLY))
+
+counts: counts-build
+	$(COUNT)
+
+counts-record: counts-build
+	$(COUNT) --record
 
 emulators: tools
 	@TOOLS=$(abspath $(TARGET_DIR)/tools) ./.ci/services

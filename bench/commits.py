@@ -23,6 +23,7 @@ from pathlib import Path
 
 import report
 from benchkit import contest, criterion, host, record
+from benchkit.figures import shown
 from benchkit.host import CommandFailed
 from benchkit.runner import progress
 from cases import micro
@@ -117,7 +118,7 @@ def table(whole, base, head) -> tuple:
         worse += word == "REGRESSION"
         name = "/".join(filter(None, (row["group"], row["name"])))
         name += "" if row["quantity"] in ("time", "rate") else f", {row['quantity']}"
-        sides = [report.shown(contest.median(row, side), row["unit"]) for side in (base, head)]
+        sides = [shown(contest.median(row, side), row["unit"]) for side in (base, head)]
         lines.append(f"| {' | '.join([name, *sides, ratio, word])} |")
     return "\n".join(lines), worse
 

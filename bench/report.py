@@ -28,12 +28,16 @@ import sys
 from pathlib import Path
 
 import costs
+import curves
 from benchkit import contest, record
+from benchkit.figures import shown
 
 ROOT = Path(__file__).resolve().parent.parent
 TEMPLATE = ROOT / "docs" / "benchmarks.in.md"
 OUTPUT = ROOT / "docs" / "benchmarks.md"
 RECORDS = ROOT / "bench" / "records"
+# Beside records and page: what was kept of releases and machines, and the curves of it.
+KEPT = {"releases": ("history", curves.releases), "machines": ("machines", curves.machines)}
 # The most that a ratio may be, or without `to` our figure itself. The first that fits a row is meant; `rows` are shell
 # patterns of their names.
 TARGETS = json.loads((ROOT / "bench" / "targets.json").read_text())
@@ -47,45 +51,6 @@ REASON = 160
 OURS = ("measured", "mounted", "checked out", "here")
 MEASURED = re.compile(r"\d ?(ns|µs|us|ms|s|×|x|%|times|[KMG]i?B/s|/s)(?![\w])")
 HEADER = "<!-- Made by `make report` from docs/benchmarks.in.md and bench/records. Edit those. -->\n\n"
-
-
-def shown(value, unit) -> str:
-    """A figure with a unit that fits it."""
-    if value is None:
-        return "–"
-    if unit == "s":
-        return seconds(value)
-    if unit == "bytes":
-        return scaled(value, ("B", "KiB", "MiB", "GiB"), 1024)
-    if unit == "bytes per second":
-        return scaled(value, ("B/s", "KB/s", "MB/s", "GB/s"), 1000)
-    if unit == "count" and value != int(value):
-        return digits(value)
-    return f"{value:,.0f}{'/s' if unit == 'per second' else ''}"
-
-
-def seconds(value) -> str:
-    """A time: three digits are as many as such a figure has."""
-    for factor, name in ((1, "s"), (1e3, "ms"), (1e6, "µs"), (1e9, "ns")):
-        if value * factor >= 1 or name == "ns":
-            return f"{digits(value * factor)} {name}"
-    return "0 s"
-
-
-def scaled(value, names, base) -> str:
-    """A size or a rate."""
-    if value == 0:
-        return f"0 {names[0]}"
-    for name in names:
-        if value < base or name == names[-1]:
-            return f"{digits(value)} {name}"
-        value /= base
-    return ""
-
-
-def digits(value) -> str:
-    """Three digits."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
 def chosen(whole, group=None, quantity=None):
@@ -252,6 +217,8 @@ def rendered(template, records=RECORDS, missing=None) -> str:
     """The whole page. What no record has goes to `missing`."""
     missing = [] if missing is None else missing
     text = DIRECTIVE.sub(lambda match: directive(match, records, missing), template)
+    for name, (folder, told) in KEPT.items():
+        text = text.replace("{{" + name + "}}", told(ROOT / "bench" / folder))
     return HEADER + re.sub(r"\n{3,}", "\n\n", text)
 
 
@@ -278,12 +245,17 @@ def main():
     template, missing = TEMPLATE.read_text(), []
     if lines := typed(template):
         sys.exit("\n".join([f"{TEMPLATE}: these figures were typed by hand; they belong into a record:", *lines]))
-    page = rendered(template, arguments.records, missing)
+    drawn = curves.pictures(ROOT / "bench" / "history")
+    made = {arguments.page: rendered(template, arguments.records, missing)}
+    made |= {arguments.page.parent / "history" / name: text for name, text in drawn.items()}
     if not arguments.check:
-        arguments.page.write_text(page)
+        for path, text in made.items():
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
         print(*(f"not measured: {each}" for each in missing), sep="\n", file=sys.stderr)
-    elif not arguments.page.is_file() or arguments.page.read_text() != page:
-        sys.exit(f"{arguments.page} is not what {TEMPLATE.name} and the records make: run `make report`")
+    for path, text in made.items():
+        if not path.is_file() or path.read_text() != text:
+            sys.exit(f"{path} is not what {TEMPLATE.name} and the records make: run `make report`")
 
 
 if __name__ == "__main__":

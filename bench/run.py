@@ -10,7 +10,7 @@
     bench/run.py all --short --out DIR      each with small numbers; no figures for anybody
 
 VELLUM names the binary (default: target/dist/vellum; `make measure` builds it); RESTIC, BORG, RUSTIC, RSYNC, SY, XCP, CPZ,
-KOPIA, RCLONE, AWS, S5CMD and JUICEFS name rivals that are not on PATH; VELLUM_BENCH_CACHE says where trees and repositories go
+KOPIA, RCLONE, UNISON, AWS, S5CMD and JUICEFS name rivals that are not on PATH; VELLUM_BENCH_CACHE says where trees and repositories go
 (default: ~/.cache/vellum-bench). Most cases need root. 'all' refuses a machine that does something else (exit code 2)
 unless --anyway is given; a case that fails is reported at its end (exit code 1), and the others go on.
 """

@@ -58,6 +58,15 @@ class Folders(unittest.TestCase):
         self.assertEqual([kind for kind, _ in kinds], ["rewritten", "time"])
         self.assertEqual(kinds[0][1], 59.3)
 
+    def test_counts_are_those_of_one_operation_and_no_times(self):
+        measured(self.home / "allocations", "map/get/near", [30.0, 60.0])
+        measured(self.home / "allocations", "map/put/many", [100.0], {"Elements": 5})
+        measured(self.home / "allocations", "map/get/none", [0.001])
+        measured(self.home, "map/get/near", [50.0])
+        found = criterion.counts(self.home / "allocations", "allocations", "count")
+        self.assertEqual([(each.name, each.samples) for each in found], [("get/near", [3.0]), ("get/none", [0.0]), ("put/many", [2.0])])
+        self.assertEqual([each.quantity for each in criterion.benches(self.home)], ["time"])
+
     def test_what_was_measured_before_is_left_out(self):
         measured(self.home, "map/get/near", [50.0])
         later = (self.home / "map_get_near" / "new" / "benchmark.json").stat().st_mtime + 10

@@ -12,6 +12,8 @@ from pathlib import Path
 NANO = 1e-9
 # What an iteration may handle, and the unit of its rate.
 THROUGHPUTS = {"Bytes": "bytes per second", "BytesDecimal": "bytes per second", "Elements": "per second"}
+# What benches count beside times: as vellum-benchkit calls it, which is a folder in Criterion's, and as rows are called.
+COUNTED = {"allocations": ("allocations", "count"), "bytes": ("memory allocated", "bytes")}
 
 
 @dataclass
@@ -40,8 +42,28 @@ def benches(home, since=0.0) -> list:
     """Every bench that was measured after a moment (of the files' clock), by id."""
     readers = {"**/new/benchmark.json": bench, "figures/*.json": figure}
     places = [(path, read) for pattern, read in readers.items() for path in Path(home).glob(pattern)]
-    found = [read(path) for path, read in places if path.stat().st_mtime >= since]
+    found = [read(path) for path, read in places if path.stat().st_mtime >= since and is_own(path, Path(home))]
     return sorted(found, key=lambda each: (each.group, each.name, each.quantity))
+
+
+def is_own(path: Path, home: Path) -> bool:
+    """Whether a file is of the folder itself, and not of one in it where benches counted something else."""
+    return path.relative_to(home).parts[0] not in COUNTED
+
+
+def counts(home, quantity: str, unit: str, since=0.0) -> list:
+    """What one operation of each bench counted, where a nanosecond stands for one, by id."""
+    places = [path for path in Path(home).glob("**/new/benchmark.json") if path.stat().st_mtime >= since]
+    return sorted((count(path, quantity, unit) for path in places), key=lambda each: (each.group, each.name))
+
+
+def count(path: Path, quantity: str, unit: str) -> Bench:
+    """What one operation of a bench counted in its longest sample. Its clock shows one at least, which many iterations make
+    nothing of."""
+    head, sample = (json.loads(path.with_name(name).read_text()) for name in ("benchmark.json", "sample.json"))
+    elements = (head.get("throughput") or {}).get("Elements", 1)
+    counted, iterations = max(zip(sample["times"], sample["iters"]), key=lambda each: each[1])
+    return Bench(head["full_id"], quantity, unit, [round(counted / iterations / elements, 2)])
 
 
 def bench(path: Path) -> Bench:

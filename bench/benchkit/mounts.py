@@ -114,6 +114,17 @@ class Null(Beneath):
 
 
 @contextlib.contextmanager
+def ground(kind: str, space: str):
+    """The root of a filesystem in memory: ext4, xfs or btrfs. Needs root."""
+    root, script = Path(f"/tmp/vellum-bench-{kind}-{os.getpid()}"), host.BENCH / "ramdisk.sh"
+    host.run(script, "make", root, space, kind)
+    try:
+        yield root
+    finally:
+        host.run(script, "remove", root)
+
+
+@contextlib.contextmanager
 def present(makers):
     """The sides that some functions make; they are given up at the end, whatever happened."""
     with contextlib.ExitStack() as stack:

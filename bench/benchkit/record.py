@@ -151,7 +151,7 @@ def versions(programs) -> str:
 
 def version(program) -> str:
     """The first line of what a program says of itself, or nothing."""
-    for flag in ("--version", "version"):
+    for flag in ("--version", "version", "-version"):
         try:
             found = subprocess.run([program, flag], capture_output=True, text=True, timeout=20)
         except OSError:

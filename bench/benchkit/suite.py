@@ -32,6 +32,7 @@ RIVALS = {
     "rustic": "cargo install rustic-rs --locked",
     "rsync": "apt-get install rsync",
     "rclone": "apt-get install rclone",
+    "unison": "apt-get install unison",
     "aws": "pip install awscli",
     "kopia": "go install github.com/kopia/kopia@latest",
     "s5cmd": "go install github.com/peak/s5cmd/v2@latest",

@@ -24,6 +24,8 @@ WHEELS = {
 }
 # How many commits of the repository are checked out, spread over its history.
 COMMITS = 10
+# Files of the tree whose text repeats itself.
+REPETITIVE = 100
 PHOTOGRAPHS = ("gnome-backgrounds", "mate-backgrounds")
 # Two projects that share most of what they stand on, as projects of one team do.
 NODE_PROJECTS = {
@@ -131,6 +133,22 @@ def node(out: Path):
         host.run("npm", "install", *flags, *packages, cwd=folder)
 
 
+def executables(out: Path):
+    """The programs of this system: ELF files, each stored once."""
+    out.mkdir(parents=True)
+    for path in sorted(Path("/usr/bin").iterdir()):
+        if path.is_file() and not path.is_symlink() and path.read_bytes()[:4] == b"\x7fELF":
+            shutil.copyfile(path, out / path.name)
+
+
+def repetitive(out: Path):
+    """Text that says the same again and again, in files of a megabyte."""
+    line = b"The quick brown fox jumps over the lazy dog. "
+    for number in range(REPETITIVE):
+        out.mkdir(parents=True, exist_ok=True)
+        (out / f"f{number:03}").write_bytes((str(number).encode() + line) * (MIB // len(line)))
+
+
 TREES = {
     # The Go distribution, the sources of its library, and those of the crates that cargo has unpacked on this machine.
     "goroot": copy_of(lambda: os.path.realpath(host.run("go", "env", "GOROOT"))),
@@ -144,6 +162,8 @@ TREES = {
     "git": repository,
     "photos": photographs,
     "node": node,
+    "executables": executables,
+    "repetitive": repetitive,
     # Not in the published tables: for trying the scripts out.
     "small1k": small(1_000, 10),
     "small100": small(100, 2),

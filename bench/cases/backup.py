@@ -126,7 +126,7 @@ RECORDS = {
     "backup": (
         [
             "--rounds 5 --trees goroot,small100k,wheels",
-            "--rounds 3 --trees git,photos,node --ops first",
+            "--rounds 3 --trees git,photos,node,executables,repetitive --ops first",
             "--rounds 3 --trees registry,big4g",
             "--rounds 1 --trees small1m --ops first",
         ],

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import report
 from benchkit import contest, host, mounts, record
+from benchkit.figures import seconds
 from benchkit.runner import Case, Option, Run
 
 BENEATH, NULL, SERVED = "beneath", "null", "null, served as Vellum"
@@ -142,7 +143,7 @@ def verdicts(whole) -> str:
         best = least[0] / least[1]
         # Where the rounds do not agree, the least disturbed ones are what can be judged.
         said = "met" if (best if ratio.noisy else ratio.value) <= most else "MISSED"
-        own = " against ".join(report.seconds(contest.median(spent[name], side)) for side in (whole["ours"], NULL))
+        own = " against ".join(seconds(contest.median(spent[name], side)) for side in (whole["ours"], NULL))
         lines.append(f"{name}: {ratio}, least by least {best:.2f} ×; target {most} ×: {said}; processor time {own}")
     return "\n".join(lines) + "\n"
 

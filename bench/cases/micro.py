@@ -6,7 +6,9 @@
     run.py micro --read                   runs nothing: what Criterion's folder holds
     VELLUM_BENCH_KEYS=10000000 run.py micro --filter map/     at the size for which there are targets
 
-A row for each bench; its group is what stands before the first slash of its id.
+A row for each bench; its group is what stands before the first slash of its id. The benches run two more times, quickly, to
+count what one operation allocates: how often, and how many bytes (`vellum-benchkit`'s clocks count instead; Criterion then
+prints an allocation, or a byte, as a nanosecond). A comparison with a baseline of Criterion's has only times.
 """
 
 import os
@@ -28,13 +30,18 @@ def packages(names: str) -> list:
 
 
 def run_benches(options, home: Path):
+    """Builds and runs the benches for their times."""
+    flags = ["--quick"] if options.quick else []
+    flags += ["--save-baseline", options.save] if options.save else []
+    flags += ["--baseline-lenient", options.against] if options.against else []
+    call_benches(options, home, flags, {})
+
+
+def call_benches(options, home: Path, flags: list, environment: dict):
     """Builds and runs the benches; cargo says which one fails."""
-    command = [*BENCH, *packages(options.package), "--", *filter(None, [options.filter])]
-    command += ["--quick"] if options.quick else []
-    command += ["--save-baseline", options.save] if options.save else []
-    command += ["--baseline-lenient", options.against] if options.against else []
+    command = [*BENCH, *packages(options.package), "--", *filter(None, [options.filter]), *flags]
     progress(f"$ {' '.join(command)}")
-    environment = os.environ | {"CRITERION_HOME": str(home)}
+    environment = os.environ | {"CRITERION_HOME": str(home)} | environment
     # Criterion's own lines are progress here; the tables go to standard output.
     if subprocess.run(command, cwd=host.ROOT, env=environment, stdout=sys.stderr).returncode:
         raise host.CommandFailed("a bench failed; nothing is kept")
@@ -59,10 +66,14 @@ def measure(run: Run):
     )
     if not run.options.read:
         run_benches(run.options, home)
+        for quantity in () if run.options.against else criterion.COUNTED:
+            call_benches(run.options, home / quantity, ["--quick"], {"VELLUM_BENCH_QUANTITY": quantity})
     found = criterion.benches(home, since)
+    for quantity, (name, unit) in criterion.COUNTED.items():
+        found += criterion.counts(home / quantity, name, unit, since)
     if not found:
         raise host.CommandFailed(f"{home}: no results of Criterion; run without --read, or with another --filter")
-    for bench in found:
+    for bench in sorted(found, key=lambda each: (each.group, each.name, each.quantity not in ("time", "rate"), each.quantity)):
         bench.add_to(run.record, "vellum")
 
 

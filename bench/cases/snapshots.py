@@ -1,7 +1,7 @@
 """A volume with very many snapshots: usage, gc, the first page of `history`, the history of one path, a search by tag, and
 what a policy forgets.
 
-A hundred, a thousand, ten thousand snapshots of a tree of a thousand files, each with one file changed; one in a hundred
+Ten, a hundred, a thousand, ten thousand snapshots of a tree of a thousand files, each with one file changed; one in a hundred
 has a tag; one in a hundred is forgotten before the collection, so that there is something to collect. At the end a policy
 forgets the older half of what has no tag, and that is collected. Times are of the whole process.
 """
@@ -125,7 +125,7 @@ CASE = Case(
     "snapshots",
     "Many snapshots",
     measure,
-    options=(Option("snapshots", "100,1000,10000", "how many, one after another"),),
+    options=(Option("snapshots", "10,100,1000,10000", "how many, one after another"),),
     rounds=11,
-    short=("--rounds 1 --snapshots 30,120",),
+    short=("--rounds 1 --snapshots 10,120",),
 )

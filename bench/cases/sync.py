@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Callable
 
-from benchkit import host, measure as measuring, trees
+from benchkit import host, measure as measuring, mounts, trees
 from benchkit.host import program
 from benchkit.runner import Case, Option, Run
 
@@ -65,9 +65,24 @@ class CopyCase:
     flags: dict = field(default_factory=dict)
 
 
-def nested(number):
-    """Forty files at each of five levels."""
-    return Path(*(f"level{level}" for level in range(number // 40 + 1))) / f"f{number:03}"
+def nested(number, each=40):
+    """Forty files, or so many, at each of some levels."""
+    return Path(*(f"level{level}" for level in range(number // each + 1))) / f"f{number:03}"
+
+
+def levels(count):
+    """Three files at each of some levels."""
+    return CopyCase(trees.files(3 * count, [1024], lambda n: nested(n, 3), seed=42), files=3 * count)
+
+
+def few(count):
+    """Some files of 1 KiB."""
+    return CopyCase(trees.files(count, [1024], lambda n: f"f{n:04}", seed=42), files=count)
+
+
+def one(mib):
+    """One file, small enough that what a program does once counts."""
+    return CopyCase(trees.files(1, [mib * MIB], lambda _: "one", seed=42))
 
 
 def large(change):
@@ -112,6 +127,10 @@ CASES = {
     "4 KB inserted in 100 MB": CopyCase(large("inserted"), "an older one", UPDATERS),
     "1 MB changed in 100 MB, written least": CopyCase(large("changed"), "an older one", tuple(LEAST), flags=LEAST),
     "1 MB changed in 100 MB, in place": CopyCase(large("changed"), "an older one", tuple(IN_PLACE), flags=IN_PLACE),
+    **{f"{count} files of 1 KB": few(count) for count in (10, 50, 100, 500)},
+    **{f"{count} levels, 3 files at each": levels(count) for count in (5, 10, 20)},
+    **{f"one file of {mib} MB": one(mib) for mib in (1, 5, 10, 50)},
+    "nothing changed, 100 files": CopyCase(few(100).make, "the same", UPDATERS, files=100),
     "one file of 4 GB": CopyCase(HUGE, huge=True),
     "1,000,000 empty files": CopyCase(MYRIADS, files=MILLION, huge=True, tools=("vellum", "rsync", "cp", "cpz")),
     "nothing changed, 1,000,000 empty files": CopyCase(
@@ -120,17 +139,6 @@ CASES = {
 }
 # Where blocks can be shared only these differ from what was measured elsewhere.
 SHARING = re.compile("one file of|MB changed|KB inserted")
-
-
-@contextlib.contextmanager
-def ground(kind: str, space: str):
-    """The root of a filesystem in memory."""
-    root, script = Path(f"/tmp/vellum-bench-{kind}-{os.getpid()}"), host.BENCH / "ramdisk.sh"
-    host.run(script, "make", root, space, kind)
-    try:
-        yield root
-    finally:
-        host.run(script, "remove", root)
 
 
 def make_source(source: Path, name: str):
@@ -211,7 +219,7 @@ def measure(run: Run):
         for is_huge in (False, True):
             names = [name for name in CASES if CASES[name].huge == is_huge and is_wanted(run, name, kind)]
             if names:
-                with ground(kind, HUGE_SPACE if is_huge else SPACE) as root:
+                with mounts.ground(kind, HUGE_SPACE if is_huge else SPACE) as root:
                     for name in names:
                         measure_case(run, root, kind, name)
             run.keep()

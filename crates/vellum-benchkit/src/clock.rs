@@ -1,47 +1,103 @@
-//! Processor time, as something that Criterion measures.
+//! What Criterion measures: processor time, real time, or what is allocated.
 //!
-//! Invariant: values are nanoseconds, as those of [`WallTime`], so that readers of records need not know the clock.
+//! Invariant: values are nanoseconds, as those of [`WallTime`], so that readers of records need not know the clock. With
+//! `VELLUM_BENCH_QUANTITY=allocations` or `bytes` every clock counts allocations or their bytes instead, one for a
+//! nanosecond: benches need not know that, and `bench/run.py micro` runs them a second and a third time for it.
 
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use criterion::measurement::{Measurement, ValueFormatter, WallTime};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Processor time, of one thread or of all of the process.
-#[derive(Debug, Clone, Copy)]
-pub struct ProcessorTime(ClockId);
+use crate::allocations::AllocationCount;
 
-impl ProcessorTime {
-    /// Of the thread that runs the bench.
-    pub const THREAD: Self = Self(ClockId::ThreadCPUTime);
-    /// Of all threads, where work is handed to others.
-    pub const PROCESS: Self = Self(ClockId::ProcessCPUTime);
+/// Names what clocks measure.
+const QUANTITY: &str = "VELLUM_BENCH_QUANTITY";
 
-    /// What was computed so far.
-    #[must_use]
-    pub fn read_time(self) -> Duration {
-        let time = clock_gettime(self.0);
-        Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
-    }
+/// What every clock of this process measures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum BenchQuantity {
+    Time,
+    Allocations,
+    AllocatedBytes,
+}
 
-    /// What is computed while something is done. At least a nanosecond, since Criterion divides by it.
-    pub fn measure_time(self, work: &mut dyn FnMut()) -> Duration {
-        let start = self.read_time();
-        work();
-        self.end(start)
+impl BenchQuantity {
+    fn of_process() -> Self {
+        static CHOSEN: OnceLock<BenchQuantity> = OnceLock::new();
+        *CHOSEN.get_or_init(|| match std::env::var(QUANTITY).as_deref() {
+            Err(_) => Self::Time,
+            Ok("allocations") => Self::Allocations,
+            Ok("bytes") => Self::AllocatedBytes,
+            Ok(other) => panic!("{QUANTITY}={other}: it is either allocations or bytes"),
+        })
     }
 }
 
-impl Measurement for ProcessorTime {
+/// A clock of one thread, of all threads of the process, or of the world.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BenchClock {
+    /// Processor time of the thread that runs the bench.
+    Thread,
+    /// Processor time of all threads, where work is handed to others.
+    Process,
+    /// Real time, where something waits for a disk or for other threads.
+    Wall,
+}
+
+impl BenchClock {
+    /// What it shows: only differences mean something.
+    #[must_use]
+    pub fn read(self) -> Duration {
+        let quantity = BenchQuantity::of_process();
+        if quantity == BenchQuantity::Time {
+            return self.read_time();
+        }
+        let count = match self {
+            Self::Thread => AllocationCount::of_thread(),
+            Self::Process | Self::Wall => AllocationCount::of_process(),
+        };
+        match quantity {
+            BenchQuantity::AllocatedBytes => Duration::from_nanos(count.bytes),
+            BenchQuantity::Allocations | BenchQuantity::Time => Duration::from_nanos(count.calls),
+        }
+    }
+
+    fn read_time(self) -> Duration {
+        let clock = match self {
+            Self::Thread => ClockId::ThreadCPUTime,
+            Self::Process => ClockId::ProcessCPUTime,
+            Self::Wall => ClockId::Monotonic,
+        };
+        let time = clock_gettime(clock);
+        Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
+    }
+
+    /// What it shows more since it was read. At least a nanosecond, since Criterion divides by it.
+    #[must_use]
+    pub fn read_since(self, start: Duration) -> Duration {
+        (self.read() - start).max(Duration::from_nanos(1))
+    }
+
+    /// What it shows more after something was done.
+    pub fn measure(self, work: &mut dyn FnMut()) -> Duration {
+        let start = self.read();
+        work();
+        self.read_since(start)
+    }
+}
+
+impl Measurement for BenchClock {
     type Intermediate = Duration;
     type Value = Duration;
 
     fn start(&self) -> Duration {
-        self.read_time()
+        self.read()
     }
 
     fn end(&self, start: Duration) -> Duration {
-        (self.read_time() - start).max(Duration::from_nanos(1))
+        self.read_since(start)
     }
 
     fn add(&self, first: &Duration, second: &Duration) -> Duration {
@@ -61,7 +117,7 @@ impl Measurement for ProcessorTime {
     }
 }
 
-/// The time that passes while something is done.
+/// The time that passes while something is done, whatever clocks measure.
 pub fn measure_wall_time(work: &mut dyn FnMut()) -> Duration {
     let start = Instant::now();
     work();
@@ -76,14 +132,14 @@ mod tests {
     fn a_clock_of_work_moves_with_work() {
         let mut sum = 0_u64;
         let mut work = || (0..1_000_000_u64).for_each(|number| sum = std::hint::black_box(sum ^ number));
-        let thread = ProcessorTime::THREAD.measure_time(&mut work);
-        let process = ProcessorTime::PROCESS.measure_time(&mut work);
-        assert!(thread > Duration::from_nanos(1), "{thread:?}");
-        assert!(process > Duration::from_nanos(1), "{process:?}");
+        for clock in [BenchClock::Thread, BenchClock::Process, BenchClock::Wall] {
+            let took = clock.measure(&mut work);
+            assert!(took > Duration::from_nanos(1), "{clock:?} {took:?}");
+        }
     }
 
     #[test]
     fn nothing_takes_more_than_no_time() {
-        assert!(ProcessorTime::THREAD.measure_time(&mut || ()) > Duration::ZERO);
+        assert!(BenchClock::Thread.measure(&mut || ()) > Duration::ZERO);
     }
 }

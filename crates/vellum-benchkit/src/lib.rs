@@ -21,10 +21,9 @@ use std::time::Duration;
 /// The harness itself, of one version for all.
 pub use criterion;
 use criterion::Criterion;
-use criterion::measurement::{Measurement, WallTime};
 
-pub use allocations::{CountingAllocator, assert_max_allocations, count_allocations, count_retained_bytes};
-pub use clock::{ProcessorTime, measure_wall_time};
+pub use allocations::{AllocationCount, assert_max_allocations, count_allocations, count_retained_bytes};
+pub use clock::{BenchClock, measure_wall_time};
 pub use data::{RandomData, generate_text, random_bytes};
 pub use figure::record_figure;
 pub use renewed::RenewedFixture;
@@ -40,23 +39,23 @@ const RESAMPLES: usize = 10_000;
 
 /// Benches of one thread at work, in its processor time. Takes Criterion's arguments from the command line.
 #[must_use]
-pub fn thread_time_criterion() -> Criterion<ProcessorTime> {
-    configure_criterion(Criterion::default().with_measurement(ProcessorTime::THREAD))
+pub fn thread_time_criterion() -> Criterion<BenchClock> {
+    configure_criterion(Criterion::default().with_measurement(BenchClock::Thread))
 }
 
 /// Benches that hand work to other threads, in the processor time of all. Takes the same arguments.
 #[must_use]
-pub fn process_time_criterion() -> Criterion<ProcessorTime> {
-    configure_criterion(Criterion::default().with_measurement(ProcessorTime::PROCESS))
+pub fn process_time_criterion() -> Criterion<BenchClock> {
+    configure_criterion(Criterion::default().with_measurement(BenchClock::Process))
 }
 
 /// Benches that wait for a disk or for other threads, in real time. Takes Criterion's arguments from the command line.
 #[must_use]
-pub fn wall_time_criterion() -> Criterion<WallTime> {
-    configure_criterion(Criterion::default())
+pub fn wall_time_criterion() -> Criterion<BenchClock> {
+    configure_criterion(Criterion::default().with_measurement(BenchClock::Wall))
 }
 
-fn configure_criterion<M: Measurement + 'static>(criterion: Criterion<M>) -> Criterion<M> {
+fn configure_criterion(criterion: Criterion<BenchClock>) -> Criterion<BenchClock> {
     criterion
         .warm_up_time(WARM_UP)
         .measurement_time(MEASURED)

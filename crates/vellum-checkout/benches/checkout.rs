@@ -13,9 +13,8 @@ use std::sync::Once;
 
 use tempfile::TempDir;
 use vellum_benchkit::criterion::Criterion;
-use vellum_benchkit::criterion::measurement::WallTime;
 use vellum_benchkit::{
-    ProcessorTime, RenewedFixture, create_scratch_dir, record_figure, setup_size, thread_time_criterion,
+    BenchClock, RenewedFixture, create_scratch_dir, record_figure, setup_size, thread_time_criterion,
     wall_time_criterion,
 };
 use vellum_checkout::scan::{ScanEntryRef, ScanOptions, ScanTree, scan_tree};
@@ -92,7 +91,7 @@ fn create_bench_files(path: &Path, files: u64) {
     }
 }
 
-fn bench_scans<F: FnOnce() -> Place>(criterion: &mut Criterion<ProcessorTime>, place: &LazyCell<Place, F>) {
+fn bench_scans<F: FnOnce() -> Place>(criterion: &mut Criterion<BenchClock>, place: &LazyCell<Place, F>) {
     let mut group = criterion.benchmark_group("checkout/scan-by-one");
     group.sample_size(20);
     group.bench_function("without-cache", |bencher| {
@@ -105,7 +104,7 @@ fn bench_scans<F: FnOnce() -> Place>(criterion: &mut Criterion<ProcessorTime>, p
 }
 
 fn bench_parallel_scans<F: FnOnce() -> Place>(
-    criterion: &mut Criterion<WallTime>,
+    criterion: &mut Criterion<BenchClock>,
     place: &LazyCell<Place, F>,
 ) {
     let printed = Once::new();
@@ -125,7 +124,7 @@ fn bench_parallel_scans<F: FnOnce() -> Place>(
     group.finish();
 }
 
-fn bench_caches<F: FnOnce() -> Place>(criterion: &mut Criterion<ProcessorTime>, place: &LazyCell<Place, F>) {
+fn bench_caches<F: FnOnce() -> Place>(criterion: &mut Criterion<BenchClock>, place: &LazyCell<Place, F>) {
     let printed = Once::new();
     let tree = LazyCell::new(|| place.scan_files(Some(place.load_cache()), 0));
     let mut group = criterion.benchmark_group("checkout/stat-cache");
@@ -154,7 +153,7 @@ enum Manner {
 }
 
 /// Small files, in three manners.
-fn bench_creates(criterion: &mut Criterion<ProcessorTime>) {
+fn bench_creates(criterion: &mut Criterion<BenchClock>) {
     let manners = [
         ("direct", Manner::Direct),
         ("named", Manner::Staged(StagingMethod::Named)),
@@ -170,7 +169,7 @@ fn bench_creates(criterion: &mut Criterion<ProcessorTime>) {
             bencher.iter_custom(|times| {
                 dirs.measure_operations(
                     times,
-                    |work| ProcessorTime::THREAD.measure_time(work),
+                    |work| BenchClock::Thread.measure(work),
                     |(dir, _), number| {
                         create_with_manner(dir, manner, format!("file-{number:06}").as_bytes());
                     },

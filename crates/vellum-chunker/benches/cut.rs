@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::sync::Once;
 
 use vellum_benchkit::criterion::{Criterion, Throughput};
-use vellum_benchkit::{ProcessorTime, random_bytes, record_figure, thread_time_criterion};
+use vellum_benchkit::{BenchClock, random_bytes, record_figure, thread_time_criterion};
 use vellum_chunker::{ChunkSizes, Chunker};
 
 const SIZE: usize = 8 << 20;
@@ -15,7 +15,7 @@ fn main() {
     bench_cut(&mut criterion);
 }
 
-fn bench_cut(criterion: &mut Criterion<ProcessorTime>) {
+fn bench_cut(criterion: &mut Criterion<BenchClock>) {
     let chunker = Chunker::new(ChunkSizes::DEFAULT, &[7; 32]);
     let random = LazyCell::new(|| random_bytes(1, SIZE));
     let text = || random.iter().map(|byte| b"etaoin shrdlu\ncmf"[usize::from(byte % 17)]).collect::<Vec<_>>();

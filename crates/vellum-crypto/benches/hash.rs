@@ -3,7 +3,7 @@
 use std::hint::black_box;
 
 use vellum_benchkit::criterion::{Criterion, Throughput};
-use vellum_benchkit::{ProcessorTime, thread_time_criterion};
+use vellum_benchkit::{BenchClock, thread_time_criterion};
 use vellum_crypto::{MasterKey, VolumeKeys};
 use vellum_types::{BlobKind, VolumeId};
 
@@ -14,7 +14,7 @@ fn main() {
     bench_ids(&mut criterion);
 }
 
-fn bench_ids(criterion: &mut Criterion<ProcessorTime>) {
+fn bench_ids(criterion: &mut Criterion<BenchClock>) {
     let sealed = VolumeKeys::for_encrypted(&MasterKey::generate(), VOLUME);
     let plain = VolumeKeys::for_plain(VOLUME);
     for (mode, keys) in [("sealed", &sealed), ("plain", &plain)] {

@@ -2,15 +2,14 @@
 
 use std::hint::black_box;
 
-use vellum_benchkit::criterion::measurement::WallTime;
 use vellum_benchkit::criterion::{Criterion, Throughput};
-use vellum_benchkit::{ProcessorTime, thread_time_criterion, wall_time_criterion};
+use vellum_benchkit::{BenchClock, thread_time_criterion, wall_time_criterion};
 use vellum_crypto::{KdfParams, KeySlot, MasterKey, RecordDomain, SlotSecret, VolumeKeys};
 use vellum_types::{BlobKind, VolumeId};
 
 const CHUNK: RecordDomain = RecordDomain::Blob(BlobKind::Chunk);
 const VOLUME: VolumeId = VolumeId([1; 16]);
-const SIZES_KIB: [usize; 3] = [4, 64, 256];
+const SIZES_KIB: [usize; 5] = [1, 4, 64, 256, 1024];
 
 fn main() {
     let mut criterion = thread_time_criterion();
@@ -23,7 +22,7 @@ fn main() {
     bench_slot(&mut wall_time_criterion());
 }
 
-fn bench_seal(criterion: &mut Criterion<ProcessorTime>, mode: &str, keys: &VolumeKeys) {
+fn bench_seal(criterion: &mut Criterion<BenchClock>, mode: &str, keys: &VolumeKeys) {
     let mut group = criterion.benchmark_group(format!("seal/{mode}"));
     for kib in SIZES_KIB {
         let content = vec![7; kib << 10];
@@ -40,7 +39,7 @@ fn bench_seal(criterion: &mut Criterion<ProcessorTime>, mode: &str, keys: &Volum
     group.finish();
 }
 
-fn bench_open(criterion: &mut Criterion<ProcessorTime>, mode: &str, keys: &VolumeKeys) {
+fn bench_open(criterion: &mut Criterion<BenchClock>, mode: &str, keys: &VolumeKeys) {
     let mut group = criterion.benchmark_group(format!("open/{mode}"));
     for kib in SIZES_KIB {
         let content = vec![7; kib << 10];
@@ -60,7 +59,7 @@ fn bench_open(criterion: &mut Criterion<ProcessorTime>, mode: &str, keys: &Volum
 }
 
 /// Stretching a passphrase uses all processors, so it is the time that passes which counts.
-fn bench_slot(criterion: &mut Criterion<WallTime>) {
+fn bench_slot(criterion: &mut Criterion<BenchClock>) {
     let master = MasterKey::generate();
     let mut group = criterion.benchmark_group("slot");
     group.sample_size(10);

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use vellum_benchkit::criterion::Criterion;
 use vellum_benchkit::{
-    CountingAllocator, ProcessorTime, RenewedFixture, assert_max_allocations, count_retained_bytes,
-    create_scratch_dir, record_figure, setup_size, thread_time_criterion,
+    BenchClock, RenewedFixture, assert_max_allocations, count_retained_bytes, create_scratch_dir,
+    record_figure, setup_size, thread_time_criterion,
 };
 use vellum_fs::tree::cache::{InodeCache, InsertTicket};
 use vellum_fs::tree::head::LiveHead;
@@ -24,9 +24,6 @@ use vellum_volume::{SnapshotStatistics, StateDir, Volume};
 const COUNT: u64 = 20_000;
 const NAME: &[u8] = b"some-file.rs";
 const CALLER: RequestCaller = RequestCaller { uid: 0, gid: 0, umask: 0o022 };
-
-#[global_allocator]
-static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 fn main() {
     let inodes = setup_size("VELLUM_BENCH_INODES", 100_000);
@@ -89,7 +86,7 @@ fn new_filled_cache(inodes: u64) -> InodeCache {
 /// A question to the cache: whether it was answered.
 type Question = fn(&InodeCache, Ino) -> bool;
 
-fn bench_lookups(criterion: &mut Criterion<ProcessorTime>, inodes: u64) {
+fn bench_lookups(criterion: &mut Criterion<BenchClock>, inodes: u64) {
     let cache = LazyCell::new(|| new_filled_cache(inodes));
     let kinds: [(&str, bool, Question); 4] = [
         ("hit-attr", true, |cache, ino| cache.get_attr(ino).is_ok()),
@@ -115,7 +112,7 @@ fn bench_lookups(criterion: &mut Criterion<ProcessorTime>, inodes: u64) {
     group.finish();
 }
 
-fn bench_inserts(criterion: &mut Criterion<ProcessorTime>) {
+fn bench_inserts(criterion: &mut Criterion<BenchClock>) {
     let attr = new_inode_attr();
     let mut group = criterion.benchmark_group("inode/put");
     for (name, capacity) in [("with-room", 1 << 30), ("when-full", 1 << 20)] {
@@ -124,7 +121,7 @@ fn bench_inserts(criterion: &mut Criterion<ProcessorTime>) {
             bencher.iter_custom(|times| {
                 states.measure_operations(
                     times,
-                    |work| ProcessorTime::THREAD.measure_time(work),
+                    |work| BenchClock::Thread.measure(work),
                     |(cache, tickets), number| {
                         cache.insert_attr(Ino(number), &attr, tickets[number as usize]);
                     },
@@ -142,14 +139,14 @@ fn new_empty_cache(capacity: usize) -> (InodeCache, Vec<InsertTicket>) {
     (cache, tickets)
 }
 
-fn bench_invalidate(criterion: &mut Criterion<ProcessorTime>, inodes: u64) {
+fn bench_invalidate(criterion: &mut Criterion<BenchClock>, inodes: u64) {
     let mut group = criterion.benchmark_group("inode/forget");
     let mut caches = RenewedFixture::new(inodes, || new_filled_cache(inodes));
     group.bench_function("attr", |bencher| {
         bencher.iter_custom(|times| {
             caches.measure_operations(
                 times,
-                |work| ProcessorTime::THREAD.measure_time(work),
+                |work| BenchClock::Thread.measure(work),
                 |cache, number| {
                     cache.invalidate_keys(&[MapKey::for_attr(scattered_inodes(number, inodes))]);
                 },
@@ -189,7 +186,7 @@ impl Deep {
     }
 }
 
-fn bench_path_lookups(criterion: &mut Criterion<ProcessorTime>) {
+fn bench_path_lookups(criterion: &mut Criterion<BenchClock>) {
     let deep = LazyCell::new(Deep::new);
     let mut group = criterion.benchmark_group("lookup");
     group.bench_function("path-of-10-levels/warm", |bencher| {

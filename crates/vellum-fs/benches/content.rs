@@ -9,14 +9,12 @@ mod filesystem;
 
 use std::cell::LazyCell;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tempfile::TempDir;
-use vellum_benchkit::criterion::measurement::WallTime;
 use vellum_benchkit::criterion::{Criterion, Throughput};
 use vellum_benchkit::{
-    ProcessorTime, RandomData, RenewedFixture, measure_wall_time, random_bytes, thread_time_criterion,
-    wall_time_criterion,
+    BenchClock, RandomData, RenewedFixture, random_bytes, thread_time_criterion, wall_time_criterion,
 };
 use vellum_fs::StateReader;
 use vellum_fs::{LiveFilesystem, RequestCaller};
@@ -81,7 +79,7 @@ fn generate_page_offsets(seed: u64, below: u64) -> impl FnMut() -> u64 {
 }
 
 /// A file whose content stands in its inode.
-fn bench_small_files(criterion: &mut Criterion<ProcessorTime>) {
+fn bench_small_files(criterion: &mut Criterion<BenchClock>) {
     let mut group = criterion.benchmark_group("content/inline");
     let data = [1; 1000];
     group.throughput(Throughput::Bytes(data.len() as u64));
@@ -90,7 +88,7 @@ fn bench_small_files(criterion: &mut Criterion<ProcessorTime>) {
         bencher.iter_custom(|times| {
             benches.measure_operations(
                 times,
-                |work| ProcessorTime::THREAD.measure_time(work),
+                |work| BenchClock::Thread.measure(work),
                 |bench, _| {
                     bench.fs.content().write(bench.ino, 0, &data, false).unwrap();
                 },
@@ -110,7 +108,7 @@ fn bench_small_files(criterion: &mut Criterion<ProcessorTime>) {
 }
 
 /// A file that grows, and what was written, read from the log.
-fn bench_appends(criterion: &mut Criterion<ProcessorTime>) {
+fn bench_appends(criterion: &mut Criterion<BenchClock>) {
     let filled = LazyCell::new(Bench::with_random_file);
     for (name, len) in [("4KiB", PAGE), ("128KiB", 128 << 10), ("1MiB", 1 << 20)] {
         let data = random_bytes(1, len);
@@ -121,7 +119,7 @@ fn bench_appends(criterion: &mut Criterion<ProcessorTime>) {
             bencher.iter_custom(|times| {
                 benches.measure_operations(
                     times,
-                    |work| ProcessorTime::THREAD.measure_time(work),
+                    |work| BenchClock::Thread.measure(work),
                     |bench, _| {
                         bench.fs.content().append_to_file(bench.ino, &data, false).unwrap();
                     },
@@ -144,7 +142,7 @@ fn bench_appends(criterion: &mut Criterion<ProcessorTime>) {
 }
 
 /// Pages anywhere in a file, written over and read.
-fn bench_overwrites(criterion: &mut Criterion<ProcessorTime>) {
+fn bench_overwrites(criterion: &mut Criterion<BenchClock>) {
     let mut group = criterion.benchmark_group("content/overwrite");
     group.throughput(Throughput::Bytes(PAGE as u64));
     let mut benches = RenewedFixture::new(SMALL, Bench::with_random_file);
@@ -154,7 +152,7 @@ fn bench_overwrites(criterion: &mut Criterion<ProcessorTime>) {
         bencher.iter_custom(|times| {
             benches.measure_operations(
                 times,
-                |work| ProcessorTime::THREAD.measure_time(work),
+                |work| BenchClock::Thread.measure(work),
                 |bench, _| {
                     bench.fs.content().write(bench.ino, place(), &data, false).unwrap();
                 },
@@ -181,7 +179,7 @@ fn bench_overwrites(criterion: &mut Criterion<ProcessorTime>) {
 }
 
 /// Pages of chunks that are decoded already.
-fn bench_cached_chunks(criterion: &mut Criterion<ProcessorTime>) {
+fn bench_cached_chunks(criterion: &mut Criterion<BenchClock>) {
     const HOT: u64 = 8 << 20;
     let held = LazyCell::new(|| {
         let bench = Bench::with_published_file();
@@ -199,23 +197,27 @@ fn bench_cached_chunks(criterion: &mut Criterion<ProcessorTime>) {
 }
 
 /// A published file, read once from its beginning: chunks are fetched ahead by other threads.
-fn bench_cold_reads(criterion: &mut Criterion<WallTime>) {
+fn bench_cold_reads(criterion: &mut Criterion<BenchClock>) {
     const LEN: u64 = 128 << 10;
     let mut group = criterion.benchmark_group("content/read-cold");
     group.sample_size(10).throughput(Throughput::Bytes(LEN));
     let mut benches = RenewedFixture::new(FILE / LEN, Bench::with_published_file);
     group.bench_function("128KiB", |bencher| {
         bencher.iter_custom(|times| {
-            benches.measure_operations(times, measure_wall_time, |bench, number| {
-                bench.fs.read(bench.ino, number * LEN, LEN as usize).unwrap();
-            })
+            benches.measure_operations(
+                times,
+                |work| BenchClock::Wall.measure(work),
+                |bench, number| {
+                    bench.fs.read(bench.ino, number * LEN, LEN as usize).unwrap();
+                },
+            )
         });
     });
     group.finish();
 }
 
 /// New files, each written and flushed, by many at once: they share flushes.
-fn bench_fsyncs(criterion: &mut Criterion<WallTime>) {
+fn bench_fsyncs(criterion: &mut Criterion<BenchClock>) {
     let held = LazyCell::new(Bench::new);
     let next = AtomicU64::new(0);
     let mut group = criterion.benchmark_group("content/create-write-fsync");
@@ -233,7 +235,7 @@ fn bench_fsyncs(criterion: &mut Criterion<WallTime>) {
 /// and the time is told in proportion.
 fn time_flushed_files(fs: &LiveFilesystem, next: &AtomicU64, writers: u64, times: u64) -> Duration {
     let each = times.div_ceil(writers);
-    let start = Instant::now();
+    let start = BenchClock::Wall.read();
     std::thread::scope(|scope| {
         for _ in 0..writers {
             scope.spawn(|| {
@@ -246,5 +248,5 @@ fn time_flushed_files(fs: &LiveFilesystem, next: &AtomicU64, writers: u64, times
             });
         }
     });
-    start.elapsed().mul_f64(times as f64 / (each * writers) as f64)
+    BenchClock::Wall.read_since(start).mul_f64(times as f64 / (each * writers) as f64)
 }

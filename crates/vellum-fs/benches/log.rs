@@ -8,11 +8,9 @@
 use std::cell::LazyCell;
 
 use tempfile::TempDir;
-use vellum_benchkit::criterion::measurement::WallTime;
 use vellum_benchkit::criterion::{Criterion, Throughput};
 use vellum_benchkit::{
-    ProcessorTime, RenewedFixture, create_scratch_dir, measure_wall_time, random_bytes,
-    thread_time_criterion, wall_time_criterion,
+    BenchClock, RenewedFixture, create_scratch_dir, random_bytes, thread_time_criterion, wall_time_criterion,
 };
 use vellum_fs::WriteLog;
 
@@ -32,7 +30,7 @@ fn open_log() -> (WriteLog, TempDir) {
     (WriteLog::open(&dir.path().join("log"), u64::MAX).unwrap(), dir)
 }
 
-fn bench_appends(criterion: &mut Criterion<ProcessorTime>) {
+fn bench_appends(criterion: &mut Criterion<BenchClock>) {
     let mut group = criterion.benchmark_group("log/append");
     for kib in SIZES_KIB {
         let data = random_bytes(1, kib as usize * 1024);
@@ -42,7 +40,7 @@ fn bench_appends(criterion: &mut Criterion<ProcessorTime>) {
             bencher.iter_custom(|times| {
                 logs.measure_operations(
                     times,
-                    |work| ProcessorTime::THREAD.measure_time(work),
+                    |work| BenchClock::Thread.measure(work),
                     |(log, _), _| drop(log.append_data(&data).unwrap()),
                 )
             });
@@ -51,7 +49,7 @@ fn bench_appends(criterion: &mut Criterion<ProcessorTime>) {
     group.finish();
 }
 
-fn bench_syncs(criterion: &mut Criterion<WallTime>) {
+fn bench_syncs(criterion: &mut Criterion<BenchClock>) {
     let mut group = criterion.benchmark_group("log/append-and-sync");
     group.sample_size(20);
     for kib in SIZES_KIB {
@@ -60,17 +58,21 @@ fn bench_syncs(criterion: &mut Criterion<WallTime>) {
         let mut logs = RenewedFixture::new(LOG / data.len() as u64, open_log);
         group.bench_function(format!("{kib}KiB"), |bencher| {
             bencher.iter_custom(|times| {
-                logs.measure_operations(times, measure_wall_time, |(log, _), _| {
-                    drop(log.append_data(&data).unwrap());
-                    log.sync_log().unwrap();
-                })
+                logs.measure_operations(
+                    times,
+                    |work| BenchClock::Wall.measure(work),
+                    |(log, _), _| {
+                        drop(log.append_data(&data).unwrap());
+                        log.sync_log().unwrap();
+                    },
+                )
             });
         });
     }
     group.finish();
 }
 
-fn bench_reads(criterion: &mut Criterion<ProcessorTime>) {
+fn bench_reads(criterion: &mut Criterion<BenchClock>) {
     let mut group = criterion.benchmark_group("log/read");
     for kib in SIZES_KIB {
         let mut data = random_bytes(1, kib as usize * 1024);

@@ -11,7 +11,7 @@ use std::cell::LazyCell;
 
 use tempfile::TempDir;
 use vellum_benchkit::criterion::{Criterion, Throughput};
-use vellum_benchkit::{ProcessorTime, RenewedFixture, thread_time_criterion};
+use vellum_benchkit::{BenchClock, RenewedFixture, thread_time_criterion};
 use vellum_fs::{AttributeChanges, LiveFilesystem, RenameFlags, RequestCaller, StateReader, TimeChange};
 use vellum_host::clock::current_time;
 use vellum_types::Ino;
@@ -73,7 +73,7 @@ fn file_name(number: u64) -> Vec<u8> {
 }
 
 fn bench_each(
-    criterion: &mut Criterion<ProcessorTime>,
+    criterion: &mut Criterion<BenchClock>,
     group: &str,
     (name, len): (&str, usize),
     work: impl Fn(&Bench, u64) + Copy,
@@ -84,7 +84,7 @@ fn bench_each(
         bencher.iter_custom(|times| {
             benches.measure_operations(
                 times,
-                |work| ProcessorTime::THREAD.measure_time(work),
+                |work| BenchClock::Thread.measure(work),
                 |bench, number| work(bench, number),
             )
         });
@@ -93,7 +93,7 @@ fn bench_each(
 }
 
 /// UNLINK, SETATTR of the time of change (of which a mount makes nothing), GETATTR of the directory, FORGET.
-fn bench_unlink(criterion: &mut Criterion<ProcessorTime>, name: &str, len: usize) {
+fn bench_unlink(criterion: &mut Criterion<BenchClock>, name: &str, len: usize) {
     bench_each(criterion, "names/unlink", (name, len), |bench, number| {
         let ino = bench.ino(number);
         bench.fs.names().unlink(Ino::ROOT, &file_name(number), 0).unwrap();
@@ -106,7 +106,7 @@ fn bench_unlink(criterion: &mut Criterion<ProcessorTime>, name: &str, len: usize
 }
 
 /// LOOKUP of the new name, RENAME, SETATTR of the time of change, GETATTR of the directory.
-fn bench_rename(criterion: &mut Criterion<ProcessorTime>, name: &str, len: usize) {
+fn bench_rename(criterion: &mut Criterion<BenchClock>, name: &str, len: usize) {
     bench_each(criterion, "names/rename", (name, len), |bench, number| {
         let to = format!("renamed-{number}").into_bytes();
         bench.fs.names().lookup(Ino::ROOT, &to).unwrap_err();
@@ -122,7 +122,7 @@ fn bench_rename(criterion: &mut Criterion<ProcessorTime>, name: &str, len: usize
 }
 
 /// SETATTR of the mode, and of a time.
-fn bench_chmod(criterion: &mut Criterion<ProcessorTime>, name: &str, len: usize) {
+fn bench_chmod(criterion: &mut Criterion<BenchClock>, name: &str, len: usize) {
     bench_each(criterion, "names/setattr", (name, len), |bench, number| {
         let set = AttributeChanges { mode: Some(0o600), ..AttributeChanges::default() };
         bench.fs.attributes().setattr(bench.ino(number), &set, CALLER).unwrap();
@@ -132,7 +132,7 @@ fn bench_chmod(criterion: &mut Criterion<ProcessorTime>, name: &str, len: usize)
 }
 
 /// An entry of READDIRPLUS.
-fn bench_listing(criterion: &mut Criterion<ProcessorTime>, name: &str, len: usize) {
+fn bench_listing(criterion: &mut Criterion<BenchClock>, name: &str, len: usize) {
     bench_each(criterion, "names/listed", (name, len), |bench, number| {
         let ino = bench.ino(number);
         let bare = bench.fs.live_map().bare_inode_attr(ino).unwrap();
@@ -141,7 +141,7 @@ fn bench_listing(criterion: &mut Criterion<ProcessorTime>, name: &str, len: usiz
 }
 
 /// READDIR of a directory of ten thousand names.
-fn bench_names(criterion: &mut Criterion<ProcessorTime>) {
+fn bench_names(criterion: &mut Criterion<BenchClock>) {
     let held = LazyCell::new(|| Bench::with_files(0));
     let mut group = criterion.benchmark_group("names/list");
     group.throughput(Throughput::Elements(FILES));

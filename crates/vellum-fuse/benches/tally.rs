@@ -8,7 +8,7 @@ use std::io::Read;
 use std::sync::Arc;
 
 use vellum_benchkit::criterion::Criterion;
-use vellum_benchkit::{ProcessorTime, create_scratch_dir, thread_time_criterion};
+use vellum_benchkit::{BenchClock, create_scratch_dir, thread_time_criterion};
 use vellum_fuse::metrics::{RequestMetrics, ServedRequest};
 use vellum_fuse::wire::{FuseOperation, RequestHeader};
 
@@ -19,7 +19,7 @@ fn main() {
     bench_read_log(&mut criterion, &metrics);
 }
 
-fn bench_observe(criterion: &mut Criterion<ProcessorTime>, id: &str, metrics: &RequestMetrics) {
+fn bench_observe(criterion: &mut Criterion<BenchClock>, id: &str, metrics: &RequestMetrics) {
     let head = RequestHeader { opcode: 15, unique: 1, node: 17, uid: 1000, gid: 1000, pid: 4403 };
     let what = FuseOperation::Read { offset: 8192, len: 4096, direct: false };
     criterion.bench_function(id, |bench| {
@@ -31,7 +31,7 @@ fn bench_observe(criterion: &mut Criterion<ProcessorTime>, id: &str, metrics: &R
 }
 
 /// The same while the log is read. If the reader is too slow, lines are recorded and dropped.
-fn bench_read_log(criterion: &mut Criterion<ProcessorTime>, metrics: &RequestMetrics) {
+fn bench_read_log(criterion: &mut Criterion<BenchClock>, metrics: &RequestMetrics) {
     let dir = create_scratch_dir();
     let path = dir.path().join("accesslog");
     let served = Arc::clone(&metrics.log).serve_pipe(&path).expect("a pipe");

@@ -6,11 +6,11 @@
 use std::cell::LazyCell;
 
 use tempfile::TempDir;
-use vellum_benchkit::criterion::measurement::{Measurement, WallTime};
+use vellum_benchkit::criterion::measurement::Measurement;
 use vellum_benchkit::criterion::{Bencher, Criterion};
 use vellum_benchkit::{
-    CountingAllocator, ProcessorTime, RandomData, RenewedFixture, assert_max_allocations, create_scratch_dir,
-    measure_wall_time, setup_size, thread_time_criterion, wall_time_criterion,
+    BenchClock, RandomData, RenewedFixture, assert_max_allocations, create_scratch_dir, setup_size,
+    thread_time_criterion, wall_time_criterion,
 };
 use vellum_library::{Tree, Volume, VolumeOptions, Worktree};
 
@@ -23,16 +23,13 @@ const FILES: u64 = 20_000;
 /// Allocations that a warm `stat` may make: what it answers with.
 const STAT_ALLOCATIONS: u64 = 8;
 
-#[global_allocator]
-static ALLOCATOR: CountingAllocator = CountingAllocator;
-
 fn main() {
     let mut criterion = thread_time_criterion();
     bench_views(&mut criterion);
     bench_stats(&mut criterion);
-    bench_snapshots(&mut criterion, "busy", |work| ProcessorTime::THREAD.measure_time(work));
+    bench_snapshots(&mut criterion, "busy", |work| BenchClock::Thread.measure(work));
     let mut criterion = wall_time_criterion();
-    bench_snapshots(&mut criterion, "durable", measure_wall_time);
+    bench_snapshots(&mut criterion, "durable", |work| BenchClock::Wall.measure(work));
     bench_syncs(&mut criterion);
 }
 
@@ -57,7 +54,7 @@ impl Place {
     }
 }
 
-fn bench_views(criterion: &mut Criterion<ProcessorTime>) {
+fn bench_views(criterion: &mut Criterion<BenchClock>) {
     let place = LazyCell::new(Place::new);
     let mut group = criterion.benchmark_group("library/view");
     group.bench_function("alone", |bencher| {
@@ -70,7 +67,7 @@ fn bench_views(criterion: &mut Criterion<ProcessorTime>) {
         bencher.iter_custom(|times| {
             kept.measure_operations(
                 times,
-                |work| ProcessorTime::THREAD.measure_time(work),
+                |work| BenchClock::Thread.measure(work),
                 |kept, _| kept.push(work.open_view().expect("a view")),
             )
         });
@@ -112,7 +109,7 @@ fn bench_snapshots<M: Measurement<Value = std::time::Duration> + 'static>(
 }
 
 /// What making a change durable takes alone.
-fn bench_syncs(criterion: &mut Criterion<WallTime>) {
+fn bench_syncs(criterion: &mut Criterion<BenchClock>) {
     let place = LazyCell::new(Place::new);
     let mut group = criterion.benchmark_group("library/sync");
     group.sample_size(10);
@@ -153,7 +150,7 @@ impl Files {
     }
 }
 
-fn bench_stats(criterion: &mut Criterion<ProcessorTime>) {
+fn bench_stats(criterion: &mut Criterion<BenchClock>) {
     let mut group = criterion.benchmark_group("library/stat");
     let files = LazyCell::new(|| Files::new(false));
     group.bench_function("path-of-10-levels", |bencher| {
@@ -186,7 +183,7 @@ fn bench_stats(criterion: &mut Criterion<ProcessorTime>) {
     group.finish();
 }
 
-fn bench_uncached_stats(bencher: &mut Bencher<'_, ProcessorTime>, files: &Files) {
+fn bench_uncached_stats(bencher: &mut Bencher<'_, BenchClock>, files: &Files) {
     let work = &files.place.work;
     let mut names = files.names.iter().cycle();
     work.resize_cache(0);

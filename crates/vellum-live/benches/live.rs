@@ -13,10 +13,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use vellum_benchkit::criterion::measurement::WallTime;
 use vellum_benchkit::criterion::{BatchSize, Criterion, Throughput};
 use vellum_benchkit::{
-    ProcessorTime, RandomData, RenewedFixture, create_scratch_dir, process_time_criterion, record_figure,
+    BenchClock, RandomData, RenewedFixture, create_scratch_dir, process_time_criterion, record_figure,
     setup_size, wall_time_criterion,
 };
 use vellum_live::{CommitSequence, EmbeddedStore, LiveStore, NoDurabilityHooks};
@@ -89,7 +88,7 @@ impl Filled {
     }
 }
 
-fn bench_transactions(criterion: &mut Criterion<ProcessorTime>, count: u64) {
+fn bench_transactions(criterion: &mut Criterion<BenchClock>, count: u64) {
     let printed = Once::new();
     let mut stores = RenewedFixture::new(count, || Filled::new(0, false));
     let mut group = criterion.benchmark_group("live/transact");
@@ -103,7 +102,7 @@ fn bench_transactions(criterion: &mut Criterion<ProcessorTime>, count: u64) {
         bencher.iter_custom(|times| {
             stores.measure_operations(
                 times,
-                |work| ProcessorTime::PROCESS.measure_time(work),
+                |work| BenchClock::Process.measure(work),
                 |filled, number| {
                     create_bench_file(&filled.store, number);
                 },
@@ -114,7 +113,7 @@ fn bench_transactions(criterion: &mut Criterion<ProcessorTime>, count: u64) {
 }
 
 fn bench_reads<F: FnOnce() -> Filled>(
-    criterion: &mut Criterion<ProcessorTime>,
+    criterion: &mut Criterion<BenchClock>,
     place: &str,
     filled: &LazyCell<Filled, F>,
 ) {
@@ -149,7 +148,7 @@ fn scan_all(store: &EmbeddedStore) -> u64 {
     entries
 }
 
-fn bench_reopen(criterion: &mut Criterion<WallTime>, count: u64) {
+fn bench_reopen(criterion: &mut Criterion<BenchClock>, count: u64) {
     let mut group = criterion.benchmark_group("live/open");
     group.sample_size(10);
     for (place, freeze) in [("in-memory", false), ("frozen", true)] {
@@ -159,9 +158,9 @@ fn bench_reopen(criterion: &mut Criterion<WallTime>, count: u64) {
             // One at a time: a store that is open is locked. Closing it is not in the figure.
             bencher.iter_custom(|times| {
                 let opened = |_| {
-                    let start = Instant::now();
+                    let start = BenchClock::Wall.read();
                     let store = open_bench_store(&path);
-                    let took = start.elapsed();
+                    let took = BenchClock::Wall.read_since(start);
                     drop(store);
                     took
                 };
@@ -172,7 +171,7 @@ fn bench_reopen(criterion: &mut Criterion<WallTime>, count: u64) {
     group.finish();
 }
 
-fn bench_freezes(criterion: &mut Criterion<WallTime>) {
+fn bench_freezes(criterion: &mut Criterion<BenchClock>) {
     let mut group = criterion.benchmark_group("live/once");
     group.sample_size(10);
     let filled = || Filled::new(setup_size("VELLUM_BENCH_ONCE", ONCE), false);
@@ -194,7 +193,7 @@ fn bench_freezes(criterion: &mut Criterion<WallTime>) {
 
 /// Transactions that are waited for, by several threads at once. The time is that of one; what the slowest of a
 /// thousand took is told beside it.
-fn bench_durable_waits(criterion: &mut Criterion<WallTime>, threads: u64) {
+fn bench_durable_waits(criterion: &mut Criterion<BenchClock>, threads: u64) {
     let filled = LazyCell::new(|| Filled::new(0, false));
     let next = AtomicU64::new(0);
     let took = RefCell::new(Vec::new());
@@ -205,9 +204,9 @@ fn bench_durable_waits(criterion: &mut Criterion<WallTime>, threads: u64) {
         let store = &filled.store;
         bencher.iter_custom(|times| {
             let each = times.div_ceil(threads);
-            let start = Instant::now();
+            let start = BenchClock::Wall.read();
             took.borrow_mut().extend(measure_waits(store, &next, threads, each));
-            start.elapsed().mul_f64(times as f64 / (each * threads) as f64)
+            BenchClock::Wall.read_since(start).mul_f64(times as f64 / (each * threads) as f64)
         });
     });
     group.finish();

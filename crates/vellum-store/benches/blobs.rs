@@ -8,11 +8,10 @@ use std::cell::LazyCell;
 use std::sync::{Arc, Once};
 
 use tempfile::TempDir;
-use vellum_benchkit::criterion::measurement::WallTime;
 use vellum_benchkit::criterion::{BatchSize, Criterion, SamplingMode, Throughput};
 use vellum_benchkit::{
-    ProcessorTime, RenewedFixture, create_scratch_dir, generate_text, measure_wall_time, random_bytes,
-    record_figure, setup_size, thread_time_criterion, wall_time_criterion,
+    BenchClock, RenewedFixture, create_scratch_dir, generate_text, random_bytes, record_figure, setup_size,
+    thread_time_criterion, wall_time_criterion,
 };
 use vellum_crypto::{MasterKey, VolumeKeys};
 use vellum_store::{BlobOptions, BlobStore, LocalStore, ObjectStore};
@@ -59,7 +58,7 @@ fn open_bench_store(dir: &TempDir) -> BlobStore {
 }
 
 /// Id, compress, seal, pack: a session that puts 16 MiB and ends.
-fn bench_puts(criterion: &mut Criterion<ProcessorTime>) {
+fn bench_puts(criterion: &mut Criterion<BenchClock>) {
     let mut group = criterion.benchmark_group("store/put");
     group.sample_size(10).sampling_mode(SamplingMode::Flat).throughput(Throughput::Bytes(SESSION as u64));
     for (name, make) in bench_contents() {
@@ -91,7 +90,7 @@ fn put_all_blobs(store: &BlobStore, data: &[u8]) -> Vec<BlobId> {
     ids
 }
 
-fn bench_reads(criterion: &mut Criterion<ProcessorTime>) {
+fn bench_reads(criterion: &mut Criterion<BenchClock>) {
     let mut group = criterion.benchmark_group("store/read");
     for (name, make) in bench_contents() {
         let held = LazyCell::new(|| Place::with_data(&make()));
@@ -116,7 +115,7 @@ fn bench_reads(criterion: &mut Criterion<ProcessorTime>) {
 }
 
 /// Which blobs are there is asked for each chunk that is written.
-fn bench_lookups(criterion: &mut Criterion<ProcessorTime>) {
+fn bench_lookups(criterion: &mut Criterion<BenchClock>) {
     let blobs = setup_size("VELLUM_BENCH_BLOBS", 200_000);
     let keys = VolumeKeys::for_encrypted(&MasterKey::from_bytes([1; 32]), VolumeId([2; 16]));
     let id = |number: u64| keys.compute_blob_id(BlobKind::Node, &number.to_le_bytes());
@@ -149,7 +148,7 @@ fn bench_lookups(criterion: &mut Criterion<ProcessorTime>) {
         bencher.iter_custom(|times| {
             places.measure_operations(
                 times,
-                |work| ProcessorTime::THREAD.measure_time(work),
+                |work| BenchClock::Thread.measure(work),
                 |(writer, _), number| {
                     writer.put_blob(BlobKind::Node, &number.to_le_bytes()).unwrap();
                 },
@@ -160,7 +159,7 @@ fn bench_lookups(criterion: &mut Criterion<ProcessorTime>) {
 }
 
 /// A commit of one small blob: what a snapshot of one changed file costs at least. And what many of them leave.
-fn bench_commits(criterion: &mut Criterion<WallTime>) {
+fn bench_commits(criterion: &mut Criterion<BenchClock>) {
     let commit = |store: &BlobStore, number: u64| {
         let writer = store.create_writer();
         writer.put_blob(BlobKind::Node, &random_bytes(number, 4096)).unwrap();
@@ -171,7 +170,11 @@ fn bench_commits(criterion: &mut Criterion<WallTime>) {
     let mut places = RenewedFixture::new(COMMITS, Place::new);
     group.bench_function("4KiB", |bencher| {
         bencher.iter_custom(|times| {
-            places.measure_operations(times, measure_wall_time, |place, number| commit(&place.store, number))
+            places.measure_operations(
+                times,
+                |work| BenchClock::Wall.measure(work),
+                |place, number| commit(&place.store, number),
+            )
         });
     });
     let printed = Once::new();

@@ -10,7 +10,8 @@ use std::sync::{Arc, Once};
 
 use vellum_benchkit::criterion::Criterion;
 use vellum_benchkit::{
-    RandomData, create_scratch_dir, measure_wall_time, random_bytes, record_figure, wall_time_criterion,
+    BenchClock, RandomData, create_scratch_dir, measure_wall_time, random_bytes, record_figure,
+    wall_time_criterion,
 };
 use vellum_store::{BlockStore, MemoryObjectStore, ObjectKey, ObjectStore, PackCache};
 use vellum_types::PackId;
@@ -78,7 +79,7 @@ fn find_file(folder: &Path, pack: &PackId) -> PathBuf {
     folder.join("packs/07").join(pack.to_string())
 }
 
-fn bench_reads(criterion: &mut Criterion) {
+fn bench_reads(criterion: &mut Criterion<BenchClock>) {
     let dir = create_scratch_dir();
     let held = CachedPack::new(&dir.path().join("cache"));
     let mut group = criterion.benchmark_group("cache/read");

@@ -4,7 +4,7 @@ use std::cell::LazyCell;
 use std::hint::black_box;
 
 use vellum_benchkit::criterion::{Criterion, Throughput};
-use vellum_benchkit::{ProcessorTime, random_bytes, thread_time_criterion};
+use vellum_benchkit::{BenchClock, random_bytes, thread_time_criterion};
 use vellum_sync::remote::delta::{FileSignature, SignatureMatcher};
 
 const SIZE: usize = 32 << 20;
@@ -14,7 +14,7 @@ fn main() {
     bench_delta(&mut criterion);
 }
 
-fn bench_delta(criterion: &mut Criterion<ProcessorTime>) {
+fn bench_delta(criterion: &mut Criterion<BenchClock>) {
     let old = LazyCell::new(|| random_bytes(6, SIZE));
     let new = LazyCell::new(|| random_bytes(7, SIZE));
     let matcher = LazyCell::new(|| SignatureMatcher::new(compute_signature(&old)));

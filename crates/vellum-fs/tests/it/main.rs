@@ -25,7 +25,3 @@ mod views;
 mod whole;
 mod workloads;
 mod xattrs;
-
-/// Tests of what an operation costs count allocations, too.
-#[global_allocator]
-static ALLOCATOR: vellum_benchkit::CountingAllocator = vellum_benchkit::CountingAllocator;

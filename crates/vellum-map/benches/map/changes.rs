@@ -3,7 +3,7 @@
 use std::sync::Once;
 
 use vellum_benchkit::criterion::Criterion;
-use vellum_benchkit::{ProcessorTime, RandomData, record_figure};
+use vellum_benchkit::{BenchClock, RandomData, record_figure};
 use vellum_map::{MapRoot, apply_changes, diff_maps};
 
 use crate::entries::{Base, Lazy, SHAPE, new_bench_key, new_bench_value};
@@ -11,7 +11,7 @@ use crate::entries::{Base, Lazy, SHAPE, new_bench_key, new_bench_value};
 /// A key and its new value, or None to remove it.
 type Edit = (Vec<u8>, Option<Vec<u8>>);
 
-pub fn bench_apply_clustered<F: FnOnce() -> Base>(criterion: &mut Criterion<ProcessorTime>, base: &Lazy<F>) {
+pub fn bench_apply_clustered<F: FnOnce() -> Base>(criterion: &mut Criterion<BenchClock>, base: &Lazy<F>) {
     for (clusters, per_cluster) in [(1, 300_000), (1_000, 300), (10_000, 30)] {
         let edits = || {
             let mut edits = Vec::new();
@@ -25,13 +25,13 @@ pub fn bench_apply_clustered<F: FnOnce() -> Base>(criterion: &mut Criterion<Proc
     }
 }
 
-pub fn bench_apply_scattered<F: FnOnce() -> Base>(criterion: &mut Criterion<ProcessorTime>, base: &Lazy<F>) {
+pub fn bench_apply_scattered<F: FnOnce() -> Base>(criterion: &mut Criterion<BenchClock>, base: &Lazy<F>) {
     for count in [100, 3_000, 30_000, 300_000] {
         bench_edits(criterion, base, &format!("scattered-{count}"), || generate_scattered_edits(base, count));
     }
 }
 
-pub fn bench_diffs<F: FnOnce() -> Base>(criterion: &mut Criterion<ProcessorTime>, base: &Lazy<F>) {
+pub fn bench_diffs<F: FnOnce() -> Base>(criterion: &mut Criterion<BenchClock>, base: &Lazy<F>) {
     let together =
         || sort_edits((0..100).map(|number| generate_edit(base, base.keys / 2 + number, number)).collect());
     let kinds: [(&str, &dyn Fn() -> Vec<Edit>); 2] =
@@ -51,7 +51,7 @@ pub fn bench_diffs<F: FnOnce() -> Base>(criterion: &mut Criterion<ProcessorTime>
 }
 
 fn bench_edits<F: FnOnce() -> Base>(
-    criterion: &mut Criterion<ProcessorTime>,
+    criterion: &mut Criterion<BenchClock>,
     base: &Lazy<F>,
     name: &str,
     edits: impl Fn() -> Vec<Edit>,

@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::sync::{Arc, Once};
 
 use vellum_benchkit::criterion::Criterion;
-use vellum_benchkit::{ProcessorTime, RandomData, record_figure, setup_size};
+use vellum_benchkit::{BenchClock, RandomData, record_figure, setup_size};
 use vellum_map::{NodeCache, NodeSource, get_value};
 
 use crate::entries::{Base, CACHE, Lazy, Metered, new_bench_key, new_bench_value};
@@ -18,7 +18,7 @@ const BUILT: u64 = 100_000;
 /// Numbers of the memory yardstick: 128 MiB, past every cache.
 const LOADS: u64 = 16 << 20;
 
-pub fn bench_build(criterion: &mut Criterion<ProcessorTime>, keys: u64) {
+pub fn bench_build(criterion: &mut Criterion<BenchClock>, keys: u64) {
     let keys = keys.min(BUILT);
     let printed = Once::new();
     let mut group = criterion.benchmark_group("map/build");
@@ -33,7 +33,7 @@ pub fn bench_build(criterion: &mut Criterion<ProcessorTime>, keys: u64) {
     group.finish();
 }
 
-pub fn bench_scans<F: FnOnce() -> Base>(criterion: &mut Criterion<ProcessorTime>, base: &Lazy<F>) {
+pub fn bench_scans<F: FnOnce() -> Base>(criterion: &mut Criterion<BenchClock>, base: &Lazy<F>) {
     let mut group = criterion.benchmark_group("map/scan");
     group.sample_size(10);
     group.bench_function("cold", |bencher| {
@@ -43,7 +43,7 @@ pub fn bench_scans<F: FnOnce() -> Base>(criterion: &mut Criterion<ProcessorTime>
     group.finish();
 }
 
-pub fn bench_point_gets<F: FnOnce() -> Base>(criterion: &mut Criterion<ProcessorTime>, base: &Lazy<F>) {
+pub fn bench_point_gets<F: FnOnce() -> Base>(criterion: &mut Criterion<BenchClock>, base: &Lazy<F>) {
     let mut group = criterion.benchmark_group("map/get");
     group.bench_function("near", |bencher| {
         let mut random = RandomData(1);
@@ -82,7 +82,7 @@ fn generate_keys(keys: u64, odd: u64) -> Vec<Vec<u8>> {
 }
 
 /// Point gets wait for memory, and how long that takes depends on the machine and its neighbours.
-pub fn bench_yardsticks(criterion: &mut Criterion<ProcessorTime>, keys: u64) {
+pub fn bench_yardsticks(criterion: &mut Criterion<BenchClock>, keys: u64) {
     let mut group = criterion.benchmark_group("yardstick");
     let map: LazyCell<BTreeMap<_, _>, _> = LazyCell::new(|| {
         (0..keys).map(|number| (new_bench_key(2 * number), new_bench_value(number))).collect()

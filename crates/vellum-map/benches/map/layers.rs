@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use vellum_benchkit::criterion::Criterion;
-use vellum_benchkit::{ProcessorTime, RandomData, RenewedFixture};
+use vellum_benchkit::{BenchClock, RandomData, RenewedFixture};
 use vellum_map::{ChangeLayer, KeySpan, MapView};
 
 use crate::entries::{Base, Lazy, new_bench_key, new_bench_value};
@@ -19,7 +19,7 @@ const CHANGES: u64 = 10_000;
 /// Entries of one range.
 const ENTRIES: usize = 1000;
 
-pub fn bench_puts(criterion: &mut Criterion<ProcessorTime>) {
+pub fn bench_puts(criterion: &mut Criterion<BenchClock>) {
     let mut group = criterion.benchmark_group("layer/put");
     let mut layers = RenewedFixture::new(CHANGES, ChangeLayer::new);
     let mut random = RandomData(5);
@@ -30,7 +30,7 @@ pub fn bench_puts(criterion: &mut Criterion<ProcessorTime>) {
         bencher.iter_custom(|times| {
             layers.measure_operations(
                 times,
-                |work| ProcessorTime::THREAD.measure_time(work),
+                |work| BenchClock::Thread.measure(work),
                 |layer, number| {
                     let (key, value) = &changes[number as usize];
                     layer.set_key(key, value.as_slice());
@@ -41,7 +41,7 @@ pub fn bench_puts(criterion: &mut Criterion<ProcessorTime>) {
     group.finish();
 }
 
-pub fn bench_gets<F: FnOnce() -> Base>(criterion: &mut Criterion<ProcessorTime>, base: &Lazy<F>) {
+pub fn bench_gets<F: FnOnce() -> Base>(criterion: &mut Criterion<BenchClock>, base: &Lazy<F>) {
     for depth in DEPTHS {
         let view = LazyCell::new(|| build_view(base, depth));
         let mut group = criterion.benchmark_group("layer/get");
@@ -74,7 +74,7 @@ pub fn bench_gets<F: FnOnce() -> Base>(criterion: &mut Criterion<ProcessorTime>,
     }
 }
 
-pub fn bench_ranges<F: FnOnce() -> Base>(criterion: &mut Criterion<ProcessorTime>, base: &Lazy<F>) {
+pub fn bench_ranges<F: FnOnce() -> Base>(criterion: &mut Criterion<BenchClock>, base: &Lazy<F>) {
     let mut group = criterion.benchmark_group("layer/range");
     for depth in DEPTHS {
         let view = LazyCell::new(|| build_view(base, depth));
