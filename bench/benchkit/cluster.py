@@ -9,6 +9,7 @@ import ctypes
 import json
 import multiprocessing
 import os
+import signal
 import subprocess
 import threading
 import time
@@ -196,6 +197,25 @@ class SharedWorktree:
             self.vellum(name, "init", "-q", "--store", folder / "store", "--passphrase-file", folder / "passphrase")
         for name in self.names:
             self.mount(name, words if name == self.names[0] else ())
+        # A mount that is stopped cannot be asked.
+        self.processes = {name: self.find_process(name) for name in self.names}
+
+    def find_process(self, name) -> int:
+        """The process of a mount, by the numbers of this machine."""
+        wanted = json.loads((self.path(name) / ".vellum/mount.json").read_text())["pid"]
+        space = os.readlink(f"/proc/{self.hosts[name].pid}/ns/pid")
+        for status in Path("/proc").glob("[0-9]*/status"):
+            # Processes end while they are looked at.
+            with contextlib.suppress(OSError, StopIteration):
+                numbers = next(line for line in status.read_text().splitlines() if line.startswith("NSpid:")).split()
+                if numbers[-1] == str(wanted) and os.readlink(status.parent / "ns/pid") == space:
+                    return int(status.parent.name)
+        raise host.CommandFailed(f"no process serves the mount of {name}")
+
+    def signal_mount(self, name, number):
+        """Sends a signal to the process of a mount. No program is started for it: the start closes files of this process,
+        and waits if they are in that mount."""
+        os.kill(self.processes[name], number)
 
     def vellum(self, name, *words) -> str:
         """A command of Vellum on a host, in its own directory of the volume."""
@@ -229,8 +249,7 @@ class SharedWorktree:
         """Kills the process that serves and has the spare host serve; seconds until a client's
         operation goes on, which began when the process died."""
         lost, client = self.names[:2]
-        process = json.loads((self.path(lost) / ".vellum/mount.json").read_text())["pid"]
-        self.hosts[lost].run("kill", "-9", process)
+        self.signal_mount(lost, signal.SIGKILL)
         start = time.perf_counter()
         waiting = threading.Thread(target=(self.path(client) / "after").touch)
         waiting.start()

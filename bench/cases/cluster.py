@@ -6,9 +6,12 @@ nothing. The line to Redis can be made longer.
 """
 
 import contextlib
+import fcntl
 import json
 import os
+import signal
 import tarfile
+import threading
 import time
 
 from benchkit import cluster, host
@@ -98,6 +101,48 @@ def measure_visibility(run: Run, shared, group):
     one.unlink()
 
 
+def measure_snapshot(run: Run, shared, group):
+    """A snapshot while two clients create files, and the longest that one of these creations took."""
+    is_over, longest = threading.Event(), []
+
+    def create(name):
+        folder, worst = shared.path(name) / f"written-{name}", 0.0
+        folder.mkdir()
+        while not is_over.is_set():
+            start = time.perf_counter()
+            (folder / f"{start}").touch()
+            worst = max(worst, time.perf_counter() - start)
+        longest.append(worst)
+
+    writers = [threading.Thread(target=create, args=(name,)) for name in ("h2", "h3")]
+    for writer in writers:
+        writer.start()
+    start = time.perf_counter()
+    try:
+        shared.vellum_in_mount("h1", "snapshot", "-q")
+        run.add("snapshot beside writers", "vellum", time.perf_counter() - start, group=group)
+    finally:
+        is_over.set()
+        for writer in writers:
+            writer.join()
+    run.add("longest create beside a snapshot", "vellum", max(longest), group=group)
+    for name in ("h2", "h3"):
+        host.run("rm", "-rf", shared.path(name) / f"written-{name}")
+
+
+def measure_eviction(run: Run, shared, group):
+    """A client that is stopped while it has a lock: until another one has it."""
+    with open(shared.path("h3") / "held", "w") as held, open(shared.path("h2") / "held") as wanted:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        shared.signal_mount("h3", signal.SIGSTOP)
+        try:
+            start = time.perf_counter()
+            fcntl.flock(wanted, fcntl.LOCK_EX)
+            run.add("client stopped, until its lock is free", "vellum", time.perf_counter() - start, group=group)
+        finally:
+            shared.signal_mount("h3", signal.SIGCONT)
+
+
 def measure_shared(run: Run, delay: float):
     """All rows with one line to Redis."""
     group = group_of(delay)
@@ -121,6 +166,8 @@ def measure_shared(run: Run, delay: float):
         measure_listing(run, shared.path("h2"), group, "vellum")
         measure_messages(run, shared, group)
         measure_visibility(run, shared, group)
+        measure_snapshot(run, shared, group)
+        measure_eviction(run, shared, group)
         if redis:
             measure_log(run, shared, group, counts, redis)
         if words:
@@ -162,7 +209,12 @@ def measure_log(run: Run, shared, group, counts, redis):
     root.mkdir()
     for number in range(run.options.files):
         (root / f"f{number}").touch()
-    os.sync()
+    synced = os.open(root, os.O_RDONLY)
+    try:
+        # The log has everything before this returns.
+        os.fsync(synced)
+    finally:
+        os.close(synced)
     each = (counts[0] - before) / run.options.files
     run.add("create", "vellum", each, group=group, quantity="on the line to the log", unit="bytes")
     shared.vellum_in_mount("h1", "flush")
