@@ -161,7 +161,7 @@ fn absurd_requests_are_refused() {
     let refuse = |more: &[&str], why: &str| world.run(&args(more)).code(3).remarks(why);
     refuse(&["../shared"], "no host was named");
     refuse(&["--host", "localhost"], "no directory was named for the host 'localhost'");
-    refuse(&["--host", "-oProxyCommand=id", "../shared"], "is not a host name");
+    refuse(&["--host=-oProxyCommand=id", "../shared"], "is not a host name");
     refuse(&["--host", "localhost", "--workloads", "dance", "../shared"], "the workloads are create, ");
     let of_one = |more: &[&str], why: &str| {
         world
