@@ -74,6 +74,7 @@ class Host:
         """Ends it, and everything that runs there."""
         self.holder.stdin.close()
         self.holder.wait()
+        self.holder.stdout.close()
 
 
 class Hosts:
