@@ -223,7 +223,8 @@ mod tests {
         for micros in 1..=1000 {
             let took = Duration::from_micros(micros);
             all.record_duration(took);
-            if micros <= 900 { &fast } else { &slow }.record_duration(took);
+            let part = if micros <= 900 { &fast } else { &slow };
+            part.record_duration(took);
         }
         let mut merged = fast.read_distribution();
         let sent = slow.read_distribution();
