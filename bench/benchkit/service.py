@@ -142,18 +142,18 @@ async def pump(reader, writer, delay, counts):
     writer.close()
 
 
-def serve_line(port: int, target: int, delay: float, counts):
+def serve_line(port: int, target: int, delay: float, counts, listen="127.0.0.1", to="127.0.0.1"):
     """A line to the target with the delay on each way. `counts`: bytes of both ways, and open connections."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     async def connect(reader, writer):
         counts[1] += 1
-        there_reader, there_writer = await asyncio.open_connection("127.0.0.1", target)
+        there_reader, there_writer = await asyncio.open_connection(to, target)
         await asyncio.gather(pump(reader, there_writer, delay, counts), pump(there_reader, writer, delay, counts))
         counts[1] -= 1
 
     async def main():
-        server = await asyncio.start_server(connect, "127.0.0.1", port)
+        server = await asyncio.start_server(connect, listen, port)
         await server.serve_forever()
 
     asyncio.run(main())
@@ -173,7 +173,7 @@ def line(target: int, delay: float):
         process.join()
 
 
-def is_open(port: int) -> bool:
+def is_open(port: int, address="127.0.0.1") -> bool:
     """Whether somebody listens."""
     with socket.socket() as one:
-        return one.connect_ex(("127.0.0.1", port)) == 0
+        return one.connect_ex((address, port)) == 0

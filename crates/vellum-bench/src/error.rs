@@ -74,6 +74,24 @@ pub enum BenchError {
         /// What it said.
         message: String,
     },
+    /// A host cannot take part.
+    #[error("the host {host} cannot take part: {reason}")]
+    Host {
+        /// The host.
+        host: String,
+        /// Why not.
+        reason: String,
+    },
+    /// A host has another version of the program.
+    #[error("the host {host} has vellum {theirs}, and this is vellum {ours}")]
+    HostVersion {
+        /// The host.
+        host: String,
+        /// The version there.
+        theirs: String,
+        /// The version here.
+        ours: String,
+    },
     /// Stopped on request.
     #[error("interrupted")]
     Interrupted,
@@ -99,7 +117,8 @@ impl BenchError {
             Self::Store(error) => error.kind(),
             Self::Blob(error) => error.kind(),
             Self::Format { kind, .. } => *kind,
-            Self::Program { .. } => ErrorKind::Io,
+            Self::Program { .. } | Self::Host { .. } => ErrorKind::Io,
+            Self::HostVersion { .. } => ErrorKind::Unsupported,
             Self::Interrupted => ErrorKind::Interrupted,
         }
     }

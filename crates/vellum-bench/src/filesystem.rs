@@ -6,7 +6,7 @@
 
 mod big;
 mod names;
-mod payload;
+pub(crate) mod payload;
 mod scaling;
 mod small;
 

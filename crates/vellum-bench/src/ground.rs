@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::os::linux::fs::MetadataExt;
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::fs::StatVfsMountFlags;
 use vellum_host::beneath::{BeneathError, HeldDir};
@@ -18,6 +19,10 @@ pub const PREFIX: &str = "bench-";
 
 /// Bytes that must stay free beside what a bench writes: for metadata, and for others.
 const SPARE: u64 = 16 << 20;
+
+/// How often a directory is tried to be removed into which another host may still write, and the pause between.
+const REMOVALS_MAX: u32 = 40;
+const REMOVAL_PAUSE: Duration = Duration::from_millis(50);
 
 /// A directory that a bench made.
 #[derive(Debug)]
@@ -57,6 +62,22 @@ impl BenchDirectory {
         Ok(Self { parent, name, dir, path: shown, removed: false })
     }
 
+    /// The one that another host made in the directory at `path`, which is the same directory there.
+    pub fn open_existing(path: &Path, name: &str) -> Result<Self> {
+        let shown = format_plain_path(path);
+        let fail = |source| BenchError::Ground { path: shown.clone(), source };
+        let parent = HeldDir::open_root(path).map_err(fail)?;
+        let name = name.as_bytes().to_vec();
+        let dir = parent.open_dir_to_read(&name).map_err(fail)?;
+        Ok(Self { parent, name, dir, path: shown, removed: false })
+    }
+
+    /// Its name in the directory that is measured.
+    #[must_use]
+    pub fn name(&self) -> String {
+        String::from_utf8_lossy(&self.name).into_owned()
+    }
+
     /// The directory.
     #[must_use]
     pub fn dir(&self) -> &HeldDir {
@@ -90,6 +111,29 @@ impl BenchDirectory {
     pub fn remove_dir(mut self) -> Result<()> {
         // Set first, so that dropping it does not try again what failed.
         self.removed = true;
+        self.try_remove_dir()
+    }
+
+    /// From now on somebody else sees to it that it is removed.
+    pub fn leave_to_others(&mut self) {
+        self.removed = true;
+    }
+
+    /// Removes it while others may still make something in it. It is no failure if it is gone.
+    pub fn remove_shared_dir(&self) -> Result<()> {
+        for _ in 1..REMOVALS_MAX {
+            match self.try_remove_dir() {
+                Ok(()) => return Ok(()),
+                Err(BenchError::Ground { source, .. }) if source.is_not_found() => {
+                    // Something in it, or the directory itself: the next try finds out.
+                    if self.parent.stat(&self.name).is_err_and(|error| error.is_not_found()) {
+                        return Ok(());
+                    }
+                }
+                Err(_) => {}
+            }
+            std::thread::sleep(REMOVAL_PAUSE);
+        }
         self.try_remove_dir()
     }
 

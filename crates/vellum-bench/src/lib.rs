@@ -7,6 +7,7 @@
 #![cfg_attr(test, expect(clippy::unwrap_used, reason = "a test that cannot go on has failed"))]
 
 pub mod access;
+pub mod cluster;
 pub mod compare;
 pub mod engines;
 pub mod error;

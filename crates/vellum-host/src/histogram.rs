@@ -23,6 +23,9 @@ pub struct DurationHistogram {
     nanos: AtomicU64,
 }
 
+/// Most durations that a reading from elsewhere may count: readings of a million processes can still be added.
+const FOREIGN_COUNT_MAX: u64 = 1 << 40;
+
 /// A reading of a [`DurationHistogram`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DurationDistribution {
@@ -66,7 +69,53 @@ impl DurationHistogram {
     }
 }
 
+impl Default for DurationDistribution {
+    fn default() -> Self {
+        Self { counts: vec![0; CLASSES], nanos: 0 }
+    }
+}
+
+/// A class of durations, and how many it has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DurationClass {
+    /// Its number.
+    pub class: u32,
+    /// How many durations are in it.
+    pub count: u64,
+}
+
 impl DurationDistribution {
+    /// Adds the durations of another reading, so that quantiles are those of all.
+    pub fn merge(&mut self, other: &Self) {
+        for (count, more) in self.counts.iter_mut().zip(&other.counts) {
+            *count = count.saturating_add(*more);
+        }
+        self.nanos = self.nanos.saturating_add(other.nanos);
+    }
+
+    /// The classes that have durations: what another process needs to add this reading to its own.
+    #[must_use]
+    pub fn occupied_classes(&self) -> Vec<DurationClass> {
+        let all = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
+        all.filter_map(|(class, count)| {
+            Some(DurationClass { class: u32::try_from(class).ok()?, count: *count })
+        })
+        .collect()
+    }
+
+    /// The reading with these classes, and the sum of its durations. None if there is no such class, or if the counts are
+    /// absurd: another process may have sent them.
+    #[must_use]
+    pub fn from_classes(classes: &[DurationClass], sum: Duration) -> Option<Self> {
+        let mut reading = Self { nanos: u64::try_from(sum.as_nanos()).ok()?, ..Self::default() };
+        let mut total = 0_u64;
+        for DurationClass { class, count } in classes {
+            total = total.checked_add(*count).filter(|total| *total <= FOREIGN_COUNT_MAX)?;
+            *reading.counts.get_mut(usize::try_from(*class).ok()?)? += count;
+        }
+        Some(reading)
+    }
+
     /// Returns the number of durations.
     #[must_use]
     pub fn count(&self) -> u64 {
@@ -166,6 +215,27 @@ mod tests {
         assert_eq!(read.count_below(19), 524);
         assert_eq!(read.count_below(63), 1000);
         assert_eq!(DurationHistogram::default().read_distribution().quantile(0.5), Duration::ZERO);
+    }
+
+    #[test]
+    fn readings_of_several_processes_have_the_quantiles_of_all() {
+        let [all, fast, slow] = [(); 3].map(|()| DurationHistogram::default());
+        for micros in 1..=1000 {
+            let took = Duration::from_micros(micros);
+            all.record_duration(took);
+            let part = if micros <= 900 { &fast } else { &slow };
+            part.record_duration(took);
+        }
+        let mut merged = fast.read_distribution();
+        let sent = slow.read_distribution();
+        merged.merge(&DurationDistribution::from_classes(&sent.occupied_classes(), sent.sum()).unwrap());
+        assert_eq!(merged, all.read_distribution());
+        let wrong = |class, count| {
+            DurationDistribution::from_classes(&[DurationClass { class, count }; 2], Duration::ZERO)
+        };
+        assert_eq!(wrong(u32::MAX, 1), None);
+        assert_eq!(wrong(1, u64::MAX), None);
+        assert_eq!(wrong(1, 1).unwrap().count(), 2);
     }
 
     #[test]

@@ -266,6 +266,12 @@ fn bench_hint(error: &BenchError) -> Option<String> {
         }
         (BenchError::Content(_), _) => "find the cause before you measure again",
         (BenchError::Space { .. }, _) => "use fewer threads, or smaller or fewer files",
+        (BenchError::HostVersion { .. }, _) => {
+            "install the same version on all hosts, or name it with --remote-program"
+        }
+        (BenchError::Host { .. }, _) => {
+            "each host needs this version of vellum ('--remote-program' names it) and the same directory"
+        }
         (_, ErrorKind::NoSpace) => {
             "use fewer threads, or smaller or fewer files; what the bench had created was removed"
         }

@@ -1,5 +1,6 @@
 //! `vellum bench`: how fast a directory is, ours or not; and what compares such figures.
 
+mod cluster;
 mod compare;
 mod engines;
 mod pipeline;
@@ -54,6 +55,7 @@ pub struct Args {
 /// What is done with figures, and other benches.
 #[derive(Debug, clap::Subcommand)]
 enum Command {
+    Cluster(cluster::Args),
     Engines(engines::Args),
     Pipeline(pipeline::Args),
     Compare(compare::Args),
@@ -65,6 +67,7 @@ pub const REMOVED: &str = "what the bench had made was removed";
 /// Measures, or runs the subcommand.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     match &args.command {
+        Some(Command::Cluster(args)) => cluster::run(args, context),
         Some(Command::Engines(args)) => engines::run(args, context),
         Some(Command::Pipeline(args)) => pipeline::run(args, context),
         Some(Command::Compare(args)) => compare::run(args, context),

@@ -149,6 +149,8 @@ fn interrupted_it_removes_what_it_made_and_only_that() {
     interrupt(&args(&["--runs", "1000"]));
     interrupt(&["mdtest", ".", "--runs", "1000"]);
     interrupt(&["objbench", "store", "--runs", "1000"]);
+    let hosts = ["bench", "cluster", "--host", "localhost", "--host", "localhost", "--runs", "1000", "."];
+    interrupt(&[&hosts[..], &["--small-file-size", "5K", "--big-file-size", "300K"]].concat());
     interrupt(&["bench", "engines", "--sizes", "1M", "--counts", "10", "--runs", "1000"]);
 }
 

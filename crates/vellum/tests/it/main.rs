@@ -15,6 +15,7 @@ mod world;
 
 mod automatic_snapshots;
 mod bench;
+mod bench_cluster;
 mod cache_disk;
 mod cache_parts;
 mod cache_trouble;
