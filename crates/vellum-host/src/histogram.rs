@@ -228,14 +228,16 @@ mod tests {
         }
         let mut merged = fast.read_distribution();
         let sent = slow.read_distribution();
-        merged.merge(&DurationDistribution::from_classes(&sent.occupied_classes(), sent.sum()).unwrap());
+        merged.merge(
+            &DurationDistribution::from_classes(&sent.occupied_classes(), sent.sum()).expect("classes"),
+        );
         assert_eq!(merged, all.read_distribution());
         let wrong = |class, count| {
             DurationDistribution::from_classes(&[DurationClass { class, count }; 2], Duration::ZERO)
         };
         assert_eq!(wrong(u32::MAX, 1), None);
         assert_eq!(wrong(1, u64::MAX), None);
-        assert_eq!(wrong(1, 1).unwrap().count(), 2);
+        assert_eq!(wrong(1, 1).expect("classes").count(), 2);
     }
 
     #[test]
