@@ -13,7 +13,7 @@ def test_the_token_leaves_the_address_and_is_in_no_request(open_page, address):
     assert len(page.requests) > 5
     for request in page.requests:
         assert token not in request.url
-        assert "referer" not in request.headers
+        assert not request.headers.get("referer")
     assert page.context.cookies() == []
     page.tab.reload()
     page.wait()

@@ -138,7 +138,7 @@ export class ContentViewer {
   }
 
   content(text, label) {
-    return make("pre", { class: "content", tabindex: "0", role: "region", "aria-label": label }, text);
+    return make("pre", { class: "content", tabindex: "0", role: "region", "aria-label": `${label}, in ${this.id.slice(0, 8)}` }, text);
   }
 
   show(...nodes) {

@@ -159,7 +159,7 @@ async fn answer_request(
     if path.starts_with("/api/") {
         shared.guard.check_token(&head.headers)?;
     }
-    match parse_route(&head.method, path, query)? {
+    match parse_route(head.method.as_str(), path, query)? {
         Route::Asset(name) => Ok(if_changed(answer_asset(&name)?, &head.headers)),
         Route::Download(ticket) => match shared.state.tickets.redeem(&ticket, Instant::now()) {
             TicketUse::Granted(place) => answer_content(shared, place, &HeaderMap::new()).await,
