@@ -52,7 +52,8 @@ fn the_history_by_page_is_the_whole_history() {
         }
     }
     assert_eq!(rows.iter().map(|row| row.entry.id).collect::<Vec<_>>(), ids);
-    let lanes = |rows: &[vellum_library::HistoryRow]| rows.iter().map(|row| row.lane.clone()).collect::<Vec<_>>();
+    let lanes =
+        |rows: &[vellum_library::HistoryRow]| rows.iter().map(|row| row.lane.clone()).collect::<Vec<_>>();
     assert_eq!(lanes(&rows), lanes(&whole.rows));
     let tagged = HistoryQuery { tag: Some("kept".into()), ..HistoryQuery::first_rows(9) };
     let tagged = stand.volume.history(&tagged).unwrap().rows;
@@ -78,10 +79,7 @@ fn a_path_has_one_version_for_each_content() {
     let versions: Vec<_> =
         stand.volume.path_versions(b"file", back).unwrap().collect::<Result<_, _>>().unwrap();
     let shown: Vec<_> = versions.iter().map(|version| (version.last, version.first, version.count)).collect();
-    assert_eq!(
-        shown,
-        [(back, back, 1), (last[4], last[3], 2), (last[2], last[2], 1), (last[1], last[0], 2)]
-    );
+    assert_eq!(shown, [(back, back, 1), (last[4], last[3], 2), (last[2], last[2], 1), (last[1], last[0], 2)]);
     // The same content has the same id, wherever it is.
     assert_eq!(versions[0].content, versions[3].content);
     assert_ne!(versions[0].content, versions[2].content);
