@@ -72,6 +72,8 @@ impl Volume {
     /// Returns the versions of a path in a snapshot and those before it, newest first. A version ends where the path had
     /// another content, or was not there.
     pub fn path_versions(&self, path: &[u8], newest: SnapshotId) -> Result<PathVersions<'_>> {
+        // One that was made since the last listing is listed by this; the walk passes over what is not listed.
+        let newest = self.inner().resolve_snapshot(&newest.to_string())?.id;
         let entries = AncestorWalk::from_heads(&self.inner().catalog, [newest])?;
         Ok(PathVersions { volume: self, path: path.into(), entries, seen: None, current: None })
     }

@@ -88,9 +88,13 @@ fn differences_and_contents() {
 #[test]
 fn snapshots_made_meanwhile_are_seen() {
     let stand = Stand::start();
+    stand.ask("history/rows").expect(200);
     let checkout = Checkout::open(stand.data()).unwrap();
     fs::write(stand.data().join("new"), "new").unwrap();
     let third = checkout.create_snapshot("third").unwrap().id.to_string();
+    // By a program that has not listed it yet.
+    let versions = stand.ask(&format!("versions/{third}?path=new")).expect(200).json();
+    assert_eq!(versions["versions"][0]["first"], third.as_str());
     assert_eq!(stand.ask("history/rows").expect(200).json()["rows"][0][0], third.as_str());
     assert_eq!(stand.ask("volume").json()["worktrees"][0]["head"], third.as_str());
 }
