@@ -4,6 +4,7 @@
 #   make static  a static binary for x86-64 (musl), and whether it works; needs musl-tools and rustup's target
 #   make deb     a Debian package in DEB_DIR (target/deb) of the binary; 'make deb-test' tries it in a clean Debian, as root
 #   make test    format, lints, licences, all tests: what CI runs
+#   make web-test    the page of 'vellum web' in Chromium, and what axe-core has to say about it
 #   make posix   pjdfstest, fsx and a storm of renames on a mount, and on a client of a shared worktree, as root
 #   make demo    the main job on a real tree of this machine, with times and sizes
 #   make measure Vellum and its rivals in turns, and its structures by themselves, unattended (hours; see
@@ -46,6 +47,8 @@ BENCH_DIR  ?= .
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 # What is installed: built by default, or a binary that is there.
 BINARY     ?= $(TARGET_DIR)/release/vellum
+# The second program, which 'vellum web' executes, is beside it.
+SERVE      ?= $(dir $(BINARY))vellum-serve
 
 STATIC     := x86_64-unknown-linux-musl
 DEB_DIR    ?= $(TARGET_DIR)/deb
@@ -55,19 +58,20 @@ DEB_DIR    ?= $(TARGET_DIR)/deb
 # host from itself, certificates for servers, the databases that hold shared logs, shells that complete, readers of manual
 # pages and units, and networks.
 PACKAGES := acl attr btrfs-progs chromium dosfstools e2fsprogs etcd-server exfat-fuse exfatprogs faketime fish fuse3 fusefat \
-	golang-go iproute2 man-db ntfs-3g openssh-client openssh-server openssl postgresql python3 rclone redis-server rsync strace \
+	golang-go iproute2 man-db npm ntfs-3g openssh-client openssh-server openssl postgresql python3 rclone redis-server rsync strace \
 	systemd xfsprogs zsh
 # A program of each package, by which to see that it is there.
 PROGRAMS := getfacl getfattr mkfs.btrfs chromium mkfs.vfat mkfs.ext4 etcd mount.exfat-fuse mkfs.exfat faketime fish fusermount3 fusefat \
-	go ip man ntfs-3g ssh sshd openssl pg_ctlcluster python3 rclone redis-server rsync strace systemd-analyze mkfs.xfs zsh
+	go ip man npm ntfs-3g ssh sshd openssl pg_ctlcluster python3 rclone redis-server rsync strace systemd-analyze mkfs.xfs zsh
 
-.PHONY: profile-build history-record machine-record regression counts counts-build counts-record install release static deb deb-test test test-cluster tools services emulators fmt workflows clippy deny report report-check unit slow-tests coverage posix fuzz-check fuzz demo bench measure against bench-build bench-baseline bench-compare soak clean
+.PHONY: profile-build history-record machine-record regression counts counts-build counts-record install release static deb deb-test test test-cluster tools services emulators fmt workflows clippy deny report report-check unit slow-tests coverage web-test posix fuzz-check fuzz demo bench measure against bench-build bench-baseline bench-compare soak clean
 
-install: $(BINARY)
+install: $(BINARY) $(SERVE)
 	install -d $(DESTDIR)$(BINDIR) $(DESTDIR)$(SBINDIR) $(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(MANDIR)/man8 \
 		$(DESTDIR)$(UNITDIR) $(DESTDIR)$(PREFIX)/share/bash-completion/completions \
 		$(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 	install -m 755 $(BINARY) $(DESTDIR)$(BINDIR)/vellum
+	install -m 755 $(SERVE) $(DESTDIR)$(BINDIR)/vellum-serve
 	ln -sf $(BINDIR)/vellum $(DESTDIR)$(SBINDIR)/mount.vellum
 	ln -sf mount.vellum $(DESTDIR)$(SBINDIR)/mount.fuse.vellum
 	$(BINARY) manual $(DESTDIR)$(MANDIR)/man1
@@ -79,22 +83,23 @@ install: $(BINARY)
 		sed 's|@BINDIR@|$(BINDIR)|g' $$unit > $(DESTDIR)$(UNITDIR)/$$(basename $$unit .in) || exit 1; \
 	done
 
-$(TARGET_DIR)/release/vellum: release
+$(TARGET_DIR)/release/vellum $(TARGET_DIR)/release/vellum-serve: release
 
 release:
-	$(CARGO) build --release --locked -p vellum
+	$(CARGO) build --release --locked -p vellum -p vellum-serve
 
 # musl has its own C compiler and its own Rust library.
 static:
 	@command -v musl-gcc > /dev/null || { echo "make static needs musl-gcc: apt-get install musl-tools"; exit 2; }
 	@rustup target list --installed | grep -qx $(STATIC) || { echo "make static needs the target: rustup target add $(STATIC)"; exit 2; }
-	$(CARGO) build --profile dist --locked -p vellum --target $(STATIC)
+	$(CARGO) build --profile dist --locked -p vellum -p vellum-serve --target $(STATIC)
 	./packaging/static/smoke.sh $(TARGET_DIR)/$(STATIC)/dist/vellum
 
 # Of the shipped binary, unless another one is given: make deb DEB_BINARY=target/x86_64-unknown-linux-musl/dist/vellum
 DEB_BINARY ?= $(TARGET_DIR)/dist/vellum
 
 $(TARGET_DIR)/dist/vellum: bench-build
+	$(CARGO) build --profile dist --locked -p vellum-serve
 
 deb: $(DEB_BINARY)
 	./packaging/deb/build.sh $(DEB_BINARY) $(DEB_DIR)
@@ -103,6 +108,7 @@ deb-test: deb
 	./packaging/deb/test.sh $(DEB_DIR)/vellum_*.deb $(DEB_DIR)/chroot
 
 test: tools fmt workflows clippy deny report-check unit
+	$(MAKE) web-test BUILT=1
 
 tools:
 	@TOOLS=$(abspath $(TARGET_DIR)/tools) ./.ci/tools $(PACKAGES) -- $(PROGRAMS)
@@ -211,6 +217,11 @@ counts: counts-build
 
 counts-record: counts-build
 	$(COUNT) --record
+
+# The page in a browser. BUILT=1: the binaries that `make unit` has built.
+web-test:
+	$(if $(BUILT),,$(CARGO) build --locked -p vellum -p vellum-serve)
+	VELLUM=$(abspath $(TARGET_DIR)/debug/vellum) TOOLS=$(abspath $(TARGET_DIR)/tools) ./tests/web/run.sh
 
 emulators: tools
 	@TOOLS=$(abspath $(TARGET_DIR)/tools) ./.ci/services

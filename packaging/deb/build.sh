@@ -34,7 +34,7 @@ depends=
 if ! file -L "$binary" | grep -q 'static'; then
     mkdir "$work/debian"
     : > "$work/debian/control"
-    depends=$(cd "$work" && dpkg-shlibdeps -O "$root/usr/bin/vellum" 2> "$work/warnings" | sed -n 's/^shlibs:Depends=//p') ||
+    depends=$(cd "$work" && dpkg-shlibdeps -O "$root/usr/bin/vellum" "$root/usr/bin/vellum-serve" 2> "$work/warnings" | sed -n 's/^shlibs:Depends=//p') ||
         { cat "$work/warnings" >&2; exit 1; }
 fi
 

@@ -63,12 +63,18 @@
 //! Invariant: nothing here depends on a kernel interface or prints.
 
 pub mod checkout;
+pub mod compare;
+pub mod content_id;
 pub mod dir;
 pub mod error;
+pub mod facts;
 pub mod file;
+pub mod history;
+pub mod lanes;
 pub mod live;
 pub mod metadata;
 pub mod options;
+pub mod path_versions;
 mod paths;
 pub mod snapshot;
 mod source;
@@ -80,12 +86,18 @@ pub mod walk;
 pub mod worktree;
 
 pub use checkout::{Checkout, CheckoutChanges, CheckoutRestore, CheckoutSnapshot};
+pub use compare::SnapshotComparison;
+pub use content_id::ContentId;
 pub use dir::Dir;
 pub use error::{Error, Result};
+pub use facts::{VolumeFacts, WorktreeFacts};
 pub use file::File;
+pub use history::{HistoryPage, HistoryQuery, HistoryRow, SnapshotLabels};
+pub use lanes::{HistoryLanes, LaneEdge, LaneFork, LaneStep};
 pub use live::{LiveLimits, LiveStateClaim, OpenError};
-pub use metadata::{DirEntry, Metadata, WalkEntry};
+pub use metadata::{DirEntry, DirPage, Metadata, PageEntry, WalkEntry};
 pub use options::OpenOptions;
+pub use path_versions::{PathRecord, PathVersion, PathVersions};
 pub use snapshot::{Snapshot, SnapshotInfo, WorktreeView};
 pub use tree::Tree;
 pub use vellum_fs::tree::cache::CacheStatistics;

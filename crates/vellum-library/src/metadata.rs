@@ -26,6 +26,26 @@ pub struct DirEntry {
     pub ino: u64,
 }
 
+/// A part of a directory, ordered by name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DirPage {
+    /// Its entries.
+    pub entries: Vec<PageEntry>,
+    /// How many entries the directory has.
+    pub total: usize,
+    /// Whether others follow.
+    pub more: bool,
+}
+
+/// An entry of a directory with its attributes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PageEntry {
+    /// Its name.
+    pub name: OsString,
+    /// Its attributes; symlinks are not followed.
+    pub metadata: Metadata,
+}
+
 /// An entry of a walk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WalkEntry {
@@ -38,6 +58,12 @@ pub struct WalkEntry {
 impl Metadata {
     pub(crate) fn new(ino: Ino, attr: Arc<InodeAttr>) -> Self {
         Self { ino, attr }
+    }
+
+    /// Returns all attributes as they are stored.
+    #[must_use]
+    pub fn attributes(&self) -> &InodeAttr {
+        &self.attr
     }
 
     /// Returns the inode number. Names with the same inode number are links to one file.

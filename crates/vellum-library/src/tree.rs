@@ -1,6 +1,7 @@
 //! Reading: the operations that live worktrees, views and snapshots have in common.
 
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
@@ -9,7 +10,7 @@ use vellum_types::{Dentry, FileKind};
 
 use crate::error::{Error, Result};
 use crate::file::File;
-use crate::metadata::{DirEntry, Metadata};
+use crate::metadata::{DirEntry, DirPage, Metadata, PageEntry};
 use crate::options::OpenOptions;
 use crate::paths::PathReader;
 use crate::walk::TreeWalk;
@@ -76,6 +77,31 @@ pub trait Tree: sealed::RootedTree {
         };
         let entries = read().map_err(Error::for_action("list", path))?;
         Ok(entries.into_iter().map(DirEntry::from).collect())
+    }
+
+    /// Returns a part of a directory with the attributes of its entries: those after a name, at most `limit`. In a live
+    /// worktree, an entry that vanishes meanwhile is left out.
+    fn read_dir_page(&self, path: impl AsRef<Path>, after: Option<&[u8]>, limit: usize) -> Result<DirPage> {
+        let path = path_bytes(&path);
+        let read = || {
+            let _entered = self.reader().enter_epoch();
+            let at = expect_dir(self.reader().resolve_path(path, true)?)?;
+            let all = self.reader().source.state().list_entries(at.ino)?;
+            let start = after.map_or(0, |after| all.partition_point(|entry| entry.name.as_slice() <= after));
+            let mut page = DirPage { entries: Vec::new(), total: all.len(), more: all.len() - start > limit };
+            for entry in all.into_iter().skip(start).take(limit) {
+                let found = read_metadata(self.reader(), Dentry { ino: entry.ino, kind: entry.kind });
+                match found {
+                    Ok(metadata) => {
+                        page.entries.push(PageEntry { name: OsString::from_vec(entry.name), metadata });
+                    }
+                    Err(FsError::Posix(Errno::NOENT | Errno::STALE)) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(page)
+        };
+        read().map_err(Error::for_action("list", path))
     }
 
     /// Opens a file for reading.

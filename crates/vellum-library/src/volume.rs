@@ -1,6 +1,6 @@
 //! Volumes: creating and opening them, their worktrees, snapshots and tags.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use vellum_fs::publish::publisher::BackgroundPublisher;
@@ -89,6 +89,12 @@ impl Volume {
         Self { inner }
     }
 
+    /// Returns the state directory of the worktree at which it was opened, which only its user can read.
+    #[must_use]
+    pub fn state_dir(&self) -> PathBuf {
+        self.inner.state.path().to_path_buf()
+    }
+
     /// Returns the names of all worktrees, live and checked out.
     pub fn list_worktrees(&self) -> Result<Vec<String>> {
         Ok(self.inner.list_worktrees()?.into_iter().map(|(name, _)| name).collect())
@@ -165,6 +171,10 @@ impl Volume {
         let request = CollectionRequest::default();
         let done = vellum_volume::gc::run_collection(&self.inner, &request, &ProgressMeter::default())?;
         Ok(CollectedGarbage { freed_bytes: done.freed, waiting_writers: done.writers.len() })
+    }
+
+    pub(crate) fn inner(&self) -> &vellum_volume::Volume {
+        &self.inner
     }
 
     pub(crate) fn resolve_snapshot(&self, text: &str) -> Result<SnapshotId> {

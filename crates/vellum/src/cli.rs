@@ -11,7 +11,7 @@ use crate::commands::{
     evict, export, find, flush, forget, fork, gc, history, hydrate, info, init, key, ls, manual, mdtest,
     merge, mount, mounts, note, objbench, offline, operations, pin, pins, profile, publish, pull, push, redo,
     remote, resolve, restore, serve, show, snapshot, stats, status, sync, tag, trash, try_command, umount,
-    undo, unpin, usage, verify, view, worktree,
+    undo, unpin, usage, verify, view, web, worktree,
 };
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, EXIT_USAGE, Result};
@@ -114,6 +114,7 @@ enum Command {
     Mount(Box<mount::Args>),
     View(view::Args),
     Serve(serve::Args),
+    Web(web::Args),
     Umount(umount::Args),
     Mounts(mounts::Args),
     Flush(flush::Args),
@@ -286,6 +287,7 @@ fn dispatch_command(command: Command, context: &CommandContext) -> Result<Comman
         Command::Mount(args) => mount::run(&args, context),
         Command::View(args) => view::run(&args, context),
         Command::Serve(args) => serve::run(&args, context),
+        Command::Web(args) => web::run(&args, context),
         Command::Umount(args) => umount::run(&args, context),
         Command::Flush(args) => flush::run(&args, context),
         Command::Mounts(args) => mounts::run(&args, context),

@@ -59,4 +59,5 @@ pub mod unpin;
 pub mod usage;
 pub mod verify;
 pub mod view;
+pub mod web;
 pub mod worktree;

@@ -572,22 +572,7 @@ fn kind_hint(kind: ErrorKind) -> Option<String> {
 
 /// The kind that has this code in JSON; of an unknown one, the kind that promises nothing.
 pub fn parse_error_code(code: &str) -> ErrorKind {
-    ErrorKind::ALL.into_iter().find(|kind| error_code(*kind) == code).unwrap_or(ErrorKind::Io)
-}
-
-/// The code of a kind in JSON, which never changes. docs/json.md lists them.
-pub fn error_code(kind: ErrorKind) -> &'static str {
-    match kind {
-        ErrorKind::NotFound => "not_found",
-        ErrorKind::Conflict => "conflict",
-        ErrorKind::Corrupt => "corrupt",
-        ErrorKind::Denied => "denied",
-        ErrorKind::NoSpace => "no_space",
-        ErrorKind::Unsupported => "unsupported",
-        ErrorKind::Usage => "usage",
-        ErrorKind::Interrupted => "interrupted",
-        ErrorKind::Io => "io",
-    }
+    ErrorKind::ALL.into_iter().find(|kind| vellum_json::error_code(*kind) == code).unwrap_or(ErrorKind::Io)
 }
 
 #[cfg(test)]

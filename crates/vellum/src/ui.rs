@@ -30,10 +30,10 @@ use vellum_types::ErrorKind as FailureKind;
 use vellum_volume::settings::Settings;
 
 use crate::compare::ComparedSnapshots;
-use crate::error::{CliError, EXIT_FAILED, Result, error_code};
+use crate::error::{CliError, EXIT_FAILED, Result};
 use changes::list::{ChangeDetail, ChangeList, CollapsedDirs};
 use journal::LogLevel;
-use json::{FailureJson, JsonForm};
+use json::{FailureJson, JsonForm, error_code};
 use pager::ResultStream;
 use preferences::{ColorChoice, OutputPreferences};
 use style::TextStyle;

@@ -10,3 +10,4 @@ mod model;
 mod stand;
 mod vfs;
 mod views;
+mod windows;

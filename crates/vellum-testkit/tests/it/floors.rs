@@ -26,6 +26,8 @@ const FLOORS: &[(&str, u8)] = &[
     ("vellum-sync", 6),
     ("vellum-bench", 6),
     ("vellum-cluster", 7),
+    ("vellum-json", 7),
+    ("vellum-serve", 8),
     ("vellum", 8),
 ];
 

@@ -14,8 +14,8 @@ use crate::context::CommandContext;
 use crate::context::names::SnapshotNames;
 use crate::error::{CliError, CommandOutcome, Result};
 use crate::secret::SecretArgs;
-use crate::ui::format;
 use crate::ui::table::TextTable;
+use crate::ui::{format, json};
 
 /// Manage the devices that work on the volume
 ///
@@ -272,7 +272,7 @@ fn describe_device(volume: &Volume, device: &Device, worktrees: &[(String, Workt
         DeviceWorktreeJson {
             name: name.clone(),
             snapshot: head.head.map(|id| id.to_string()),
-            time: record.map(|record| format::format_utc_time(record.time)),
+            time: record.map(|record| json::format_json_time(record.time)),
         }
     };
     DeviceJson {
@@ -283,7 +283,7 @@ fn describe_device(volume: &Volume, device: &Device, worktrees: &[(String, Workt
             DeviceState::Revoked => "revoked",
             DeviceState::Lost => "lost",
         },
-        added: format::format_utc_time(device.added),
+        added: json::format_json_time(device.added),
         this: is_this_device(volume, device),
         worktrees: list_own_worktrees(device, worktrees).map(describe).collect(),
     }

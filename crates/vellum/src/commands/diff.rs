@@ -292,7 +292,7 @@ fn print_changes(
     let collapsed = if args.all { CollapsedDirs::None } else { CollapsedDirs::Deleted };
     context.ui.print_change_list(compared, collapsed, ChangeDetail::Sizes, show)?;
     if !compared.changes.is_empty() {
-        context.ui.print_note(ChangeCounts::from_changes(&compared.changes))?;
+        context.ui.print_note(changes::format_counts(&ChangeCounts::from_changes(&compared.changes)))?;
     }
     Ok(())
 }

@@ -16,10 +16,10 @@ use vellum_volume::{FsTree, Volume};
 use crate::context::CommandContext;
 use crate::context::place::SnapshotPath;
 use crate::error::{CliError, CommandOutcome, Result};
-use crate::ui::json::NameJson;
+use crate::ui::format;
+use crate::ui::json::FileJson;
 use crate::ui::owners::NamedOwners;
 use crate::ui::table::TextTable;
-use crate::ui::{format, json};
 
 /// List a directory as it was in a snapshot
 ///
@@ -100,8 +100,8 @@ impl Serialize for Entries<'_> {
         let mut list = serializer.serialize_seq(None)?;
         let mut printed = Ok(());
         let visited = visit_listed_files(self.place, self.options, |entry| {
-            let json = FileJson::new(&entry.name, entry.ino, &entry.attr);
-            let item = FileJson { state: entry.state, ..json };
+            let mut item = FileJson::new(&entry.name, entry.ino, &entry.attr);
+            item.state = entry.state;
             printed = list.serialize_element(&item);
             // What could not be printed is reported as it is; this one only ends the walk.
             if printed.is_ok() { Ok(()) } else { Err(CliError::Output(io::ErrorKind::Other.into())) }
@@ -109,44 +109,6 @@ impl Serialize for Entries<'_> {
         printed?;
         visited.map_err(S::Error::custom)?;
         list.end()
-    }
-}
-
-/// A file as JSON shows it.
-#[derive(Serialize)]
-pub struct FileJson {
-    #[serde(flatten)]
-    name: NameJson,
-    kind: &'static str,
-    mode: String,
-    uid: u32,
-    gid: u32,
-    size: u64,
-    links: u32,
-    modified: String,
-    inode: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    target: Option<NameJson>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    state: Option<String>,
-}
-
-impl FileJson {
-    /// The file `name` with these attributes.
-    pub fn new(name: &[u8], ino: Ino, attr: &InodeAttr) -> Self {
-        Self {
-            name: NameJson::new(name),
-            kind: json::file_kind_name(attr.kind),
-            mode: format!("{:04o}", attr.mode),
-            uid: attr.uid,
-            gid: attr.gid,
-            size: attr.size,
-            links: attr.nlink,
-            modified: json::format_json_time(attr.mtime),
-            inode: ino.0,
-            target: (attr.kind == FileKind::Symlink).then(|| NameJson::new(&attr.target)),
-            state: None,
-        }
     }
 }
 

@@ -9,11 +9,12 @@ use vellum_volume::annotation::SnapshotAnnotation;
 use vellum_volume::record::SnapshotOrigin;
 use vellum_volume::tree::{InodeRecord, file_kind_name};
 
-use super::ls::{FileJson, format_long_listing, list_dir};
+use super::ls::{format_long_listing, list_dir};
 use crate::context::CommandContext;
 use crate::context::names::SnapshotNames;
 use crate::context::place::SnapshotPath;
 use crate::error::{CommandOutcome, Result};
+use crate::ui::json::{FileDetailsJson, FileJson};
 use crate::ui::owners::NamedOwners;
 use crate::ui::table::FactList;
 use crate::ui::{format, json};
@@ -35,25 +36,9 @@ pub struct Args {
 struct ShowSnapshotJson {
     snapshot: json::SnapshotJson,
     #[serde(skip_serializing_if = "Option::is_none")]
-    file: Option<ShowFileJson>,
+    file: Option<FileDetailsJson>,
     #[serde(skip_serializing_if = "Option::is_none")]
     entries: Option<Vec<FileJson>>,
-}
-
-#[derive(Serialize)]
-struct ShowFileJson {
-    #[serde(flatten)]
-    item: FileJson,
-    chunks: usize,
-    holes: u64,
-    xattrs: Vec<XattrJson>,
-}
-
-#[derive(Serialize)]
-struct XattrJson {
-    #[serde(flatten)]
-    name: json::NameJson,
-    size: usize,
 }
 
 /// Describes the snapshot or file.
@@ -74,7 +59,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         let items = |listing: &Vec<_>| listing.iter().map(new_file_item).collect();
         ui.print_json(&ShowSnapshotJson {
             snapshot: names.to_snapshot_json(&place.entry),
-            file: args.path.as_ref().map(|_| new_file_json(&place.path, &inode)),
+            file: args.path.as_ref().map(|_| FileDetailsJson::new(&place.path, &inode)),
             entries: listing.as_ref().map(items),
         })?;
         return Ok(CommandOutcome::Done);
@@ -93,35 +78,6 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
 
 fn new_file_item(entry: &super::ls::ListedFile) -> FileJson {
     FileJson::new(&entry.name, entry.ino, &entry.attr)
-}
-
-fn new_file_json(path: &[u8], inode: &InodeRecord) -> ShowFileJson {
-    ShowFileJson {
-        item: FileJson::new(path, inode.ino, &inode.attr),
-        chunks: count_chunks(inode),
-        holes: count_hole_bytes(inode),
-        xattrs: inode
-            .xattrs
-            .iter()
-            .map(|(name, value)| XattrJson { name: json::NameJson::new(name), size: value.len() })
-            .collect(),
-    }
-}
-
-fn count_chunks(inode: &InodeRecord) -> usize {
-    inode.extents.iter().filter(|(_, extent)| extent.source != vellum_types::ExtentSource::Hole).count()
-}
-
-/// Bytes that nothing was written to.
-fn count_hole_bytes(inode: &InodeRecord) -> u64 {
-    let is_data = |extent: &vellum_types::Extent| extent.source != vellum_types::ExtentSource::Hole;
-    let data: u64 =
-        inode.extents.iter().filter(|(_, extent)| is_data(extent)).map(|(_, extent)| extent.len).sum();
-    // Inline content is stored as a whole, zeros included.
-    match &inode.attr.inline {
-        None if inode.attr.kind == FileKind::File => inode.attr.size.saturating_sub(data),
-        _ => 0,
-    }
 }
 
 fn snapshot_facts(names: &SnapshotNames, place: &SnapshotPath) -> FactList {
@@ -192,11 +148,11 @@ fn file_facts(names: &SnapshotNames, place: &SnapshotPath, inode: &InodeRecord) 
         );
         let stored = match &attr.inline {
             Some(_) => "within the tree".into(),
-            None => format::format_count(count_chunks(inode) as u64, "chunk"),
+            None => format::format_count(vellum_json::count_chunks(inode) as u64, "chunk"),
         };
         facts.add_fact("Stored", stored);
-        if count_hole_bytes(inode) > 0 {
-            facts.add_fact("Holes", format::format_size(count_hole_bytes(inode)));
+        if vellum_json::count_hole_bytes(inode) > 0 {
+            facts.add_fact("Holes", format::format_size(vellum_json::count_hole_bytes(inode)));
         }
     }
     // The links of a directory come from the directories in it, and are no names of it.

@@ -266,7 +266,7 @@ fn report_preview(
     if compared.changes.is_empty() {
         ui.print_note("nothing changed")?;
     } else {
-        ui.print_note(format!("would record: {counts}"))?;
+        ui.print_note(format!("would record: {}", changes::format_counts(&counts)))?;
     }
     Ok(outcome)
 }

@@ -561,7 +561,9 @@ fn print_status(
         (true, _) if !compared.problems.is_empty() => {}
         (true, Some(_)) => ui.print_note("nothing changed since")?,
         (true, None) => ui.print_note("and nothing to record")?,
-        (false, _) => ui.print_note(ChangeCounts::from_changes(&compared.changes))?,
+        (false, _) => {
+            ui.print_note(changes::format_counts(&ChangeCounts::from_changes(&compared.changes)))?
+        }
     }
     // At the end, because a remote may take long to answer, or fail: everything else has been printed by then.
     if args.remote {

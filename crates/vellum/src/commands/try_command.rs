@@ -24,8 +24,8 @@ use crate::experiment::note::{CopyPlace, TryNote};
 use crate::experiment::program::{ProgramEnd, TryProgram, WorktreeCover};
 use crate::experiment::{TRY_VARIABLE, close_descriptors_at_exec};
 use crate::mounting::daemon::DaemonStart;
-use crate::ui::changes::ChangeCounts;
 use crate::ui::changes::list::{ChangeDetail, CollapsedDirs};
+use crate::ui::changes::{self, ChangeCounts};
 
 /// Run a command in a fork of this worktree, and decide afterwards what becomes of it
 ///
@@ -351,6 +351,8 @@ fn print_changes(
     context.ui.print_change_list(compared, CollapsedDirs::Deleted, ChangeDetail::Sizes, show)?;
     match compared.changes.is_empty() {
         true => context.ui.print_note("the command changed nothing in the worktree"),
-        false => context.ui.print_note(ChangeCounts::from_changes(&compared.changes)),
+        false => {
+            context.ui.print_note(changes::format_counts(&ChangeCounts::from_changes(&compared.changes)))
+        }
     }
 }

@@ -34,9 +34,9 @@ fn the_documents_list_each_code_once_and_no_other() {
                 ErrorKind::Interrupted => "130, 143".into(),
                 _ => EXIT_FAILED.to_string(),
             };
-            format!("`{}` {exit}", error_code(kind))
+            format!("`{}` {exit}", vellum_json::error_code(kind))
         })
         .collect();
     assert_eq!(listed, codes);
-    assert!(ErrorKind::ALL.into_iter().all(|kind| parse_error_code(error_code(kind)) == kind));
+    assert!(ErrorKind::ALL.into_iter().all(|kind| parse_error_code(vellum_json::error_code(kind)) == kind));
 }

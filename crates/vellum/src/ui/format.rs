@@ -101,11 +101,6 @@ fn format_with_pattern(time: UnixTime, pattern: &str) -> String {
     }
 }
 
-/// The moment as RFC 3339 in UTC, to the nanosecond; seconds since 1970 after an `@` where no year has four digits.
-pub fn format_utc_time(time: UnixTime) -> String {
-    to_timestamp(time).map_or_else(|| format!("@{}", time.secs), |moment| format!("{moment:.9}"))
-}
-
 /// How long ago: "just now", "5 minutes ago", "3 days ago".
 pub fn format_age(time: UnixTime) -> String {
     // A stored time may be any number.
@@ -233,16 +228,6 @@ mod tests {
         assert_eq!(format_mode(FileKind::Dir, 0o1777), "drwxrwxrwt");
         assert_eq!(format_mode(FileKind::File, 0o4644), "-rwSr--r--");
         assert_eq!(format_mode(FileKind::Symlink, 0o777), "lrwxrwxrwx");
-    }
-
-    #[test]
-    fn times_that_no_calendar_has_are_still_shown() {
-        let far = UnixTime { secs: i64::MAX, nanos: 0 };
-        assert_eq!(format_utc_time(far), format!("@{}", i64::MAX));
-        assert_eq!(
-            format_utc_time(UnixTime { secs: -1, nanos: 500_000_000 }),
-            "1969-12-31T23:59:59.500000000Z"
-        );
     }
 
     #[test]

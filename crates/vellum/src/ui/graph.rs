@@ -1,114 +1,96 @@
-//! Lines beside a list of snapshots that show which came from which.
-//!
-//! Invariant: the list has no snapshot before its children. Each open line of descent has a lane; a lane waits for
-//! the next snapshot of its line.
+//! Lines beside a list of snapshots that show which came from which: [`HistoryLanes`] as text.
+
+use vellum_library::HistoryLanes;
 
 /// Draws one list.
 pub struct HistoryGraph<T> {
-    lanes: Vec<Option<T>>,
+    lanes: HistoryLanes<T>,
 }
 
 impl<T> Default for HistoryGraph<T> {
     fn default() -> Self {
-        Self { lanes: Vec::new() }
+        Self { lanes: HistoryLanes::default() }
     }
 }
 
 /// What to draw for one entry.
 #[derive(Debug, PartialEq, Eq)]
 pub struct GraphRows {
-    /// Whole lines before it: lanes that meet in it.
+    /// Lines above the entry, in which lanes meet.
     pub before: Vec<String>,
-    /// In front of the entry itself.
+    /// What stands in front of the entry.
     pub node: String,
-    /// Whole lines after it: lanes that part from it.
+    /// Lines below the entry, in which lanes part.
     pub after: Vec<String>,
 }
 
 impl<T: Copy + PartialEq> HistoryGraph<T> {
     /// The next entry and its parents, as far as they will be listed too.
     pub fn add_entry(&mut self, id: T, parents: &[T]) -> GraphRows {
-        let mut waiting =
-            self.lanes.iter().enumerate().filter(|(_, lane)| **lane == Some(id)).map(|(at, _)| at);
-        let first = waiting.next();
-        let others: Vec<usize> = waiting.collect();
-        let lane = first.unwrap_or_else(|| self.allocate_lane(id));
-        let mut before = Vec::with_capacity(others.len());
+        let step = self.lanes.add_entry(id, parents);
+        let mut used = step.occupied;
+        let mut before = Vec::with_capacity(step.ends.len());
         // From the right, since a lane that has ended is not drawn in the rows below.
-        for other in others.into_iter().rev() {
-            before.push(self.bridge_row(lane, other, '╯'));
-            self.set_lane(other, None);
+        for end in step.ends.iter().rev() {
+            before.push(bridge_row(&used, step.column, *end, '╯'));
+            set_lane(&mut used, *end, false);
         }
-        let node = self.node_row(lane);
-        // The first parent continues the lane, so that a worktree's own line stays straight through merges.
-        self.set_lane(lane, parents.first().copied());
-        let mut after = Vec::new();
-        for parent in parents.iter().skip(1) {
-            let known = self.lanes.iter().position(|waiting| *waiting == Some(*parent));
-            let (other, end) = match known {
-                Some(other) => (other, if other > lane { '┤' } else { '├' }),
-                None => (self.allocate_lane(*parent), '╮'),
+        let node = node_row(&used, step.column);
+        set_lane(&mut used, step.column, step.continues);
+        let mut after = Vec::with_capacity(step.forks.len());
+        for fork in &step.forks {
+            let end = match fork.is_new {
+                true => '╮',
+                false if fork.column > step.column => '┤',
+                false => '├',
             };
-            after.push(self.bridge_row(lane, other, end));
-        }
-        // Lanes at the right end that wait for nothing would only widen the lines.
-        while let Some(None) = self.lanes.last() {
-            self.lanes.pop();
+            set_lane(&mut used, fork.column, true);
+            after.push(bridge_row(&used, step.column, fork.column, end));
         }
         GraphRows { before, node, after }
     }
+}
 
-    fn set_lane(&mut self, lane: usize, waiting: Option<T>) {
-        if let Some(place) = self.lanes.get_mut(lane) {
-            *place = waiting;
-        }
+fn set_lane(used: &mut Vec<bool>, lane: usize, is_used: bool) {
+    if used.len() <= lane {
+        used.resize(lane + 1, false);
     }
+    used[lane] = is_used;
+}
 
-    /// A lane that waits for nothing, now waiting for `id`.
-    fn allocate_lane(&mut self, id: T) -> usize {
-        // The leftmost one keeps the lines short.
-        let free = self.lanes.iter().position(Option::is_none).unwrap_or_else(|| {
-            self.lanes.push(None);
-            self.lanes.len() - 1
-        });
-        self.set_lane(free, Some(id));
-        free
-    }
+fn node_row(used: &[bool], node: usize) -> String {
+    let marks = used.iter().enumerate().map(|(at, is_used)| match is_used {
+        _ if at == node => '●',
+        true => '│',
+        false => ' ',
+    });
+    join_with_gaps(marks, ' ').trim_end().into()
+}
 
-    fn node_row(&self, node: usize) -> String {
-        let marks = self.lanes.iter().enumerate().map(|(at, lane)| match lane {
-            _ if at == node => '●',
-            Some(_) => '│',
-            None => ' ',
-        });
-        join_with_gaps(marks, ' ').trim_end().into()
-    }
-
-    /// A line that connects two lanes; `end` is drawn at `other`.
-    fn bridge_row(&self, lane: usize, other: usize, end: char) -> String {
-        let left = lane.min(other);
-        let right = lane.max(other);
-        let mut line = String::new();
-        for (at, waiting) in self.lanes.iter().enumerate() {
-            let within = at > left && at < right;
-            line.push(match waiting {
-                _ if at == other => end,
-                _ if at == lane => {
-                    if lane < other {
-                        '├'
-                    } else {
-                        '┤'
-                    }
+/// A line that connects two lanes; `end` is drawn at `other`.
+fn bridge_row(used: &[bool], lane: usize, other: usize, end: char) -> String {
+    let left = lane.min(other);
+    let right = lane.max(other);
+    let mut line = String::new();
+    for (at, is_used) in used.iter().enumerate() {
+        let within = at > left && at < right;
+        line.push(match is_used {
+            _ if at == other => end,
+            _ if at == lane => {
+                if lane < other {
+                    '├'
+                } else {
+                    '┤'
                 }
-                Some(_) if within => '┼',
-                None if within => '─',
-                Some(_) => '│',
-                None => ' ',
-            });
-            line.push(if at >= left && at < right { '─' } else { ' ' });
-        }
-        line.trim_end().into()
+            }
+            true if within => '┼',
+            false if within => '─',
+            true => '│',
+            false => ' ',
+        });
+        line.push(if at >= left && at < right { '─' } else { ' ' });
     }
+    line.trim_end().into()
 }
 
 fn join_with_gaps(marks: impl Iterator<Item = char>, gap: char) -> String {

@@ -1,25 +1,21 @@
-//! What JSON results share: the version in front, names that are not text, snapshots. docs/json.md describes all
-//! shapes; a field is never removed or given another meaning without a new version.
+//! How commands print JSON, and the shapes that only they share; `vellum-json` has those that windows answer with, too.
+//! docs/json.md describes all shapes; a field is never removed or given another meaning without a new version.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{self, Write};
-use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
 use vellum_host::progress::ProgressReading;
-use vellum_types::{ErrorKind, FileKind, UnixTime};
-use vellum_volume::record::SnapshotOrigin;
+use vellum_json::VersionedJson;
+pub use vellum_json::{
+    FailureJson, FileDetailsJson, FileJson, NameJson, SnapshotJson, error_code, file_kind_name,
+    format_json_time,
+};
+use vellum_types::{ErrorKind, UnixTime};
 use vellum_volume::refs::WorktreeHead;
-use vellum_volume::{SnapshotRecord, history};
 
-use super::format;
 use super::progress::ProgressTask;
-use crate::error::error_code;
-
-/// Version of all JSON results.
-const VERSION: u32 = 1;
 
 /// How results are written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -54,43 +50,6 @@ pub fn write_object(out: &mut impl Write, form: JsonForm, value: &impl Serialize
         JsonForm::Lines => serde_json::to_writer(&mut *out, &value)?,
     }
     writeln!(out)
-}
-
-/// A result with its version.
-#[derive(Serialize)]
-struct VersionedJson<'a, T> {
-    version: u32,
-    #[serde(flatten)]
-    value: &'a T,
-}
-
-impl<'a, T> VersionedJson<'a, T> {
-    fn new(value: &'a T) -> Self {
-        Self { version: VERSION, value }
-    }
-}
-
-/// The result of a command that failed.
-#[derive(Serialize)]
-pub struct FailureJson {
-    error: FailureBodyJson,
-}
-
-#[derive(Serialize)]
-struct FailureBodyJson {
-    code: &'static str,
-    /// The same, by the name that it had first.
-    kind: &'static str,
-    message: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    hint: Option<String>,
-}
-
-impl FailureJson {
-    /// A failure with this code.
-    pub fn new(code: &'static str, message: String, hint: Option<String>) -> Self {
-        Self { error: FailureBodyJson { code, kind: code, message, hint } }
-    }
 }
 
 /// What the parser of the command line printed, which has the failure first, then advice and usage.
@@ -137,52 +96,6 @@ impl ProgressLineJson {
     }
 }
 
-/// Bytes of a name: text where they are UTF-8; else the hexadecimal bytes beside a text that resembles them.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct NameJson {
-    path: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    path_hex: Option<String>,
-}
-
-impl NameJson {
-    /// A path or name; the root of a worktree is the empty one.
-    pub fn new(bytes: &[u8]) -> Self {
-        match std::str::from_utf8(bytes) {
-            Ok(text) => Self { path: text.into(), path_hex: None },
-            Err(_) => Self {
-                // This text is for people: different names may have the same one, so that programs need the bytes.
-                path: String::from_utf8_lossy(bytes).into_owned(),
-                path_hex: Some(bytes.iter().map(|byte| format!("{byte:02x}")).collect()),
-            },
-        }
-    }
-}
-
-impl From<&Path> for NameJson {
-    fn from(path: &Path) -> Self {
-        Self::new(std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()))
-    }
-}
-
-/// The values of `kind` for a file.
-pub fn file_kind_name(kind: FileKind) -> &'static str {
-    match kind {
-        FileKind::File => "file",
-        FileKind::Dir => "directory",
-        FileKind::Symlink => "symlink",
-        FileKind::Fifo => "fifo",
-        FileKind::Socket => "socket",
-        FileKind::CharDevice => "character_device",
-        FileKind::BlockDevice => "block_device",
-    }
-}
-
-/// A moment: RFC 3339, UTC, nanoseconds.
-pub fn format_json_time(time: UnixTime) -> String {
-    format::format_utc_time(time)
-}
-
 /// Who may change a mounted worktree.
 #[derive(Serialize)]
 pub struct LeaseJson {
@@ -223,78 +136,6 @@ impl LeaseJson {
     }
 }
 
-/// A snapshot.
-#[derive(Serialize)]
-pub struct SnapshotJson {
-    id: String,
-    parents: Vec<String>,
-    time: String,
-    worktree: String,
-    author: String,
-    host: String,
-    note: String,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    properties: BTreeMap<String, String>,
-    origin: &'static str,
-    tags: Vec<String>,
-    heads: Vec<String>,
-    paths: Vec<NameJson>,
-    root: String,
-    files: u64,
-    directories: u64,
-    others: u64,
-    bytes: u64,
-    changed: u64,
-    stored: u64,
-}
-
-impl SnapshotJson {
-    /// The snapshot with the tags that name it and the worktrees that stand on it.
-    pub fn new(entry: &history::HistoryEntry, tags: Vec<String>, heads: Vec<String>) -> Self {
-        let SnapshotRecord { root, parents, time, worktree, author, host, note, paths, .. } = &*entry.record;
-        let statistics = entry.record.statistics;
-        Self {
-            id: entry.id.to_string(),
-            parents: parents.iter().map(ToString::to_string).collect(),
-            time: format::format_utc_time(*time),
-            worktree: worktree.clone(),
-            author: author.clone(),
-            host: host.clone(),
-            note: note.clone(),
-            properties: BTreeMap::new(),
-            origin: origin_name(entry.record.origin),
-            tags,
-            heads,
-            paths: paths.iter().map(|path| NameJson::new(path)).collect(),
-            root: root.0.to_string(),
-            files: statistics.files,
-            directories: statistics.dirs,
-            others: statistics.others,
-            bytes: statistics.bytes,
-            changed: statistics.changed,
-            stored: statistics.stored,
-        }
-    }
-}
-
-impl SnapshotJson {
-    /// The same with what was said later.
-    #[must_use]
-    pub fn with_annotation(mut self, note: &str, properties: BTreeMap<String, String>) -> Self {
-        self.note = note.into();
-        self.properties = properties;
-        self
-    }
-}
-
-/// The values of `origin` for a snapshot.
-pub fn origin_name(origin: SnapshotOrigin) -> &'static str {
-    match origin {
-        SnapshotOrigin::User => "user",
-        SnapshotOrigin::Safety => "safety",
-    }
-}
-
 /// Something that could not be done, while all else was.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ProblemJson {
@@ -331,5 +172,5 @@ impl std::fmt::Display for ProblemJson {
 /// A time as other times are written; null if there is none.
 #[expect(clippy::ref_option, reason = "what serde calls")]
 pub fn serialize_time<S: serde::Serializer>(time: &Option<UnixTime>, out: S) -> Result<S::Ok, S::Error> {
-    time.map(format::format_utc_time).serialize(out)
+    time.map(format_json_time).serialize(out)
 }

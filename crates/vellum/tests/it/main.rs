@@ -142,4 +142,5 @@ mod usage;
 mod verify;
 mod verify_part;
 mod view;
+mod web;
 mod worktree;

@@ -29,7 +29,7 @@ use super::{
     ContentReply, ControlLine, ControlReply, ControlRequest, LINE_MAX, MemoryCache, MemoryCaches,
     PROGRESS_EVERY, SOCKET, UnpublishedSnapshot, join_shown, send_json_line, socket,
 };
-use crate::error::{CliError, Result, error_code};
+use crate::error::{CliError, Result};
 use crate::mounting::MountingError;
 use crate::mounting::end::{ShutdownSignal, UnmountReport};
 use crate::mounting::follow::FollowState;
@@ -37,6 +37,7 @@ use crate::mounting::log::MountLog;
 use crate::mounting::policies::PolicyKeeper;
 use crate::mounting::sharing::SharingServer;
 use crate::mounting::trash::TrashFigures;
+use crate::ui::json::error_code;
 
 /// A change that is not in the store after so many seconds is a problem: three times as long as a mount on a service
 /// waits before it publishes.

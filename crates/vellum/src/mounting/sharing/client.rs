@@ -12,11 +12,11 @@ use vellum_library::live;
 use vellum_types::ErrorKind;
 use vellum_volume::Volume;
 
-use crate::error::error_code;
 use crate::mounting::control::{
     ControlHandler, ControlLine, ControlRequest, LINE_MAX, send_json_line, send_line, send_unmount_reply,
 };
 use crate::mounting::end::ShutdownSignal;
+use crate::ui::json::error_code;
 
 /// The directory of a client's mount in the state directory. No worktree has such a name.
 pub fn client_dir(volume: &Volume) -> PathBuf {

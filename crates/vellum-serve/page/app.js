@@ -1,0 +1,154 @@
+// The page: one view at a time, each state with an address of its own.
+
+import { ask, query, takeToken } from "./api.js";
+import { emptyState, make, say } from "./dom.js";
+import { visible } from "./format.js";
+import { CompareView } from "./compare.js";
+import { FilesView } from "./files.js";
+import { HistoryView } from "./history.js";
+
+const VIEWS = { history: HistoryView, files: FilesView, compare: CompareView };
+const ALL = "";
+
+/** What all views share. */
+class App {
+  constructor() {
+    this.main = document.getElementById("main");
+    this.select = document.getElementById("worktree");
+  }
+
+  async start() {
+    this.chooseTheme(localStorage.getItem("vellum-theme"));
+    document.getElementById("theme").addEventListener("click", () => this.nextTheme());
+    document.getElementById("keys").addEventListener("click", () => this.showKeys());
+    document.addEventListener("keydown", (event) => this.onKey(event));
+    if (!takeToken()) {
+      this.main.replaceChildren(emptyState("Open the whole address", "'vellum web' prints an address with a token in it. Without the token nothing is shown."));
+      return;
+    }
+    addEventListener("hashchange", () => this.show());
+    this.select.addEventListener("change", () => {
+      sessionStorage.setItem("vellum-worktree", this.select.value);
+      this.worktreeChoice = this.select.value;
+      const [view] = this.parse();
+      if (view === "history") this.show();
+      else this.go(view, {});
+    });
+    try {
+      await this.loadVolume();
+    } catch (error) {
+      this.main.replaceChildren(emptyState("The volume cannot be shown", error.message));
+      return;
+    }
+    await this.show();
+  }
+
+  async loadVolume() {
+    this.volume = await ask("volume");
+    const names = this.volume.worktrees.map((worktree) => worktree.worktree);
+    const stored = sessionStorage.getItem("vellum-worktree");
+    this.worktreeChoice = stored !== null && (stored === ALL || names.includes(stored)) ? stored : this.volume.worktree;
+    const option = (value, text) => make("option", { value, selected: value === this.worktreeChoice }, text);
+    this.select.replaceChildren(...names.map((name) => option(name, visible(name))), option(ALL, "all snapshots"));
+    document.title = `${this.volume.worktree} – Vellum`;
+  }
+
+  /** The chosen worktree; undefined: all snapshots. */
+  get worktree() {
+    return this.worktreeChoice === ALL ? undefined : this.worktreeChoice;
+  }
+
+  /** Where the chosen worktree stands. */
+  head() {
+    const name = this.worktree ?? this.volume.worktree;
+    return this.volume.worktrees.find((worktree) => worktree.worktree === name)?.head ?? undefined;
+  }
+
+  /** Stops what is asked for when the view is left. */
+  get signal() {
+    return this.leaving.signal;
+  }
+
+  parse() {
+    const [, view = "history", fields = ""] = /^#\/([a-z]+)(?:\?(.*))?$/.exec(location.hash) ?? [];
+    return [view in VIEWS ? view : "history", Object.fromEntries(new URLSearchParams(fields.replaceAll("+", "%2B")))];
+  }
+
+  go(view, parameters) {
+    const fields = query(parameters);
+    location.hash = fields ? `#/${view}?${fields}` : `#/${view}`;
+  }
+
+  /** Puts a state into the address without leaving the view. */
+  note(view, parameters) {
+    history.replaceState(null, "", `#/${view}?${query(parameters)}`);
+  }
+
+  async show() {
+    const [name, parameters] = this.parse();
+    this.leaving?.abort();
+    this.view?.close();
+    this.leaving = new AbortController();
+    const { signal } = this.leaving;
+    for (const item of document.querySelectorAll("nav [data-view]")) {
+      if (item.dataset.view === name) item.setAttribute("aria-current", "page");
+      else item.removeAttribute("aria-current");
+    }
+    const view = new VIEWS[name](this, parameters);
+    this.view = view;
+    this.main.replaceChildren(view.element);
+    try {
+      await view.load(signal);
+      if (this.view === view) view.list.element.focus({ preventScroll: true });
+    } catch (error) {
+      if (error.name === "AbortError") return;
+      const title = error.status === 404 ? "This is not there any more" : "This cannot be shown";
+      if (this.view === view) this.main.replaceChildren(emptyState(title, error.message));
+    }
+    this.main.dataset.ready = name;
+  }
+
+  chooseTheme(theme) {
+    if (theme === "light" || theme === "dark") document.documentElement.dataset.theme = theme;
+    else delete document.documentElement.dataset.theme;
+  }
+
+  nextTheme() {
+    const now = document.documentElement.dataset.theme ?? "system";
+    const next = { system: "light", light: "dark", dark: "system" }[now];
+    localStorage.setItem("vellum-theme", next);
+    this.chooseTheme(next);
+    say(next === "system" ? "Colours as the system has them" : `${next === "dark" ? "Dark" : "Light"} colours`);
+  }
+
+  showKeys() {
+    document.getElementById("help").showModal();
+  }
+
+  onKey(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey || document.getElementById("help").open) return;
+    const isTyping = event.target.matches?.("input, select, textarea");
+    if (isTyping) {
+      if (event.key === "Escape") this.view?.list.element.focus();
+      return;
+    }
+    if (!this.runKey(event.key)) return;
+    event.preventDefault();
+  }
+
+  runKey(key) {
+    const places = { 1: "history", 2: "files", 3: "compare" };
+    const list = this.view?.list;
+    if (key === "?") this.showKeys();
+    else if (key === "/" && document.getElementById("filter")) document.getElementById("filter").focus();
+    else if (key === "j" && list) list.move(1);
+    else if (key === "k" && list) list.move(-1);
+    else if (key in places) this.go(places[key], {});
+    else if (key === "Escape" && this.view?.up) location.hash = this.view.up();
+    else if (key === "Escape") history.back();
+    else return this.view?.onKey(key) ?? false;
+    return true;
+  }
+}
+
+new App().start();

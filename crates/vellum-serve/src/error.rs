@@ -1,0 +1,52 @@
+//! Why a window cannot be opened.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Result of opening a window.
+pub type Result<T> = std::result::Result<T, ServeError>;
+
+/// Why a window cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// Other machines could reach it.
+    #[error(
+        "cannot listen at {0}: only this machine may connect, at 127.0.0.1 or [::1]; for another one, forward the port: ssh -L 8080:127.0.0.1:8080 HOST"
+    )]
+    NotLoopback(SocketAddr),
+    /// The port cannot be used.
+    #[error("cannot listen at {address}: {source}; another port, or 0 for a free one, may do")]
+    Listen {
+        /// Where it was to listen.
+        address: SocketAddr,
+        /// The reason.
+        source: io::Error,
+    },
+    /// Others could read or replace the token.
+    #[error("cannot use {path} for the token: {reason}")]
+    TokenFile {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        reason: String,
+    },
+    /// Something of the system failed.
+    #[error("cannot {action}: {source}")]
+    Io {
+        /// What failed, a verb with its object.
+        action: &'static str,
+        /// The reason.
+        source: io::Error,
+    },
+    /// The volume cannot be opened.
+    #[error(transparent)]
+    Library(#[from] vellum_library::Error),
+}
+
+impl ServeError {
+    /// Adds what failed.
+    pub(crate) fn for_action(action: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Io { action, source }
+    }
+}

@@ -1,0 +1,14 @@
+//! Floor 8: a volume over HTTP, for the browser of the person at this machine.
+//!
+//! [`web`] answers requests on a loopback address: the files of the page, which everybody on this machine may read, and the
+//! API, which asks for a token. docs/web.md describes both. Everything is read from snapshots; nothing is changed.
+//!
+//! Invariant: no request leaves the tree of a snapshot, and none is answered before its `Host`, its origin and, beyond the
+//! page's own files, its token were checked. Deliberately absent: the command line, which executes this program.
+
+pub mod error;
+pub mod open;
+pub mod token;
+pub mod web;
+
+pub use error::{Result, ServeError};

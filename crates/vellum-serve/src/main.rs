@@ -1,0 +1,100 @@
+//! `vellum-serve`: what `vellum web` executes. Its arguments are an affair between the two programs.
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use vellum_library::Volume;
+use vellum_serve::open::BrowserRedirect;
+use vellum_serve::token::AccessToken;
+use vellum_serve::web::{WebServer, WebSettings};
+use vellum_serve::{Result, ServeError};
+
+/// What a command that failed ends with.
+const EXIT_FAILED: u8 = 2;
+/// What a command ends with whose words were wrong.
+const EXIT_USAGE: u8 = 3;
+
+/// What was asked for.
+#[derive(Default)]
+struct WebArguments {
+    directory: PathBuf,
+    listen: Option<SocketAddr>,
+    token_file: Option<PathBuf>,
+    open: bool,
+    json: bool,
+}
+
+fn main() -> ExitCode {
+    let words: Vec<_> = std::env::args_os().skip(1).collect();
+    if words.first().is_some_and(|word| word == "--version") {
+        println!("vellum-serve {}", env!("CARGO_PKG_VERSION"));
+        return ExitCode::SUCCESS;
+    }
+    let Some(arguments) = parse_arguments(words.into_iter()) else {
+        eprintln!("error: 'vellum web' executes this program; try 'vellum help web'");
+        return ExitCode::from(EXIT_USAGE);
+    };
+    match serve_page(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(EXIT_FAILED)
+        }
+    }
+}
+
+fn parse_arguments(mut words: impl Iterator<Item = std::ffi::OsString>) -> Option<WebArguments> {
+    if words.next()? != "web" {
+        return None;
+    }
+    let mut arguments = WebArguments { directory: words.next()?.into(), ..WebArguments::default() };
+    while let Some(word) = words.next() {
+        match word.to_str()? {
+            "--listen" => arguments.listen = Some(words.next()?.to_str()?.parse().ok()?),
+            "--token-file" => arguments.token_file = Some(words.next()?.into()),
+            "--open" => arguments.open = true,
+            "--json" => arguments.json = true,
+            _ => return None,
+        }
+    }
+    Some(arguments)
+}
+
+fn serve_page(arguments: &WebArguments) -> Result<()> {
+    let volume = Volume::open(&arguments.directory)?;
+    let state = volume.state_dir();
+    let token = match &arguments.token_file {
+        Some(path) => AccessToken::from_file(path)?,
+        None => AccessToken::generate()?,
+    };
+    let listen = arguments.listen.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)));
+    let text = token.as_text().to_owned();
+    let server = WebServer::bind(volume, WebSettings { listen, token })?;
+    let address = format!("http://{}/#token={text}", server.address());
+    announce(arguments, &address).map_err(|source| ServeError::Io { action: "print the address", source })?;
+    let redirect = arguments.open.then(|| BrowserRedirect::write_file(&state, &address)).transpose()?;
+    if let Some(Err(error)) = redirect.as_ref().map(BrowserRedirect::open_in_browser) {
+        eprintln!("warning: cannot open a browser (xdg-open: {error}); open the address yourself");
+    }
+    server.run()
+}
+
+/// Says where the page is, for people or programs.
+fn announce(arguments: &WebArguments, address: &str) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    if arguments.json {
+        writeln!(
+            out,
+            "{}",
+            serde_json::json!({ "version": 1, "address": address, "pid": std::process::id() })
+        )?;
+    } else {
+        writeln!(
+            out,
+            "The page is at {address}\nIt shows everything in the volume, and changes nothing. Ctrl-C ends it."
+        )?;
+    }
+    out.flush()
+}

@@ -1,0 +1,14 @@
+//! The page and its API.
+
+pub mod answer;
+pub mod api;
+mod assets;
+pub mod cursor;
+pub mod guard;
+pub mod query;
+pub mod route;
+mod server;
+mod text;
+mod tickets;
+
+pub use server::{WebServer, WebSettings};

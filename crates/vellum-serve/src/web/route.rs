@@ -1,0 +1,314 @@
+//! Requests: method, path and query become one of these, or a refusal. Nothing is read here.
+
+use hyper::StatusCode;
+use percent_encoding::percent_decode_str;
+use vellum_types::SnapshotId;
+
+use crate::web::answer::ApiError;
+use crate::web::cursor::CURSOR_MAX;
+use crate::web::query::{BadAddress, QueryFields};
+
+/// Most rows of one answer.
+pub const ROWS_MAX: usize = 1000;
+/// Rows of an answer if the request does not say how many.
+const ROWS_DEFAULT: usize = 500;
+
+/// What a request asks for.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Route {
+    /// A file of the page, by its name.
+    Asset(String),
+    /// A file, by the ticket for it.
+    Download(String),
+    /// A question to the API.
+    Api(ApiRequest),
+}
+
+/// What a request asks the API for.
+#[derive(Debug, PartialEq, Eq)]
+pub enum ApiRequest {
+    /// What the volume is.
+    Volume,
+    /// Snapshots in full.
+    History(HistoryParameters),
+    /// All snapshots, in short.
+    HistoryRows(Option<String>),
+    /// One snapshot.
+    Snapshot(SnapshotId),
+    /// A directory.
+    Tree(TreeParameters),
+    /// Everything recorded about a path.
+    Entry(PathInSnapshot),
+    /// The contents that a path had in a snapshot and before it.
+    Versions(PathInSnapshot, PageParameters),
+    /// What differs between two snapshots.
+    Compare(CompareParameters),
+    /// The lines that differ.
+    Text(TextParameters),
+    /// The content of a file.
+    Content(PathInSnapshot),
+    /// A ticket with which a browser can download a file; the body says which.
+    NewTicket,
+}
+
+/// Which part of a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PageParameters {
+    /// Where it begins, as an earlier answer said.
+    pub after: Option<String>,
+    /// At most so many rows.
+    pub limit: usize,
+}
+
+/// A filtered part of the history.
+#[derive(Debug, PartialEq, Eq)]
+pub struct HistoryParameters {
+    /// Only ancestors of this worktree's state.
+    pub worktree: Option<String>,
+    /// Only those that changed this path.
+    pub path: Option<Vec<u8>>,
+    /// Only those with this in their note.
+    pub grep: Option<String>,
+    /// Only those with this tag.
+    pub tag: Option<String>,
+    /// Only those made then or later, seconds since 1970.
+    pub from: Option<u64>,
+    /// Only those made then or before, seconds since 1970.
+    pub to: Option<u64>,
+    /// Which part.
+    pub page: PageParameters,
+}
+
+/// A path in a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct PathInSnapshot {
+    /// The snapshot.
+    pub snapshot: SnapshotId,
+    /// The path from its root.
+    pub path: Vec<u8>,
+}
+
+/// By what a directory is sorted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TreeOrder {
+    /// By the bytes of names.
+    Name,
+    /// The largest first.
+    Size,
+    /// The newest first.
+    Modified,
+}
+
+/// A part of a directory.
+#[derive(Debug, PartialEq, Eq)]
+pub struct TreeParameters {
+    /// The directory.
+    pub at: PathInSnapshot,
+    /// Its order.
+    pub order: TreeOrder,
+    /// Which part.
+    pub page: PageParameters,
+}
+
+/// A part of a comparison.
+#[derive(Debug, PartialEq, Eq)]
+pub struct CompareParameters {
+    /// The snapshot before.
+    pub a: SnapshotId,
+    /// The snapshot after.
+    pub b: SnapshotId,
+    /// At and under this path.
+    pub path: Vec<u8>,
+    /// Which part.
+    pub page: PageParameters,
+}
+
+/// A file on two sides.
+#[derive(Debug, PartialEq, Eq)]
+pub struct TextParameters {
+    /// The snapshot before.
+    pub a: SnapshotId,
+    /// The snapshot after.
+    pub b: SnapshotId,
+    /// The path after, and before unless `old_path` is another one.
+    pub path: Vec<u8>,
+    /// The path before, if it was renamed.
+    pub old_path: Option<Vec<u8>>,
+}
+
+impl From<BadAddress> for ApiError {
+    fn from(BadAddress(message): BadAddress) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "usage", message)
+    }
+}
+
+/// Finds out what a request asks for. `path` and `query` are as the request has them.
+pub fn parse_route(method: &str, path: &str, query: &str) -> Result<Route, ApiError> {
+    let segments: Vec<&str> = path.strip_prefix('/').unwrap_or(path).split('/').collect();
+    match (method, segments.as_slice()) {
+        ("GET" | "HEAD", ["api", "v1", rest @ ..]) => Ok(Route::Api(parse_question(rest, query)?)),
+        ("POST", ["api", "v1", "tickets"]) => {
+            QueryFields::parse(query, &[])?;
+            Ok(Route::Api(ApiRequest::NewTicket))
+        }
+        ("GET" | "HEAD", ["d", ticket, _name]) => Ok(Route::Download((*ticket).into())),
+        ("GET" | "HEAD", [name]) => {
+            Ok(Route::Asset(if name.is_empty() { "index.html" } else { name }.into()))
+        }
+        ("GET" | "HEAD" | "POST", _) => Err(not_found()),
+        _ => Err(ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "usage", "no request here has this method")),
+    }
+}
+
+fn not_found() -> ApiError {
+    ApiError::new(StatusCode::NOT_FOUND, "not_found", "there is nothing at this address")
+}
+
+fn parse_question(segments: &[&str], query: &str) -> Result<ApiRequest, ApiError> {
+    Ok(match segments {
+        ["volume"] => {
+            QueryFields::parse(query, &[])?;
+            ApiRequest::Volume
+        }
+        ["history"] => ApiRequest::History(parse_history(query)?),
+        ["history", "rows"] => {
+            let fields = QueryFields::parse(query, &["worktree"])?;
+            ApiRequest::HistoryRows(fields.text("worktree")?.map(Into::into))
+        }
+        ["snapshots", id] => {
+            QueryFields::parse(query, &[])?;
+            ApiRequest::Snapshot(parse_id(id)?)
+        }
+        ["tree", id] => ApiRequest::Tree(parse_tree(id, query)?),
+        ["entry", id] => ApiRequest::Entry(parse_place(id, &QueryFields::parse(query, &PATH_FIELDS)?)?),
+        ["content", id] => ApiRequest::Content(parse_place(id, &QueryFields::parse(query, &PATH_FIELDS)?)?),
+        ["versions", id] => {
+            let fields = QueryFields::parse(query, &["path", "path_hex", "after", "limit"])?;
+            ApiRequest::Versions(parse_place(id, &fields)?, parse_page(&fields)?)
+        }
+        ["compare"] => {
+            let fields = QueryFields::parse(query, &["a", "b", "path", "path_hex", "after", "limit"])?;
+            ApiRequest::Compare(CompareParameters {
+                a: parse_id_field(&fields, "a")?,
+                b: parse_id_field(&fields, "b")?,
+                path: fields.path("path")?.unwrap_or_default(),
+                page: parse_page(&fields)?,
+            })
+        }
+        ["text"] => {
+            let known = ["a", "b", "path", "path_hex", "old_path", "old_path_hex"];
+            let fields = QueryFields::parse(query, &known)?;
+            ApiRequest::Text(TextParameters {
+                a: parse_id_field(&fields, "a")?,
+                b: parse_id_field(&fields, "b")?,
+                path: fields.path("path")?.ok_or_else(|| BadAddress("'path' is missing".into()))?,
+                old_path: fields.path("old_path")?,
+            })
+        }
+        _ => return Err(not_found()),
+    })
+}
+
+/// The parameters of a path.
+const PATH_FIELDS: [&str; 2] = ["path", "path_hex"];
+
+fn parse_history(query: &str) -> Result<HistoryParameters, ApiError> {
+    let known = ["worktree", "path", "path_hex", "grep", "tag", "from", "to", "after", "limit"];
+    let fields = QueryFields::parse(query, &known)?;
+    Ok(HistoryParameters {
+        worktree: fields.text("worktree")?.map(Into::into),
+        path: fields.path("path")?,
+        grep: fields.text("grep")?.map(Into::into),
+        tag: fields.text("tag")?.map(Into::into),
+        from: fields.number("from")?,
+        to: fields.number("to")?,
+        page: parse_page(&fields)?,
+    })
+}
+
+fn parse_tree(id: &str, query: &str) -> Result<TreeParameters, ApiError> {
+    let fields = QueryFields::parse(query, &["path", "path_hex", "sort", "after", "limit"])?;
+    let order = match fields.text("sort")? {
+        None | Some("name") => TreeOrder::Name,
+        Some("size") => TreeOrder::Size,
+        Some("modified") => TreeOrder::Modified,
+        Some(_) => return Err(BadAddress("'sort' is name, size or modified".into()).into()),
+    };
+    Ok(TreeParameters { at: parse_place(id, &fields)?, order, page: parse_page(&fields)? })
+}
+
+fn parse_place(id: &str, fields: &QueryFields) -> Result<PathInSnapshot, ApiError> {
+    Ok(PathInSnapshot { snapshot: parse_id(id)?, path: fields.path("path")?.unwrap_or_default() })
+}
+
+fn parse_page(fields: &QueryFields) -> Result<PageParameters, ApiError> {
+    let after = fields.text("after")?.map(ToOwned::to_owned);
+    if after.as_ref().is_some_and(|after| after.len() > CURSOR_MAX) {
+        return Err(BadAddress("'after' is none that was given out".into()).into());
+    }
+    let limit = match fields.number("limit")? {
+        None => ROWS_DEFAULT,
+        Some(limit) => usize::try_from(limit)
+            .ok()
+            .filter(|limit| (1..=ROWS_MAX).contains(limit))
+            .ok_or_else(|| BadAddress(format!("'limit' is between 1 and {ROWS_MAX}")))?,
+    };
+    Ok(PageParameters { after, limit })
+}
+
+fn parse_id_field(fields: &QueryFields, name: &str) -> Result<SnapshotId, ApiError> {
+    parse_id(fields.text(name)?.ok_or_else(|| BadAddress(format!("'{name}' is missing")))?)
+}
+
+/// Whole ids only: what an address says must mean the same tomorrow.
+fn parse_id(text: &str) -> Result<SnapshotId, ApiError> {
+    let text = percent_decode_str(text).decode_utf8_lossy();
+    text.parse().map_err(|_| BadAddress("a snapshot is named by its whole id here".into()).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
+    fn parse(method: &str, address: &str) -> Result<Route, u16> {
+        let (path, query) = address.split_once('?').unwrap_or((address, ""));
+        parse_route(method, path, query).map_err(|error| error.status().as_u16())
+    }
+
+    #[test]
+    fn questions_are_understood() {
+        assert_eq!(parse("GET", "/"), Ok(Route::Asset("index.html".into())));
+        assert_eq!(parse("GET", "/api/v1/volume"), Ok(Route::Api(ApiRequest::Volume)));
+        let tree = parse("GET", &format!("/api/v1/tree/{ID}?path=a%2Fb&sort=size&limit=7"));
+        let Ok(Route::Api(ApiRequest::Tree(tree))) = tree else { panic!("{tree:?}") };
+        assert_eq!((tree.at.path.as_slice(), tree.page.limit), (b"a/b".as_slice(), 7));
+        assert!(parse("POST", "/api/v1/tickets").is_ok());
+    }
+
+    #[test]
+    fn wrong_requests_are_refused() {
+        let cases = [
+            ("GET", "/api/v1/nothing".into(), 404),
+            ("GET", "/a/b/c/d".into(), 404),
+            ("POST", "/api/v1/volume".into(), 404),
+            ("DELETE", "/api/v1/volume".into(), 405),
+            ("OPTIONS", "/".into(), 405),
+            ("GET", "/api/v1/tree/HEAD".into(), 400),
+            ("GET", format!("/api/v1/tree/{}", &ID[..16]), 400),
+            ("GET", format!("/api/v1/tree/{ID}?path=../x"), 400),
+            ("GET", format!("/api/v1/tree/{ID}?limit=0"), 400),
+            ("GET", format!("/api/v1/tree/{ID}?limit=1001"), 400),
+            ("GET", format!("/api/v1/tree/{ID}?limit=-1"), 400),
+            ("GET", format!("/api/v1/tree/{ID}?sort=random"), 400),
+            ("GET", format!("/api/v1/tree/{ID}?token=x"), 400),
+            ("GET", format!("/api/v1/tree/{ID}?after={}", "0".repeat(513)), 400),
+            ("GET", format!("/api/v1/compare?a={ID}"), 400),
+            ("GET", format!("/api/v1/text?a={ID}&b={ID}"), 400),
+        ];
+        for (method, address, expected) in cases {
+            assert_eq!(parse(method, &address).err(), Some(expected), "{address}");
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Connections and requests: at most so many at once, each bounded in size and time.
+
+use std::convert::Infallible;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_TYPE, ETAG, HeaderMap, IF_NONE_MATCH, RANGE};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use vellum_library::Volume;
+
+use crate::error::{Result, ServeError};
+use crate::token::AccessToken;
+use crate::web::answer::{
+    Answer, AnswerBody, ApiError, Freshness, content_answer, error_answer, unchanged_answer,
+    unsatisfiable_answer,
+};
+use crate::web::api::{ApiState, answer_question, open_content, parse_range};
+use crate::web::assets::answer_asset;
+use crate::web::guard::RequestGuard;
+use crate::web::route::{ApiRequest, PathInSnapshot, Route, parse_route};
+use crate::web::tickets::TicketUse;
+
+/// Connections at once: a browser opens six.
+const CONNECTIONS: usize = 64;
+/// Contents that are sent at once: each keeps a thread.
+const DOWNLOADS: usize = 16;
+/// Requests that wait for a thread.
+const WAITING: usize = 256;
+/// Threads that read from the volume.
+const THREADS: usize = 32;
+/// Time for the head of a request.
+const HEAD_TIME: Duration = Duration::from_secs(10);
+/// Time for the body of a request.
+const BODY_TIME: Duration = Duration::from_secs(10);
+/// Largest head of a request, bytes.
+const HEAD_MAX: usize = 16 << 10;
+/// Largest body of a request, bytes.
+const BODY_MAX: usize = 1 << 20;
+
+/// Where to listen, and what requests have to show.
+pub struct WebSettings {
+    /// An address of this machine; port 0 stands for a free one.
+    pub listen: SocketAddr,
+    /// The token.
+    pub token: AccessToken,
+}
+
+/// A server that listens.
+pub struct WebServer {
+    runtime: Runtime,
+    listener: TcpListener,
+    address: SocketAddr,
+    shared: Arc<SharedServer>,
+}
+
+/// What all requests use.
+struct SharedServer {
+    state: ApiState,
+    guard: RequestGuard,
+    waiting: Arc<Semaphore>,
+    downloads: Arc<Semaphore>,
+}
+
+impl WebServer {
+    /// Begins to listen. Fails if others than this machine could connect.
+    pub fn bind(volume: Volume, settings: WebSettings) -> Result<Self> {
+        if !settings.listen.ip().is_loopback() {
+            return Err(ServeError::NotLoopback(settings.listen));
+        }
+        let refused = |source| ServeError::Listen { address: settings.listen, source };
+        let listener = TcpListener::bind(settings.listen).map_err(refused)?;
+        listener.set_nonblocking(true).map_err(refused)?;
+        let address = listener.local_addr().map_err(refused)?;
+        let mut key = [0; 32];
+        getrandom::fill(&mut key)
+            .map_err(|error| ServeError::for_action("get random bytes")(error.into()))?;
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(2)
+            .max_blocking_threads(THREADS)
+            .enable_all()
+            .build()
+            .map_err(ServeError::for_action("start threads"))?;
+        let shared = SharedServer {
+            state: ApiState::new(volume, key),
+            guard: RequestGuard::new(address.port(), settings.token),
+            waiting: Arc::new(Semaphore::new(WAITING)),
+            downloads: Arc::new(Semaphore::new(DOWNLOADS)),
+        };
+        Ok(Self { runtime, listener, address, shared: Arc::new(shared) })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Answers requests. Returns only if it cannot listen any more.
+    pub fn run(self) -> Result<()> {
+        let Self { runtime, listener, address, shared } = self;
+        runtime.block_on(async {
+            let listener = tokio::net::TcpListener::from_std(listener)
+                .map_err(|source| ServeError::Listen { address, source })?;
+            accept_connections(&listener, &shared).await;
+            Ok(())
+        })
+    }
+}
+
+async fn accept_connections(listener: &tokio::net::TcpListener, shared: &Arc<SharedServer>) {
+    let connections = Arc::new(Semaphore::new(CONNECTIONS));
+    // A semaphore that nobody closes always gives a permit at last.
+    while let Ok(permit) = connections.clone().acquire_owned().await {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                tokio::spawn(serve_connection(stream, shared.clone(), permit));
+            }
+            // Of one connection, or for want of file descriptors, which others give back.
+            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+        }
+    }
+}
+
+async fn serve_connection(
+    stream: tokio::net::TcpStream,
+    shared: Arc<SharedServer>,
+    _permit: OwnedSemaphorePermit,
+) {
+    let service = service_fn(move |request| {
+        let shared = shared.clone();
+        async move {
+            let answer = answer_request(&shared, request).await.unwrap_or_else(error_answer);
+            Ok::<_, Infallible>(answer)
+        }
+    });
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME).max_buf_size(HEAD_MAX);
+    // A connection that breaks is the client's affair.
+    let _ = http.serve_connection(TokioIo::new(stream), service).await;
+}
+
+async fn answer_request(
+    shared: &Arc<SharedServer>,
+    request: Request<Incoming>,
+) -> std::result::Result<Answer, ApiError> {
+    let (head, body) = request.into_parts();
+    shared.guard.check_sender(&head.headers)?;
+    let query = head.uri.query().unwrap_or_default();
+    // Before the address is looked at: it tells those without the token nothing.
+    let path = head.uri.path();
+    if path.starts_with("/api/") {
+        shared.guard.check_token(&head.headers)?;
+    }
+    match parse_route(head.method.as_str(), path, query)? {
+        Route::Asset(name) => Ok(if_changed(answer_asset(&name)?, &head.headers)),
+        Route::Download(ticket) => match shared.state.tickets.redeem(&ticket, Instant::now()) {
+            TicketUse::Granted(place) => answer_content(shared, place, &HeaderMap::new()).await,
+            TicketUse::Gone => Err(ApiError::new(
+                StatusCode::GONE,
+                "not_found",
+                "this link was used already, or is older than a minute",
+            )),
+        },
+        Route::Api(ApiRequest::Content(place)) => answer_content(shared, place, &head.headers).await,
+        Route::Api(asked) => {
+            let body = read_body(&head.method, &head.headers, body).await?;
+            let answer = run_blocking(shared, move |state| answer_question(state, &asked, &body)).await?;
+            Ok(if_changed(answer, &head.headers))
+        }
+    }
+}
+
+/// The body of a POST, which has to be JSON: a form of another site cannot send that.
+async fn read_body(
+    method: &Method,
+    headers: &HeaderMap,
+    body: Incoming,
+) -> std::result::Result<bytes::Bytes, ApiError> {
+    if *method != Method::POST {
+        return Ok(bytes::Bytes::new());
+    }
+    if headers.get(CONTENT_TYPE).is_none_or(|value| value != "application/json") {
+        let message = "the body has to be application/json";
+        return Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "usage", message));
+    }
+    let collected = tokio::time::timeout(BODY_TIME, Limited::new(body, BODY_MAX).collect()).await;
+    match collected {
+        Ok(Ok(collected)) => Ok(collected.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => {
+            Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "usage", "the body is longer than 1 MiB"))
+        }
+        Ok(Err(_)) => Err(ApiError::new(StatusCode::BAD_REQUEST, "usage", "the body breaks off")),
+        Err(_) => Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "usage", "the body did not arrive in time")),
+    }
+}
+
+/// Reads from the volume on a thread that may wait.
+async fn run_blocking<T: Send + 'static>(
+    shared: &Arc<SharedServer>,
+    read: impl FnOnce(&ApiState) -> std::result::Result<T, ApiError> + Send + 'static,
+) -> std::result::Result<T, ApiError> {
+    let permit = shared.waiting.clone().try_acquire_owned().map_err(|_| busy())?;
+    let own = shared.clone();
+    let reading = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        read(&own.state)
+    });
+    let failed =
+        |_| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "io", "the request could not be carried out");
+    reading.await.map_err(failed)?
+}
+
+fn busy() -> ApiError {
+    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "conflict", "too many requests are waiting")
+}
+
+async fn answer_content(
+    shared: &Arc<SharedServer>,
+    place: PathInSnapshot,
+    headers: &HeaderMap,
+) -> std::result::Result<Answer, ApiError> {
+    let permit = shared.downloads.clone().try_acquire_owned().map_err(|_| busy())?;
+    let reader = run_blocking(shared, move |state| open_content(state, &place)).await?;
+    if is_known(headers, &reader.freshness) {
+        return Ok(unchanged_answer(&reader.freshness));
+    }
+    let range = headers.get(RANGE).and_then(|value| value.to_str().ok());
+    let Ok(part) = parse_range(range, reader.size()) else { return Ok(unsatisfiable_answer(reader.size())) };
+    let freshness = reader.freshness.clone();
+    let (parts, read) = reader.into_parts(part);
+    tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        read();
+    });
+    Ok(content_answer(AnswerBody::Parts { parts, left: part.len }, part, &freshness))
+}
+
+fn is_known(headers: &HeaderMap, freshness: &Freshness) -> bool {
+    match freshness {
+        Freshness::Now => false,
+        Freshness::Forever(tag) => headers.get(IF_NONE_MATCH).is_some_and(|known| known == tag.as_str()),
+    }
+}
+
+/// The answer, or that what the client has is the same.
+fn if_changed(answer: Answer, headers: &HeaderMap) -> Answer {
+    let tag = answer.headers().get(ETAG);
+    if tag.is_none() || tag != headers.get(IF_NONE_MATCH) {
+        return answer;
+    }
+    let mut unchanged = answer;
+    *unchanged.body_mut() = AnswerBody::Whole(None);
+    *unchanged.status_mut() = StatusCode::NOT_MODIFIED;
+    unchanged
+}
