@@ -1,12 +1,14 @@
 //! The client of a shared worktree: forwards the requests of one mount to the server, and the answers to the kernel.
 //!
 //! - `service` takes requests from the kernel; no thread waits for an answer.
+//! - `cached_answers` are those that are given again, as the server has granted.
 //! - `queue` holds requests until they are answered, and knows which nodes the kernel knows.
 //! - `link` is the connection: made, used, lost, made again.
 //!
 //! Invariants: a request that was not answered is sent again over the next connection, under the same number; a request
 //! that has waited longer than [`ClientOptions::wait`] for a connection fails with `EIO`.
 
+mod cached_answers;
 mod known_nodes;
 mod link;
 mod locked_files;

@@ -11,6 +11,7 @@
 
 pub mod fields;
 pub mod frame;
+pub mod lease;
 pub mod preface;
 pub mod weight;
 
@@ -50,8 +51,21 @@ pub const COMMAND_OPCODE: u32 = 1 << 16;
 /// The longest command and the longest answer to one, bytes.
 pub const COMMAND_MAX: usize = MAX_WRITE;
 
-/// How often a client sends something, if only that it is there.
-pub const HEARTBEAT: Duration = Duration::from_secs(3);
+/// How often a client says that it is there.
+pub const HEARTBEAT: Duration = Duration::from_secs(2);
+/// How long a client may answer from what it was granted, from before it sent the last heartbeat that was answered.
+pub const LEASE_TERM: Duration = Duration::from_secs(5);
+/// How long a server waits for what it recalls, from after it has asked for it: the term, and what clocks may differ by in
+/// that time.
+pub const RECALL_TIME: Duration = Duration::from_millis(5500);
+/// Grants that a session has at most, a count.
+pub const LEASES_MAX: usize = 65_536;
+/// Grants that one frame names, a count: a frame of 36 KiB.
+pub const LEASES_IN_FRAME_MAX: usize = 4096;
+/// Recalls that a client has neither confirmed nor refused, a count. A server that sends more breaks the protocol.
+pub const RECALLS_MAX: usize = 65_536;
+/// What a client keeps of answers at most, bytes.
+pub const CACHED_BYTES_MAX: usize = 64 << 20;
 /// A side that has received nothing for so long considers the connection broken; the server then ends the session.
 pub const SESSION_TERM: Duration = Duration::from_secs(10);
 /// Time for the whole handshake.

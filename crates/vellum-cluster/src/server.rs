@@ -2,12 +2,14 @@
 //!
 //! - `listener` takes connections, and has their peers prove that they have the key.
 //! - `session` is one client: its requests under way, its last answers, the nodes that its kernel knows.
+//! - `leases` is what clients may keep of answers, and how changes wait until they do not.
 //! - `outbox` sends what a session has to say.
 //! - `workers` are the threads that carry out requests.
 //!
 //! Invariants: of a session, at most so many requests and bytes are under way as the protocol allows; what a session
 //! holds is let go when it ends, and a session ends when nothing was heard of its client for [`SESSION_TERM`].
 
+mod leases;
 mod listener;
 mod outbox;
 mod recovery;
@@ -26,6 +28,7 @@ use vellum_fuse::transport::RequestService;
 use crate::connection::ConnectionIdentity;
 use crate::protocol::SessionId;
 use crate::protocol::frame::ClientDescription;
+pub use leases::{ChangeUnderWay, LeaseGate, LeaseTable};
 use listener::ListenerThreads;
 use sessions::SessionTable;
 
@@ -77,6 +80,8 @@ pub struct ServerOptions {
     pub services: Arc<dyn SessionServices>,
     /// Called with what an administrator should know.
     pub report: Arc<dyn Fn(&str) + Send + Sync>,
+    /// What clients may keep of answers. The server's own mount changes the worktree through a [`LeaseGate`] of it.
+    pub leases: Arc<LeaseTable>,
     /// After how long without a word a session ends: [`SESSION_TERM`], unless a test has no time.
     pub term: Duration,
 }
@@ -100,6 +105,8 @@ pub struct SessionStatus {
     pub requests: u64,
     /// Nodes that its kernel knows.
     pub nodes: usize,
+    /// What it was granted, and may answer from its cache.
+    pub leases: usize,
 }
 
 /// A server at work. It ends when this is dropped.

@@ -21,7 +21,9 @@ use crate::metrics::RequestMetrics;
 use crate::metrics::access_log::AccessLogPipe;
 use crate::posture::MountPosture;
 use crate::transport::mounting::{MountParameters, abort_mount, attach_mount};
-use crate::transport::{FuseConnection, FuseDevice, RequestService, Watchdog, perform_handshake};
+use crate::transport::{
+    ChangeGate, FuseConnection, FuseDevice, GatedService, RequestService, Watchdog, perform_handshake,
+};
 use crate::virt::{MountFile, SnapshotsDir, VirtualDir};
 
 /// Threads that read requests from the device. Requests wait for disks and networks, so one thread is too few. But the
@@ -59,6 +61,8 @@ pub struct MountOptions {
     pub posture: MountPosture,
     /// Where programs lock files, if not in their kernel.
     pub locks: Option<Arc<dyn FileLocks>>,
+    /// Where changes wait that other machines have to know of first.
+    pub gate: Option<Arc<dyn ChangeGate>>,
     /// Names of programs for which no content is fetched.
     pub deny_hydrate: Vec<String>,
     /// Which content is fetched, by path.
@@ -140,7 +144,8 @@ pub fn mount_filesystem(
     // Before the mount is attached: a process may look into `.vellum` as soon as it is.
     let access_log = options.metrics.log.serve_pipe(&options.access_log).map_err(MountError::Session)?;
     let channels = KernelChannels { kernel, cache_tracker };
-    let served = attach_service(device, adapter, mountpoint, &attach, channels)?;
+    let service = GatedService::new(adapter, options.gate.clone());
+    let served = attach_service(device, service, mountpoint, &attach, channels)?;
     Ok(ServedFilesystem { _access_log: Some(access_log), ..served })
 }
 

@@ -10,6 +10,7 @@ mod busy_poll;
 mod connection;
 mod device;
 mod flushes;
+mod gate;
 mod handshake;
 pub mod mounting;
 mod pending;
@@ -24,6 +25,7 @@ mod watchdog;
 
 pub use connection::FuseConnection;
 pub use device::{FuseDevice, KernelNotifier, MAX_WRITE, REQUEST_MAX};
+pub use gate::{ChangeGate, ChangePermit, GatedService};
 pub use handshake::perform_handshake;
 pub use rings::RingTransport;
 pub use service::{AnswerSink, DeferredReply, PendingAnswer, RequestService, answer_forwarded_request};

@@ -29,6 +29,20 @@ impl KnownNodes {
         });
     }
 
+    /// Counts the nodes that an answer names which the server does not know of.
+    pub fn record_cached_answer(&mut self, opcode: u32, answer: &[u8]) {
+        visit_named_nodes(opcode, answer, |node| {
+            if let Some(counts) = self.0.get_mut(&node) {
+                counts.by_kernel += 1;
+            }
+        });
+    }
+
+    /// Whether the kernel knows a node, and the server holds it.
+    pub fn knows(&self, node: u64) -> bool {
+        self.0.contains_key(&node)
+    }
+
     /// The kernel has forgotten so many answers that named a node. Gives how often the server is to count it less, if the
     /// kernel does not know the node any more.
     pub fn forget(&mut self, node: u64, times: u64) -> Option<u64> {
@@ -59,6 +73,16 @@ mod tests {
         let mut known = KnownNodes::default();
         (0..3).for_each(|_| known.record_answer(1, &lookup_answer(7)));
         assert_eq!([known.forget(7, 1), known.forget(7, 2), known.forget(7, 1)], [None, Some(3), None]);
+    }
+
+    #[test]
+    fn answers_of_the_client_itself_are_counted_for_the_kernel_alone() {
+        let mut known = KnownNodes::default();
+        known.record_answer(1, &lookup_answer(7));
+        known.record_cached_answer(1, &lookup_answer(7));
+        assert_eq!([known.forget(7, 1), known.forget(7, 1)], [None, Some(1)]);
+        known.record_cached_answer(1, &lookup_answer(7));
+        assert!(!known.knows(7));
     }
 
     #[test]

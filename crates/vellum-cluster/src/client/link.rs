@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::ClientShared;
+use super::queue::AnsweredRequest;
 use crate::connection::{Connection, FrameReader, FrameWriter, connect_stream};
 use crate::error::{ClusterError, Result};
 use crate::protocol::frame::{ClientFrame, HELD_NODES_MAX, ServerFrame};
@@ -40,7 +41,7 @@ pub fn open_link(shared: &ClientShared) -> Result<OpenLink> {
     let (session, resumed) = match ServerFrame::decode(&frame)? {
         ServerFrame::Welcome { session, resumed } => (session, resumed),
         ServerFrame::Gone => return Err(ClusterError::Full),
-        ServerFrame::Answer { .. } | ServerFrame::Pong => {
+        ServerFrame::Answer { .. } | ServerFrame::Recall { .. } | ServerFrame::Pong { .. } => {
             return Err(ClusterError::Violation("an answer before the welcome"));
         }
     };
@@ -165,15 +166,20 @@ fn receive_answers(shared: &ClientShared, reader: &mut FrameReader) -> Result<()
     loop {
         reader.read_frame(&mut frame)?;
         match ServerFrame::decode(&frame)? {
-            ServerFrame::Answer { number, errno, body } => {
-                let ended = shared.queue.lock().end_request(number, errno, body);
+            ServerFrame::Answer { number, errno, body, is_leased } => {
+                let answered = AnsweredRequest { number, errno, body, is_leased };
+                let ended = shared.queue.lock().end_request(answered);
                 // There may be room for another request now.
                 shared.changed.notify_one();
                 if let Some(ended) = ended {
                     ended.send_answer();
                 }
             }
-            ServerFrame::Pong => {}
+            ServerFrame::Recall { number, leases } => {
+                shared.queue.lock().recall(number, &leases)?;
+                shared.changed.notify_one();
+            }
+            ServerFrame::Pong { number } => shared.queue.lock().note_pong(number),
             ServerFrame::Gone => return Ok(()),
             ServerFrame::Welcome { .. } => return Err(ClusterError::Violation("a second welcome")),
         }
@@ -182,7 +188,8 @@ fn receive_answers(shared: &ClientShared, reader: &mut FrameReader) -> Result<()
 
 /// Sends requests, and heartbeats, until the connection is lost or the client ends.
 fn send_requests(shared: &ClientShared, session: SessionId, writer: &mut FrameWriter) -> Result<()> {
-    let mut next_heartbeat = Instant::now() + HEARTBEAT;
+    // The first one at once: until it is answered, nothing is answered from what was granted.
+    let mut next_heartbeat = Instant::now();
     loop {
         let frames = {
             let mut queue = shared.queue.lock();
@@ -208,7 +215,8 @@ fn send_requests(shared: &ClientShared, session: SessionId, writer: &mut FrameWr
             writer.write_frame(frame)?;
         }
         if Instant::now() >= next_heartbeat {
-            writer.write_frame(&ClientFrame::Ping.encode())?;
+            let ping = shared.queue.lock().new_ping();
+            writer.write_frame(&ping)?;
             next_heartbeat = Instant::now() + HEARTBEAT;
         }
         writer.flush()?;

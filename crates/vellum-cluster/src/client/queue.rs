@@ -9,11 +9,14 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use vellum_fuse::transport::PendingAnswer;
-use vellum_fuse::wire::{FuseAnswer, FuseRequest, Opcode, RequestHeader};
+use vellum_fuse::wire::{FuseAnswer, FuseOperation, FuseRequest, Opcode, RequestHeader};
 
+use super::cached_answers::CachedAnswers;
 use super::known_nodes::KnownNodes;
 use super::locked_files::LockedFiles;
+use crate::error::Result;
 use crate::protocol::frame::encode_request;
+use crate::protocol::lease::{AnswerKey, Lease};
 use crate::protocol::weight::weigh_request;
 use crate::protocol::{IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX};
 
@@ -28,6 +31,7 @@ pub struct RequestQueue {
     unsent: VecDeque<u64>,
     sent: SentOperations,
     known: KnownNodes,
+    cached: CachedAnswers,
     files: LockedFiles,
     /// Nodes that the server is to be told of, with how often it counts each.
     forgotten: Vec<(u64, u64)>,
@@ -60,6 +64,8 @@ struct ClientOperation {
     was_sent: bool,
     /// The number by which the kernel knows it.
     kernel_unique: u64,
+    /// What it changes.
+    changed: Vec<Lease>,
     reply: OperationReply,
 }
 
@@ -71,6 +77,19 @@ pub enum OperationReply {
     Command(SyncSender<FuseAnswer>),
     /// Nobody.
     Nobody,
+}
+
+/// An answer of the server.
+#[derive(Debug, Clone, Copy)]
+pub struct AnsweredRequest<'a> {
+    /// The request.
+    pub number: u64,
+    /// The number of the error; 0: success.
+    pub errno: i32,
+    /// What it succeeded with.
+    pub body: &'a [u8],
+    /// Whether it may be given again.
+    pub is_leased: bool,
 }
 
 /// A request that was answered, or that nobody will answer.
@@ -100,6 +119,7 @@ impl RequestQueue {
             unsent: VecDeque::new(),
             sent: SentOperations::default(),
             known: KnownNodes::default(),
+            cached: CachedAnswers::default(),
             files: LockedFiles::default(),
             forgotten: Vec::new(),
             link: LinkState::LostSince(Instant::now()),
@@ -126,6 +146,11 @@ impl RequestQueue {
     fn add_operation(&mut self, request: &FuseRequest<'_>, reply: OperationReply) {
         let number = self.next;
         self.next += 1;
+        let changed = match request.decode_operation() {
+            Ok(operation) => self.cached.begin_change(request.header.node, &operation),
+            // The server refuses it.
+            Err(_) => Vec::new(),
+        };
         let operation = ClientOperation {
             header: RequestHeader { unique: number, ..request.header },
             body: request.body().to_vec(),
@@ -134,10 +159,41 @@ impl RequestQueue {
             is_sent: false,
             was_sent: false,
             kernel_unique: request.header.unique,
+            changed,
             reply,
         };
         self.operations.insert(number, operation);
         self.unsent.push_back(number);
+    }
+
+    /// The answer to a request, if the server has granted it before.
+    pub fn find_cached(
+        &mut self,
+        request: &FuseRequest<'_>,
+        operation: &FuseOperation<'_>,
+    ) -> Option<FuseAnswer> {
+        let RequestHeader { opcode, node, .. } = request.header;
+        let key = AnswerKey::of_request(opcode, node, operation)?;
+        let answer = self.cached.find_answer(&key, |node| self.known.knows(node))?;
+        if let FuseAnswer::Bytes(body) = &answer {
+            self.known.record_cached_answer(opcode, body);
+        }
+        Some(answer)
+    }
+
+    /// The server recalls what it has granted.
+    pub fn recall(&mut self, number: u64, leases: &[Lease]) -> Result<()> {
+        self.cached.recall(number, leases)
+    }
+
+    /// The next heartbeat, which is sent after this.
+    pub fn new_ping(&mut self) -> Vec<u8> {
+        self.cached.new_ping()
+    }
+
+    /// A heartbeat was answered.
+    pub fn note_pong(&mut self, number: u64) {
+        self.cached.note_pong(number);
     }
 
     /// Whether a request uses an open file whose locks were lost.
@@ -161,6 +217,7 @@ impl RequestQueue {
             return None;
         }
         let operation = self.operations.remove(&number)?;
+        self.cached.end_change(&operation.changed);
         Some(EndedOperation { reply: operation.reply, answer: FuseAnswer::Failed(Errno::INTR) })
     }
 
@@ -174,7 +231,7 @@ impl RequestQueue {
     /// The next frames to send, as many as may be under way.
     pub fn take_frames(&mut self) -> Vec<Vec<u8>> {
         self.add_forgotten();
-        let mut frames = Vec::new();
+        let mut frames = self.cached.take_frames();
         while let Some(number) = self.unsent.front() {
             // It may have waited for too long.
             let Some(operation) = self.operations.get_mut(number) else {
@@ -207,11 +264,16 @@ impl RequestQueue {
     }
 
     /// A request was answered; None: it is not known (any more).
-    pub fn end_request(&mut self, number: u64, errno: i32, body: &[u8]) -> Option<EndedOperation> {
+    pub fn end_request(&mut self, answered: AnsweredRequest<'_>) -> Option<EndedOperation> {
+        let AnsweredRequest { number, errno, body, is_leased } = answered;
         let operation = self.operations.remove(&number)?;
         if operation.is_sent {
             self.sent.count -= 1;
             self.sent.weight -= operation.weight;
+        }
+        self.cached.end_change(&operation.changed);
+        if is_leased {
+            self.cached.keep_answer(&FuseRequest::from_parts(operation.header, &operation.body), errno, body);
         }
         let answer = match errno {
             // Before the kernel has the answer: it may forget the node at once.
@@ -249,6 +311,7 @@ impl RequestQueue {
         if self.is_connected() {
             self.link = LinkState::LostSince(Instant::now());
         }
+        self.cached.clear();
     }
 
     /// Takes the requests that have waited for a connection for longer than `wait`.
@@ -259,6 +322,7 @@ impl RequestQueue {
             is_awaited && operation.since.max(lost).elapsed() >= wait
         };
         let expired: Vec<_> = self.operations.extract_if(.., is_expired).collect();
+        expired.iter().for_each(|(_, operation)| self.cached.end_change(&operation.changed));
         expired.into_iter().map(|(_, operation)| operation.fail()).collect()
     }
 
@@ -268,6 +332,7 @@ impl RequestQueue {
         self.operations.clear();
         self.unsent.clear();
         self.forgotten.clear();
+        self.cached.clear();
     }
 }
 

@@ -48,9 +48,16 @@ impl RequestService for ForwardingService {
                     interrupted.send_answer();
                 }
             }
+            // The server keeps nothing of open directories.
+            FuseOperation::Releasedir => return FuseAnswer::Done,
             _ if self.shared.queue.lock().is_lock_lost(request) => return FuseAnswer::Failed(Errno::IO),
             _ => {
-                self.shared.queue.lock().add_request(request, OperationReply::Kernel(later.into_pending()));
+                let mut queue = self.shared.queue.lock();
+                if let Some(answer) = queue.find_cached(request, &operation) {
+                    return answer;
+                }
+                queue.add_request(request, OperationReply::Kernel(later.into_pending()));
+                drop(queue);
                 self.shared.changed.notify_one();
                 return FuseAnswer::Later;
             }

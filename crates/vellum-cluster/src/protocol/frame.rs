@@ -5,8 +5,9 @@
 use vellum_fuse::transport::MAX_WRITE;
 use vellum_fuse::wire::{FuseAnswer, FuseRequest, RequestHeader};
 
-use super::SessionId;
 use super::fields::{FrameFields, append_bytes};
+use super::lease::Lease;
+use super::{LEASES_IN_FRAME_MAX, SessionId};
 use crate::error::{ClusterError, Result};
 
 /// Bytes of a host's name.
@@ -23,10 +24,16 @@ const REQUEST: u8 = 2;
 const PING: u8 = 3;
 const HOLD: u8 = 4;
 const BYE: u8 = 5;
+const RETURN: u8 = 6;
+const RECALLED: u8 = 7;
 const WELCOME: u8 = 1;
 const ANSWER: u8 = 2;
 const PONG: u8 = 3;
 const GONE: u8 = 4;
+const LEASED_ANSWER: u8 = 5;
+const RECALL: u8 = 6;
+const NODE_LEASE: u8 = 1;
+const NAMES_LEASE: u8 = 2;
 
 /// Who a client is, and what its mount shows of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -58,9 +65,19 @@ pub enum ClientFrame<'a> {
     /// A request of its kernel, with its number within the client.
     Request(FuseRequest<'a>),
     /// It is there.
-    Ping,
+    Ping {
+        /// How many it has sent before, over this connection.
+        number: u64,
+    },
     /// Nodes that its kernel knows from an earlier session.
     Hold(Vec<u64>),
+    /// What it was granted and does not use any more.
+    Return(Vec<Lease>),
+    /// What was recalled is not used any more.
+    Recalled {
+        /// The recall.
+        number: u64,
+    },
     /// It ends.
     Bye,
 }
@@ -83,9 +100,21 @@ pub enum ServerFrame<'a> {
         errno: i32,
         /// What it succeeded with.
         body: &'a [u8],
+        /// Whether the client may keep it: it is granted what the answer depends on.
+        is_leased: bool,
+    },
+    /// The client gives back what it was granted.
+    Recall {
+        /// The number by which the client confirms it.
+        number: u64,
+        /// What is given back; nothing: all that it has.
+        leases: Vec<Lease>,
     },
     /// The answer to [`ClientFrame::Ping`].
-    Pong,
+    Pong {
+        /// The last ping that has arrived.
+        number: u64,
+    },
     /// The session has ended.
     Gone,
 }
@@ -97,7 +126,7 @@ impl<'a> ClientFrame<'a> {
         match self {
             Self::Hello { session, client } => encode_hello(*session, client),
             Self::Request(request) => encode_request(&request.header, request.body()),
-            Self::Ping => vec![PING],
+            Self::Ping { number } => encode_number(PING, *number),
             Self::Hold(nodes) => {
                 let count = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
                 let mut bytes = vec![HOLD];
@@ -105,6 +134,12 @@ impl<'a> ClientFrame<'a> {
                 nodes.iter().for_each(|node| bytes.extend(node.to_le_bytes()));
                 bytes
             }
+            Self::Return(leases) => {
+                let mut bytes = vec![RETURN];
+                append_leases(&mut bytes, leases);
+                bytes
+            }
+            Self::Recalled { number } => encode_number(RECALLED, *number),
             Self::Bye => vec![BYE],
         }
     }
@@ -126,7 +161,9 @@ impl<'a> ClientFrame<'a> {
                 };
                 Self::Request(FuseRequest::from_parts(header, fields.take_rest()))
             }
-            PING => Self::Ping,
+            PING => Self::Ping { number: fields.read_u64()? },
+            RETURN => Self::Return(read_leases(&mut fields)?),
+            RECALLED => Self::Recalled { number: fields.read_u64()? },
             HOLD => {
                 let count = usize::try_from(fields.read_u32()?).unwrap_or(usize::MAX);
                 if count > HELD_NODES_MAX {
@@ -192,15 +229,20 @@ impl<'a> ServerFrame<'a> {
                 bytes.push(u8::from(*resumed));
                 bytes
             }
-            Self::Answer { number, errno, body } => {
+            Self::Answer { number, errno, body, is_leased } => {
                 let mut bytes = Vec::with_capacity(1 + 12 + body.len());
-                bytes.push(ANSWER);
+                bytes.push(if *is_leased { LEASED_ANSWER } else { ANSWER });
                 bytes.extend(number.to_le_bytes());
                 bytes.extend(errno.to_le_bytes());
                 bytes.extend(*body);
                 bytes
             }
-            Self::Pong => vec![PONG],
+            Self::Recall { number, leases } => {
+                let mut bytes = encode_number(RECALL, *number);
+                append_leases(&mut bytes, leases);
+                bytes
+            }
+            Self::Pong { number } => encode_number(PONG, *number),
             Self::Gone => vec![GONE],
         }
     }
@@ -217,16 +259,17 @@ impl<'a> ServerFrame<'a> {
                     _ => return Err(ClusterError::Malformed("neither yes nor no")),
                 },
             },
-            ANSWER => {
+            kind @ (ANSWER | LEASED_ANSWER) => {
                 let number = fields.read_u64()?;
                 let errno = fields.read_array().map(i32::from_le_bytes)?;
                 let body = fields.take_rest();
                 if !(0..=ERRNO_MAX).contains(&errno) || errno != 0 && !body.is_empty() {
                     return Err(ClusterError::Malformed("no error"));
                 }
-                Self::Answer { number, errno, body }
+                Self::Answer { number, errno, body, is_leased: kind == LEASED_ANSWER }
             }
-            PONG => Self::Pong,
+            RECALL => Self::Recall { number: fields.read_u64()?, leases: read_leases(&mut fields)? },
+            PONG => Self::Pong { number: fields.read_u64()? },
             GONE => Self::Gone,
             _ => return Err(ClusterError::Malformed("an unknown frame")),
         };
@@ -248,7 +291,49 @@ pub fn encode_answer(number: u64, answer: &FuseAnswer) -> Option<Vec<u8>> {
         FuseAnswer::Shared(bytes) => (0, bytes),
     };
     debug_assert!(body.len() <= MAX_WRITE, "an answer is longer than any");
-    Some(ServerFrame::Answer { number, errno, body }.encode())
+    Some(ServerFrame::Answer { number, errno, body, is_leased: false }.encode())
+}
+
+/// The frame of the same answer, which the client may keep.
+#[must_use]
+pub fn as_leased_answer(answer: &[u8]) -> Vec<u8> {
+    let mut leased = answer.to_vec();
+    if let Some(kind) = leased.first_mut() {
+        *kind = LEASED_ANSWER;
+    }
+    leased
+}
+
+fn encode_number(kind: u8, number: u64) -> Vec<u8> {
+    let mut bytes = vec![kind];
+    bytes.extend(number.to_le_bytes());
+    bytes
+}
+
+fn append_leases(bytes: &mut Vec<u8>, leases: &[Lease]) {
+    let count = u32::try_from(leases.len()).unwrap_or(u32::MAX);
+    bytes.extend(count.to_le_bytes());
+    for lease in leases {
+        let (kind, node) = match lease {
+            Lease::Node(node) => (NODE_LEASE, node),
+            Lease::Names(dir) => (NAMES_LEASE, dir),
+        };
+        bytes.push(kind);
+        bytes.extend(node.to_le_bytes());
+    }
+}
+
+fn read_leases(fields: &mut FrameFields<'_>) -> Result<Vec<Lease>> {
+    let count = usize::try_from(fields.read_u32()?).unwrap_or(usize::MAX);
+    if count > LEASES_IN_FRAME_MAX {
+        return Err(ClusterError::Malformed("too many leases"));
+    }
+    let read_lease = |_| match fields.read_u8()? {
+        NODE_LEASE => fields.read_u64().map(Lease::Node),
+        NAMES_LEASE => fields.read_u64().map(Lease::Names),
+        _ => Err(ClusterError::Malformed("an unknown lease")),
+    };
+    (0..count).map(read_lease).collect()
 }
 
 #[cfg(test)]
@@ -274,7 +359,9 @@ mod tests {
         let frames = [
             ClientFrame::Hello { session: SessionId([3; 16]), client: description() },
             ClientFrame::Request(FuseRequest::from_parts(header, b"body")),
-            ClientFrame::Ping,
+            ClientFrame::Ping { number: 3 },
+            ClientFrame::Return(vec![Lease::Node(5), Lease::Names(1)]),
+            ClientFrame::Recalled { number: 8 },
             ClientFrame::Hold(vec![1, u64::MAX]),
             ClientFrame::Bye,
         ];
@@ -289,9 +376,11 @@ mod tests {
     fn the_frames_of_a_server_are_encoded_and_decoded() {
         let frames = [
             ServerFrame::Welcome { session: SessionId([3; 16]), resumed: true },
-            ServerFrame::Answer { number: 4, errno: 0, body: b"body" },
-            ServerFrame::Answer { number: 4, errno: 2, body: b"" },
-            ServerFrame::Pong,
+            ServerFrame::Answer { number: 4, errno: 0, body: b"body", is_leased: true },
+            ServerFrame::Answer { number: 4, errno: 2, body: b"", is_leased: false },
+            ServerFrame::Recall { number: 2, leases: vec![Lease::Names(7)] },
+            ServerFrame::Recall { number: 3, leases: Vec::new() },
+            ServerFrame::Pong { number: 3 },
             ServerFrame::Gone,
         ];
         for frame in frames {
@@ -306,7 +395,10 @@ mod tests {
         assert!(ClientFrame::decode(&ClientFrame::Hold(vec![0; HELD_NODES_MAX + 1]).encode()).is_err());
         assert!(ClientFrame::decode(&[HOLD, 255, 255, 255, 255]).is_err());
         assert!(ClientFrame::decode(&[PING, 0]).is_err());
-        let answer = ServerFrame::Answer { number: 1, errno: -1, body: b"" };
+        let many = vec![Lease::Node(1); LEASES_IN_FRAME_MAX + 1];
+        assert!(ClientFrame::decode(&ClientFrame::Return(many.clone()).encode()).is_err());
+        assert!(ServerFrame::decode(&ServerFrame::Recall { number: 1, leases: many }.encode()).is_err());
+        let answer = ServerFrame::Answer { number: 1, errno: -1, body: b"", is_leased: false };
         assert!(ServerFrame::decode(&answer.encode()).is_err());
     }
 

@@ -178,11 +178,13 @@ fn receive_frames(
             ClientFrame::Request(request) => {
                 session.begin_request(frame.clone(), &request)?;
             }
-            ClientFrame::Ping => outbox.request_pong(),
+            ClientFrame::Ping { number } => outbox.request_pong(number),
+            ClientFrame::Return(leases) => session.note_returned(&leases),
+            ClientFrame::Recalled { number } => session.note_recalled(number),
             ClientFrame::Hold(nodes) => {
                 session.hold_nodes(&nodes);
                 // Of many nodes it takes long, and the client waits for a sign of life.
-                outbox.request_pong();
+                outbox.request_pong(0);
             }
             ClientFrame::Bye => return Ok(ConnectionEnd::Dismissed),
             ClientFrame::Hello { .. } => {

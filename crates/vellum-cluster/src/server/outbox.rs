@@ -1,13 +1,15 @@
 //! Frames that wait to be sent to a client, and the thread that sends them.
 //!
 //! Invariant: whoever adds a frame does not wait for the client. The frames are answers, of which the session limits how
-//! many can wait, and at most one of each other kind.
+//! many can wait; recalls, of which there is one for each change that waits; and at most one of each other kind. They are sent in
+//! the order in which they were added.
 
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
 
+use super::leases::FrameSink;
 use crate::connection::FrameWriter;
 use crate::error::Result;
 use crate::protocol::frame::ServerFrame;
@@ -21,13 +23,29 @@ pub struct Outbox {
 
 #[derive(Default)]
 struct OutboxState {
-    answers: Vec<Arc<Vec<u8>>>,
+    frames: Vec<OutboxFrame>,
     /// Answers that wait or are being sent: their number, and their bytes.
     unsent: UnsentAnswers,
-    wants_pong: bool,
+    /// The last ping that is not answered.
+    pinged: Option<u64>,
     /// The last frame; nothing follows it.
     goodbye: Option<Vec<u8>>,
     is_closed: bool,
+}
+
+/// A frame that waits to be sent.
+enum OutboxFrame {
+    Answer(Arc<Vec<u8>>),
+    Notice(Vec<u8>),
+}
+
+impl OutboxFrame {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Answer(bytes) => bytes,
+            Self::Notice(bytes) => bytes,
+        }
+    }
 }
 
 /// Answers that are not sent.
@@ -43,19 +61,11 @@ impl Outbox {
         Self { state: Mutex::default(), changed: Condvar::new(), stream }
     }
 
-    /// Adds an answer.
-    pub fn add_answer(&self, frame: Arc<Vec<u8>>) {
+    /// Has the client told that this process is there, and has received its ping.
+    pub fn request_pong(&self, number: u64) {
         let mut state = self.state.lock();
-        state.unsent.count += 1;
-        state.unsent.bytes += frame.len();
-        state.answers.push(frame);
+        state.pinged = state.pinged.max(Some(number));
         drop(state);
-        self.changed.notify_one();
-    }
-
-    /// Has the client told that this process is there.
-    pub fn request_pong(&self) {
-        self.state.lock().wants_pong = true;
         self.changed.notify_one();
     }
 
@@ -86,8 +96,8 @@ impl Outbox {
                 break;
             }
             let mut state = self.state.lock();
-            state.unsent.count -= batch.answers.len();
-            state.unsent.bytes -= batch.answers.iter().map(|frame| frame.len()).sum::<usize>();
+            state.unsent.count -= batch.answers().count();
+            state.unsent.bytes -= batch.answers().map(|frame| frame.len()).sum::<usize>();
         }
         self.close();
     }
@@ -95,32 +105,55 @@ impl Outbox {
     fn wait_for_batch(&self) -> Option<OutboxBatch> {
         let mut state = self.state.lock();
         self.changed.wait_while(&mut state, |state| {
-            let has_work = !state.answers.is_empty() || state.wants_pong || state.goodbye.is_some();
+            let has_work = !state.frames.is_empty() || state.pinged.is_some() || state.goodbye.is_some();
             !has_work && !state.is_closed
         });
         if state.is_closed {
             return None;
         }
-        let answers = std::mem::take(&mut state.answers);
-        let wants_pong = std::mem::take(&mut state.wants_pong);
-        Some(OutboxBatch { answers, wants_pong, goodbye: state.goodbye.take() })
+        let frames = std::mem::take(&mut state.frames);
+        Some(OutboxBatch { frames, pinged: state.pinged.take(), goodbye: state.goodbye.take() })
     }
 }
 
 /// What is sent in one go.
 struct OutboxBatch {
-    answers: Vec<Arc<Vec<u8>>>,
-    wants_pong: bool,
+    frames: Vec<OutboxFrame>,
+    pinged: Option<u64>,
     goodbye: Option<Vec<u8>>,
 }
 
+impl FrameSink for Outbox {
+    fn add_answer(&self, frame: Arc<Vec<u8>>) {
+        let mut state = self.state.lock();
+        state.unsent.count += 1;
+        state.unsent.bytes += frame.len();
+        state.frames.push(OutboxFrame::Answer(frame));
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    fn add_notice(&self, frame: Vec<u8>) {
+        self.state.lock().frames.push(OutboxFrame::Notice(frame));
+        self.changed.notify_one();
+    }
+}
+
 impl OutboxBatch {
+    fn answers(&self) -> impl Iterator<Item = &Arc<Vec<u8>>> {
+        self.frames.iter().filter_map(|frame| match frame {
+            OutboxFrame::Answer(answer) => Some(answer),
+            OutboxFrame::Notice(_) => None,
+        })
+    }
+
     fn send(&self, writer: &mut FrameWriter) -> Result<()> {
-        for answer in &self.answers {
-            writer.write_frame(answer)?;
+        for frame in &self.frames {
+            writer.write_frame(frame.bytes())?;
         }
-        if self.wants_pong {
-            writer.write_frame(&ServerFrame::Pong.encode())?;
+        // Behind all that was there before it: who has it has those.
+        if let Some(number) = self.pinged {
+            writer.write_frame(&ServerFrame::Pong { number }.encode())?;
         }
         if let Some(goodbye) = &self.goodbye {
             writer.write_frame(goodbye)?;

@@ -18,12 +18,14 @@ use vellum_fuse::NodeReferences;
 use vellum_fuse::transport::{AnswerSink, RequestService, answer_forwarded_request};
 use vellum_fuse::wire::{FuseAnswer, FuseOperation, FuseRequest, MalformedRequest, Opcode};
 
+use super::leases::{FrameSink, LeaseTable, LeasedAnswer, RequestMoment};
 use super::outbox::Outbox;
 use super::recovery::{ask_service, is_marked_operation, rebuild_answer};
 use super::workers::{SessionWorkers, is_slow_operation};
 use super::{SessionServices, SessionStatus};
 use crate::error::{ClusterError, Result};
-use crate::protocol::frame::{ClientDescription, ClientFrame, ServerFrame, encode_answer};
+use crate::protocol::frame::{ClientDescription, ClientFrame, ServerFrame, as_leased_answer, encode_answer};
+use crate::protocol::lease::{AnswerKey, Lease};
 use crate::protocol::weight::{is_answer_kept, weigh_request};
 use crate::protocol::{
     COMMAND_MAX, COMMAND_OPCODE, IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX, RESULTS_KEPT, SessionId,
@@ -45,6 +47,7 @@ pub struct ClientSession {
     service: Arc<dyn RequestService>,
     services: Arc<dyn SessionServices>,
     workers: SessionWorkers,
+    leases: Arc<LeaseTable>,
     state: Mutex<SessionState>,
 }
 
@@ -72,9 +75,12 @@ struct SessionState {
 }
 
 /// A request that is not answered yet.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 struct OperationUnderWay {
     opcode: u32,
+    came: RequestMoment,
+    /// Of an answer that its client may use again.
+    key: Option<AnswerKey>,
     weight: usize,
     is_kept: bool,
 }
@@ -102,6 +108,7 @@ impl ClientSession {
         origin: SessionOrigin,
         service: Arc<dyn RequestService>,
         services: Arc<dyn SessionServices>,
+        leases: Arc<LeaseTable>,
     ) -> io::Result<Self> {
         let SessionOrigin { id, client, address, recovered } = origin;
         let now = Instant::now();
@@ -121,7 +128,7 @@ impl ClientSession {
             served: 0,
             has_ended: false,
         };
-        Ok(Self { service, services, workers: SessionWorkers::start()?, state: Mutex::new(state) })
+        Ok(Self { service, services, workers: SessionWorkers::start()?, leases, state: Mutex::new(state) })
     }
 
     /// Its name.
@@ -150,6 +157,7 @@ impl ClientSession {
         if let Some(earlier) = state.outbox.replace(outbox.clone()) {
             earlier.close();
         }
+        self.leases.attach_client(state.id, outbox.clone());
         Ok(())
     }
 
@@ -158,6 +166,7 @@ impl ClientSession {
         let mut state = self.state.lock();
         if state.outbox.as_ref().is_some_and(|current| Arc::ptr_eq(current, outbox)) {
             state.outbox = None;
+            self.leases.detach_client(state.id);
         }
     }
 
@@ -170,6 +179,21 @@ impl ClientSession {
     /// Notes a sign of life.
     pub fn note_heard(&self) {
         self.state.lock().last_heard = Instant::now();
+    }
+
+    /// Its client has given back what it was granted.
+    pub fn note_returned(&self, leases: &[Lease]) {
+        self.leases.note_returned(self.id(), leases);
+    }
+
+    /// Its client has confirmed a recall.
+    pub fn note_recalled(&self, number: u64) {
+        self.leases.note_recalled(self.id(), number);
+    }
+
+    /// Its client uses nothing any more that it was granted.
+    pub fn forget_leases(&self) {
+        self.leases.remove_client(self.id());
     }
 
     /// Takes no request any more. What is under way is carried out and answered.
@@ -188,6 +212,7 @@ impl ClientSession {
         state.has_ended = true;
         let id = state.id;
         let outbox = state.outbox.take();
+        self.leases.detach_client(id);
         drop(state);
         if let Some(outbox) = outbox {
             outbox.close_with(&ServerFrame::Gone);
@@ -213,6 +238,7 @@ impl ClientSession {
             silence: state.last_heard.elapsed(),
             requests: state.served,
             nodes: state.references.len(),
+            leases: self.leases.count_leases(state.id),
         }
     }
 
@@ -233,6 +259,10 @@ impl ClientSession {
     pub fn begin_request(self: &Arc<Self>, frame: Vec<u8>, request: &FuseRequest<'_>) -> Result<()> {
         let number = request.header.unique;
         let operation = request.decode_operation();
+        let key = operation.as_ref().ok().and_then(|operation| {
+            AnswerKey::of_request(request.header.opcode, request.header.node, operation)
+        });
+        let came = self.leases.now();
         {
             let mut state = self.state.lock();
             // The client sends it again, when it has another session.
@@ -248,7 +278,7 @@ impl ClientSession {
                 state.send_answer(frame);
                 return Ok(());
             }
-            state.add_operation(request)?;
+            state.add_operation(request, came, key)?;
             if state.references.len() >= NODES_MAX && names_nodes(&operation) {
                 drop(state);
                 self.accept_answer(number, FuseAnswer::Failed(Errno::NFILE));
@@ -350,7 +380,12 @@ fn names_nodes(operation: &std::result::Result<FuseOperation<'_>, MalformedReque
 }
 
 impl SessionState {
-    fn add_operation(&mut self, request: &FuseRequest<'_>) -> Result<()> {
+    fn add_operation(
+        &mut self,
+        request: &FuseRequest<'_>,
+        came: RequestMoment,
+        key: Option<AnswerKey>,
+    ) -> Result<()> {
         let weight = weigh_request(request);
         let unsent = self.outbox.as_ref().map(|outbox| outbox.unsent_answers()).unwrap_or_default();
         if self.under_way.len() + unsent.count >= SLACK * IN_FLIGHT_MAX
@@ -361,7 +396,8 @@ impl SessionState {
         self.weight += weight;
         let opcode = request.header.opcode;
         let is_kept = is_answer_kept(request);
-        self.under_way.insert(request.header.unique, OperationUnderWay { opcode, weight, is_kept });
+        let operation = OperationUnderWay { opcode, came, key, weight, is_kept };
+        self.under_way.insert(request.header.unique, operation);
         Ok(())
     }
 
@@ -380,8 +416,12 @@ impl AnswerSink for ClientSession {
         let Some(done) = state.under_way.remove(&unique) else { return };
         state.weight -= done.weight;
         state.served += 1;
-        if let Ok(ServerFrame::Answer { errno: 0, body, .. }) = ServerFrame::decode(&frame) {
-            state.references.record_answer(done.opcode, body);
+        let mut leases = None;
+        if let Ok(ServerFrame::Answer { errno, body, .. }) = ServerFrame::decode(&frame) {
+            if errno == 0 {
+                state.references.record_answer(done.opcode, body);
+            }
+            leases = done.key.as_ref().and_then(|key| key.list_leases(errno, body));
         }
         if done.is_kept {
             if state.results.len() >= RESULTS_KEPT {
@@ -389,6 +429,14 @@ impl AnswerSink for ClientSession {
             }
             state.results.push_back(KeptResult { number: unique, frame: frame.clone() });
         }
-        state.send_answer(frame);
+        match leases {
+            // With the lock, so that it goes to the connection that the client has now.
+            Some(leases) if state.outbox.is_some() => {
+                let leased = Arc::new(as_leased_answer(&frame));
+                let answer = LeasedAnswer { plain: frame, leased };
+                self.leases.send_answer(state.id, done.came, &leases, answer);
+            }
+            Some(_) | None => state.send_answer(frame),
+        }
     }
 }

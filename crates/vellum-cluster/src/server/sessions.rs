@@ -12,8 +12,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use vellum_fuse::transport::{ChangeGate, GatedService};
 use vellum_host::escape::format_path;
 
+use super::leases::LeaseGate;
 use super::session::{ClientSession, SessionOrigin};
 use super::{MarkRemoval, ServerOptions, SessionStatus};
 use crate::error::{ClusterError, Result};
@@ -130,7 +132,10 @@ impl SessionTable {
         let id = if recovered.is_empty() { SessionId::generate() } else { earlier };
         let service = services.start_service(id, &client)?;
         let origin = SessionOrigin { id, client, address, recovered };
-        Ok((id, Arc::new(ClientSession::new(origin, service, services.clone())?)))
+        let leases = self.options.leases.clone();
+        let gate: Arc<dyn ChangeGate> = Arc::new(LeaseGate(leases.clone()));
+        let service = Arc::new(GatedService::new(service, Some(gate)));
+        Ok((id, Arc::new(ClientSession::new(origin, service, services.clone(), leases)?)))
     }
 
     /// Ends the sessions of which nothing was heard for too long, and forgets those that ended long ago.
@@ -144,6 +149,13 @@ impl SessionTable {
         for id in silent {
             if self.end_session(id) {
                 (self.options.report)(&format!("session {id} has ended: nothing was heard of its client"));
+            }
+        }
+        for id in self.options.leases.take_overdue() {
+            if self.end_session(id) {
+                (self.options.report)(&format!(
+                    "session {id} has ended: its client does not give back what it has cached"
+                ));
             }
         }
         // Dropped without the lock: their services end.
@@ -217,6 +229,7 @@ impl SessionTable {
     pub fn dismiss_session(&self, id: SessionId) {
         let Some(session) = self.take_ending(id) else { return };
         session.end();
+        session.forget_leases();
         self.remove_marks(MarkRemoval::Session(id));
         self.tables.lock().ending.remove(&id);
         self.has_ended.notify_all();

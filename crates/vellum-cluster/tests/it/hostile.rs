@@ -82,7 +82,7 @@ fn garbage_after_the_handshake_ends_the_connection() {
     check_served(&server);
 }
 
-fn introduce(server: &WorktreeServer) -> Connection {
+pub fn introduce(server: &WorktreeServer) -> Connection {
     let stream = TcpStream::connect(server.address()).unwrap();
     let mut connection = connect_stream(stream, &identity(1, "w")).unwrap();
     let hello = ClientFrame::Hello { session: SessionId::NONE, client: ClientDescription::default() };
@@ -92,7 +92,7 @@ fn introduce(server: &WorktreeServer) -> Connection {
     connection
 }
 
-fn request(number: u64, opcode: u32, body: &[u8]) -> Vec<u8> {
+pub fn request(number: u64, opcode: u32, body: &[u8]) -> Vec<u8> {
     let header = RequestHeader { opcode, unique: number, node: 1, uid: 0, gid: 0, pid: 0 };
     ClientFrame::Request(FuseRequest::from_parts(header, body)).encode()
 }

@@ -6,6 +6,7 @@
 mod broken;
 mod hostile;
 mod kernel_locks;
+mod leases;
 mod relay;
 mod sessions;
 mod stand;

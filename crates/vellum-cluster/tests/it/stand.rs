@@ -13,7 +13,7 @@ use vellum_cluster::client::{ClientOptions, FixedServer, WorktreeClient};
 use vellum_cluster::connection::ConnectionIdentity;
 use vellum_cluster::protocol::frame::ClientDescription;
 use vellum_cluster::protocol::{SESSION_TERM, SessionId};
-use vellum_cluster::server::{MarkRemoval, ServerOptions, SessionServices, WorktreeServer};
+use vellum_cluster::server::{LeaseTable, MarkRemoval, ServerOptions, SessionServices, WorktreeServer};
 use vellum_crypto::{MasterKey, VolumeKeys};
 use vellum_fuse::transport::{AnswerSink, DeferredReply, RequestService, answer_forwarded_request};
 use vellum_fuse::wire::{
@@ -202,10 +202,15 @@ pub fn serve(shared: &Arc<Shared>) -> WorktreeServer {
 }
 
 pub fn serve_for(shared: &Arc<Shared>, term: Duration) -> WorktreeServer {
+    serve_with(shared, term, Arc::default())
+}
+
+pub fn serve_with(shared: &Arc<Shared>, term: Duration, leases: Arc<LeaseTable>) -> WorktreeServer {
     let options = ServerOptions {
         identity: identity(1, "w"),
         services: Arc::new(CountingServices(shared.clone())),
         report: Arc::new(|_| {}),
+        leases,
         term,
     };
     WorktreeServer::start(TcpListener::bind("127.0.0.1:0").unwrap(), options).unwrap()

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use super::device::FuseDevice;
+use super::gate::ChangePermit;
 use super::pending::PendingRequests;
 use super::ring::{RequestRing, RingSlot};
 use crate::wire::{FuseAnswer, FuseOperation, FuseRequest, MalformedRequest};
@@ -62,6 +63,7 @@ pub struct DeferredReply<'w> {
     unique: u64,
     /// Where the request is to be crossed out when it is answered.
     pending: Option<&'w Arc<PendingRequests>>,
+    permit: Option<&'w ChangePermit>,
 }
 
 /// A request that is to be answered later.
@@ -69,12 +71,14 @@ pub struct PendingAnswer {
     path: ReplyPath,
     unique: u64,
     pending: Option<Arc<PendingRequests>>,
+    /// Until the request is answered.
+    _permit: Option<ChangePermit>,
     is_answered: bool,
 }
 
 impl<'w> DeferredReply<'w> {
     pub(super) fn new(path: &'w ReplyPath, unique: u64) -> Self {
-        Self { path, unique, pending: None }
+        Self { path, unique, pending: None, permit: None }
     }
 
     /// The same right; a later answer ends the request in `pending`.
@@ -82,12 +86,18 @@ impl<'w> DeferredReply<'w> {
         Self { pending: Some(pending), ..self }
     }
 
+    /// The same right; `permit` is kept until the request is answered.
+    pub(super) fn with_permit(self, permit: &'w ChangePermit) -> Self {
+        Self { permit: Some(permit), ..self }
+    }
+
     /// Takes the request, to be answered from any thread.
     #[must_use]
     pub fn into_pending(self) -> PendingAnswer {
         let path = self.path.clone();
         let pending = self.pending.cloned();
-        PendingAnswer { path, unique: self.unique, pending, is_answered: false }
+        let permit = self.permit.cloned();
+        PendingAnswer { path, unique: self.unique, pending, _permit: permit, is_answered: false }
     }
 }
 

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vellum_fuse::metrics::RequestMetrics;
+use vellum_fuse::transport::ChangeGate;
 use vellum_fuse::{
     FileLocks, MountFile, MountOptions, MountPosture, MountSource, PathPolicies, ServedFilesystem,
 };
@@ -355,6 +356,7 @@ struct MountTarget<'a> {
     policies: Arc<PathPolicies>,
     /// Where programs lock files, if the worktree is shared.
     locks: Option<Arc<dyn FileLocks>>,
+    gate: Option<Arc<dyn ChangeGate>>,
 }
 
 /// A mount that was just made.
@@ -394,6 +396,7 @@ fn mount_target(
         no_rings: args.no_io_uring,
         posture: if shown.locks.is_some() { MountPosture::Shared } else { MountPosture::Exclusive },
         locks: shown.locks,
+        gate: shown.gate,
         deny_hydrate: args.deny_hydrate.clone(),
         policies: shown.policies,
         name: args.table_name.clone().unwrap_or_else(|| format!("vellum:{name}")),

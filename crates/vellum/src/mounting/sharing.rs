@@ -19,11 +19,14 @@ use vellum_cluster::connection::ConnectionIdentity;
 use vellum_cluster::locks::{LockLimits, LockSession, LockTable};
 use vellum_cluster::protocol::frame::ClientDescription;
 use vellum_cluster::protocol::{SESSION_TERM, SessionId};
-use vellum_cluster::server::{MarkRemoval, ServerOptions, SessionServices, SessionStatus, WorktreeServer};
+use vellum_cluster::server::{
+    ChangeUnderWay, LeaseGate, LeaseTable, MarkRemoval, ServerOptions, SessionServices, SessionStatus,
+    WorktreeServer,
+};
 use vellum_cluster::{ClusterError, SessionFileLocks};
 use vellum_fs::LiveFilesystem;
 use vellum_fuse::mount::{ForwardedMount, start_forwarded_service};
-use vellum_fuse::transport::RequestService;
+use vellum_fuse::transport::{ChangeGate, RequestService};
 use vellum_fuse::{FileLocks, MountFile};
 use vellum_host::error_chain::format_error_chain;
 use vellum_library::live;
@@ -122,11 +125,16 @@ pub fn connection_identity(volume: &Volume, worktree: &str) -> ConnectionIdentit
 pub struct SharingServer {
     server: Mutex<Option<WorktreeServer>>,
     locks: Arc<LockTable>,
+    leases: Arc<LeaseTable>,
 }
 
 impl Default for SharingServer {
     fn default() -> Self {
-        Self { server: Mutex::default(), locks: Arc::new(LockTable::new(LockLimits::default())) }
+        Self {
+            server: Mutex::default(),
+            locks: Arc::new(LockTable::new(LockLimits::default())),
+            leases: Arc::default(),
+        }
     }
 }
 
@@ -149,6 +157,8 @@ pub struct ClientStatus {
     pub requests: u64,
     /// Inodes that its kernel knows.
     pub inodes: u64,
+    /// Inodes and directories of which it answers from its cache.
+    pub cached: u64,
     /// For how long the session has existed, seconds.
     pub seconds: f64,
     /// For how long nothing was heard of it, seconds.
@@ -163,6 +173,17 @@ impl SharingServer {
         Arc::new(SessionFileLocks::new(self.locks.clone(), session))
     }
 
+    /// Where the changes of this process's own mount wait for what clients have cached.
+    pub fn new_gate(&self) -> Arc<dyn ChangeGate> {
+        Arc::new(LeaseGate(self.leases.clone()))
+    }
+
+    /// Begins what may change anything, after all clients have forgotten what they have cached. They cache nothing until
+    /// what this gives is dropped.
+    pub fn begin_change_of_all(&self) -> ChangeUnderWay {
+        self.leases.begin_change_of_all()
+    }
+
     /// Begins to serve.
     pub fn start(&self, listener: TcpListener, service: &Arc<ControlService>) -> Result<SocketAddr> {
         let log = service.log.clone();
@@ -171,6 +192,7 @@ impl SharingServer {
             identity,
             services: Arc::new(LiveSessions { service: service.clone(), locks: self.locks.clone() }),
             report: Arc::new(move |text: &str| log.write_line(text)),
+            leases: self.leases.clone(),
             term: SESSION_TERM,
         };
         let failed = CliError::io_error("start", "the server");
@@ -201,7 +223,7 @@ impl SharingServer {
 }
 
 fn describe_client(status: SessionStatus) -> ClientStatus {
-    let SessionStatus { id, client, address, is_connected, age, silence, requests, nodes } = status;
+    let SessionStatus { id, client, address, is_connected, age, silence, requests, nodes, leases } = status;
     ClientStatus {
         session: id.to_string(),
         host: client.host,
@@ -211,6 +233,7 @@ fn describe_client(status: SessionStatus) -> ClientStatus {
         connected: is_connected,
         requests,
         inodes: nodes as u64,
+        cached: leases as u64,
         seconds: age.as_secs_f64(),
         silent_seconds: silence.as_secs_f64(),
     }

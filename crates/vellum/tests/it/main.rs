@@ -94,6 +94,7 @@ mod rings;
 mod rotate;
 mod selected;
 mod shared;
+mod shared_leases;
 mod shared_take_over;
 mod show;
 mod silent_store;

@@ -16,15 +16,15 @@ use crate::open_file::OpenFile;
 use crate::world::{Ran, World, run};
 
 /// A worktree that is served, and its clients.
-struct Cluster<'w> {
+pub struct Cluster<'w> {
     world: &'w World,
-    server: Mount<'w>,
+    pub server: Mount<'w>,
     address: String,
 }
 
 impl<'w> Cluster<'w> {
     /// The worktree `work`, served by a mount.
-    fn serve(world: &'w World) -> Self {
+    pub fn serve(world: &'w World) -> Self {
         let server = Mount::place(world, "work");
         let mut cluster = Self { world, server, address: "127.0.0.1:0".into() };
         cluster.address = cluster.start_server();
@@ -50,7 +50,7 @@ impl<'w> Cluster<'w> {
     }
 
     /// Mounts the worktree as a client with a state directory of its own.
-    fn client(&self, name: &str) -> Mount<'w> {
+    pub fn client(&self, name: &str) -> Mount<'w> {
         let dir = self.attach(name);
         let mount = Mount::place(self.world, name);
         self.mount_client(&dir, &mount, &[]).ok();
@@ -62,7 +62,7 @@ impl<'w> Cluster<'w> {
         self.world.run_in(dir, &[&words[..], more, &[mount.path.to_str().unwrap()]].concat())
     }
 
-    fn sessions(&self) -> Vec<Value> {
+    pub fn sessions(&self) -> Vec<Value> {
         let ran = run(&self.server.path, &["--json", "status", "--clients"], Stdio::null()).ok();
         let listed: Value = serde_json::from_str(&ran.out).unwrap();
         listed["worktrees"][0]["clients"].as_array().unwrap().clone()

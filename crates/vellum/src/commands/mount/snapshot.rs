@@ -57,6 +57,7 @@ fn hold_and_mount(
         problems: Box::new(Vec::new),
         policies: Arc::default(),
         locks: None,
+        gate: None,
     };
     let MountedTarget { mounted, signals, log, report } = mount_target(args, volume, mountpoint, shown)?;
     let keep = MountRetention::Nothing;

@@ -169,6 +169,7 @@ fn mount_live_worktree(
         problems: Box::new(move || health.list_problems()),
         policies: policies.shared_policies(),
         locks: listener.as_ref().map(|_| sharing.new_local_locks()),
+        gate: listener.as_ref().map(|_| sharing.new_gate()),
     };
     let mut made = mount_target(args, volume, mountpoint, target)?;
     if args.fetch_names {

@@ -35,6 +35,7 @@ struct ClientJson {
     connected: bool,
     requests: u64,
     inodes: u64,
+    cached: u64,
     seconds: f64,
     silent_seconds: f64,
 }
@@ -50,11 +51,24 @@ impl From<ClientStatus> for ClientJson {
             connected,
             requests,
             inodes,
+            cached,
             seconds,
             silent_seconds,
         } = status;
         let mountpoint = format_path(&mountpoint);
-        Self { session, host, pid, mountpoint, address, connected, requests, inodes, seconds, silent_seconds }
+        Self {
+            session,
+            host,
+            pid,
+            mountpoint,
+            address,
+            connected,
+            requests,
+            inodes,
+            cached,
+            seconds,
+            silent_seconds,
+        }
     }
 }
 

@@ -225,6 +225,7 @@ impl ControlService {
         meter: &Arc<ProgressMeter>,
     ) -> std::result::Result<ControlReply, OpenError> {
         let mut answer = ControlReply::default();
+        let _change = changes_files(request).then(|| self.sharing.begin_change_of_all());
         match request {
             // The last three are answered elsewhere.
             ControlRequest::Status
@@ -359,6 +360,7 @@ impl ControlService {
 
     /// Moves the worktree from a snapshot to one that descends from it, if nothing was changed since.
     pub fn advance_snapshot(&self, target: SnapshotId, from: SnapshotId) -> std::result::Result<(), FsError> {
+        let _change = self.sharing.begin_change_of_all();
         self.replace_worktree(|| self.fs.advance_snapshot(target, from))
     }
 
@@ -455,6 +457,36 @@ pub fn send_unmount_reply(stream: &UnixStream, report: &UnmountReport) {
         ControlReply { failure, fenced: is_fenced, waiting: snapshots, log_bytes, ..ControlReply::default() };
     // Whoever asked may be gone.
     let _ = send_json_line(stream, &ControlLine::Done(Box::new(answer)));
+}
+
+/// Whether a command changes what programs see of files.
+fn changes_files(request: &ControlRequest) -> bool {
+    match request {
+        ControlRequest::Trash { .. }
+        | ControlRequest::Hydrate { .. }
+        | ControlRequest::SetHydrationPolicy { .. }
+        | ControlRequest::Evict { .. }
+        | ControlRequest::RestorePaths { .. }
+        | ControlRequest::Restore { .. }
+        | ControlRequest::MoveHead { .. }
+        | ControlRequest::Revert { .. } => true,
+        ControlRequest::Status
+        | ControlRequest::AwaitEnd
+        | ControlRequest::Discard
+        | ControlRequest::PrepareEnd { .. }
+        | ControlRequest::Unpublished
+        | ControlRequest::NoteDetached
+        | ControlRequest::Snapshot { .. }
+        | ControlRequest::MergeSnapshot { .. }
+        | ControlRequest::Fork { .. }
+        | ControlRequest::Clients
+        | ControlRequest::EvictClient { .. }
+        | ControlRequest::Flush
+        | ControlRequest::Quota { .. }
+        | ControlRequest::SetMemory { .. }
+        | ControlRequest::Settle
+        | ControlRequest::HydrationPolicies => false,
+    }
 }
 
 fn parse_snapshot_id(text: &str) -> std::result::Result<SnapshotId, FsError> {

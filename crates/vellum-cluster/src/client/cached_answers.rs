@@ -1,0 +1,223 @@
+//! Answers that the client gives again, as long as the server has granted what they depend on.
+//!
+//! Invariants: an answer is given only while a heartbeat that was sent less than [`LEASE_TERM`] ago was answered; what the
+//! client itself is changing is neither given nor kept; there are never more than [`CACHED_BYTES_MAX`] bytes of answers.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
+use vellum_fuse::visit_named_nodes;
+use vellum_fuse::wire::{FuseAnswer, FuseOperation, FuseRequest, Opcode};
+
+use crate::error::{ClusterError, Result};
+use crate::protocol::frame::ClientFrame;
+use crate::protocol::lease::{AnswerKey, ChangedPlaces, Lease};
+use crate::protocol::{CACHED_BYTES_MAX, LEASE_TERM, LEASES_IN_FRAME_MAX, RECALLS_MAX};
+
+/// What an answer takes besides its bytes and those of its key, for each thing that it depends on.
+const DEPENDENCY_WEIGHT: usize = 128;
+
+/// Heartbeats of which the time is known, a count: more than are under way in the time after which a connection is lost.
+const PINGS_MAX: usize = 16;
+
+/// The answers.
+#[derive(Debug, Default)]
+pub struct CachedAnswers {
+    answers: HashMap<Arc<AnswerKey>, CachedAnswer>,
+    by_lease: HashMap<Lease, HashSet<Arc<AnswerKey>>>,
+    bytes: usize,
+    /// What the client is changing, with how many requests.
+    changing: HashMap<Lease, u32>,
+    /// What is to be given back without having been recalled.
+    returned: Vec<Lease>,
+    /// Recalls to confirm.
+    recalled: Vec<u64>,
+    /// Heartbeats that are not answered, and when they were sent.
+    pings: VecDeque<(u64, Duration)>,
+    next_ping: u64,
+    /// By the clock that counts while the machine sleeps.
+    valid_until: Duration,
+}
+
+#[derive(Debug)]
+struct CachedAnswer {
+    errno: i32,
+    body: Vec<u8>,
+    leases: Vec<Lease>,
+    weight: usize,
+}
+
+impl CachedAnswers {
+    /// Forgets everything: what is connected from now on has granted nothing.
+    pub fn clear(&mut self) {
+        let changing = std::mem::take(&mut self.changing);
+        *self = Self { changing, ..Self::default() };
+    }
+
+    /// The answer to a request, if the server need not be asked. `knows_node`: whether the server holds a node for this
+    /// client, and the kernel knows it.
+    pub fn find_answer(&self, key: &AnswerKey, knows_node: impl Fn(u64) -> bool) -> Option<FuseAnswer> {
+        let cached = self.answers.get(key)?;
+        let mut knows_all = true;
+        visit_named_nodes(key.opcode(), &cached.body, |node| knows_all &= knows_node(node));
+        // The clock is read last: what is found is valid at that moment.
+        if !knows_all || boot_time() >= self.valid_until {
+            return None;
+        }
+        Some(match cached.errno {
+            0 if cached.body.is_empty() => FuseAnswer::Done,
+            0 => FuseAnswer::Bytes(cached.body.clone()),
+            errno => FuseAnswer::Failed(Errno::from_raw_os_error(errno)),
+        })
+    }
+
+    /// Keeps an answer that the server lets the client keep.
+    pub fn keep_answer(&mut self, request: &FuseRequest<'_>, errno: i32, body: &[u8]) {
+        let Ok(operation) = request.decode_operation() else { return };
+        let key = AnswerKey::of_request(request.header.opcode, request.header.node, &operation);
+        let Some(key) = key.map(Arc::new) else { return };
+        let Some(leases) = key.list_leases(errno, body) else { return };
+        // The server may have sent it before it got the client's own change, and what this has given back.
+        if leases.iter().any(|lease| self.changing.contains_key(lease)) {
+            return;
+        }
+        self.remove_answer(&key);
+        let weight = body.len() + (1 + leases.len()) * (DEPENDENCY_WEIGHT + key.weight());
+        if self.bytes + weight > CACHED_BYTES_MAX {
+            self.drop_answers();
+        }
+        if weight > CACHED_BYTES_MAX {
+            return;
+        }
+        self.bytes += weight;
+        for lease in &leases {
+            self.by_lease.entry(*lease).or_default().insert(key.clone());
+        }
+        self.answers.insert(key, CachedAnswer { errno, body: body.into(), leases, weight });
+    }
+
+    /// The client changes something. Gives what [`Self::end_change`] is to be told.
+    pub fn begin_change(&mut self, node: u64, operation: &FuseOperation<'_>) -> Vec<Lease> {
+        let mut changed = ChangedPlaces::of_operation(node, operation);
+        for name in std::mem::take(&mut changed.names) {
+            if name.changes_node
+                && let Some(node) = self.find_node(name.dir, name.name)
+            {
+                changed.add_named_node(node);
+            }
+        }
+        for lease in &changed.leases {
+            *self.changing.entry(*lease).or_default() += 1;
+            if self.drop_lease(*lease) {
+                self.returned.push(*lease);
+            }
+        }
+        changed.leases
+    }
+
+    /// A change of the client's own was answered, or will not be.
+    pub fn end_change(&mut self, changed: &[Lease]) {
+        for lease in changed {
+            if let Some(count) = self.changing.get_mut(lease) {
+                *count -= 1;
+                if *count == 0 {
+                    self.changing.remove(lease);
+                }
+            }
+        }
+    }
+
+    fn find_node(&self, dir: u64, name: &[u8]) -> Option<u64> {
+        let cached = self.answers.get(&AnswerKey::of_name(dir, name))?;
+        let mut found = None;
+        visit_named_nodes(Opcode::Lookup.number(), &cached.body, |node| found = Some(node));
+        found
+    }
+
+    /// The server recalls what it has granted; nothing: all of it.
+    pub fn recall(&mut self, number: u64, leases: &[Lease]) -> Result<()> {
+        if self.recalled.len() >= RECALLS_MAX {
+            return Err(ClusterError::Violation("too many recalls"));
+        }
+        match leases {
+            [] => self.drop_answers(),
+            leases => {
+                for lease in leases {
+                    self.drop_lease(*lease);
+                }
+            }
+        }
+        self.recalled.push(number);
+        Ok(())
+    }
+
+    /// What is to be sent, before the next requests.
+    pub fn take_frames(&mut self) -> Vec<Vec<u8>> {
+        let returned = std::mem::take(&mut self.returned);
+        let returned =
+            returned.chunks(LEASES_IN_FRAME_MAX).map(|leases| ClientFrame::Return(leases.to_vec()).encode());
+        let recalled = std::mem::take(&mut self.recalled);
+        let recalled = recalled.into_iter().map(|number| ClientFrame::Recalled { number }.encode());
+        returned.chain(recalled).collect()
+    }
+
+    /// The next heartbeat, which is sent after this.
+    pub fn new_ping(&mut self) -> Vec<u8> {
+        self.next_ping += 1;
+        let number = self.next_ping;
+        if self.pings.len() >= PINGS_MAX {
+            self.pings.pop_front();
+        }
+        self.pings.push_back((number, boot_time()));
+        ClientFrame::Ping { number }.encode()
+    }
+
+    /// A heartbeat was answered, and with it all before.
+    pub fn note_pong(&mut self, number: u64) {
+        while let Some((sent, at)) = self.pings.front().copied()
+            && sent <= number
+        {
+            self.pings.pop_front();
+            if sent == number {
+                self.valid_until = at + LEASE_TERM;
+            }
+        }
+    }
+
+    fn drop_answers(&mut self) {
+        self.answers.clear();
+        self.by_lease.clear();
+        self.bytes = 0;
+    }
+
+    /// Drops what depends on it. Gives whether there was anything.
+    fn drop_lease(&mut self, lease: Lease) -> bool {
+        let Some(keys) = self.by_lease.remove(&lease) else { return false };
+        keys.iter().for_each(|key| self.remove_answer(key));
+        true
+    }
+
+    fn remove_answer(&mut self, key: &AnswerKey) {
+        let Some(cached) = self.answers.remove(key) else { return };
+        self.bytes -= cached.weight;
+        for lease in cached.leases {
+            if let Some(keys) = self.by_lease.get_mut(&lease) {
+                keys.remove(key);
+                if keys.is_empty() {
+                    self.by_lease.remove(&lease);
+                }
+            }
+        }
+    }
+}
+
+/// The time since the machine has started, also while it sleeps.
+fn boot_time() -> Duration {
+    let now = clock_gettime(ClockId::Boottime);
+    // It counts from the machine's start, so it is never negative.
+    let secs = u64::try_from(now.tv_sec).unwrap_or_default();
+    Duration::new(secs, u32::try_from(now.tv_nsec).unwrap_or_default())
+}
