@@ -18,11 +18,11 @@ pub(super) struct FoundRecords {
     pub damaged: bool,
 }
 
-/// A record: a line of so many bytes that says who wrote it.
+/// A record: a line of so many bytes that says who wrote it, again and again: one that is made of two parts shows.
 pub(super) fn format_record(place: WorkerThread, number: u64) -> [u8; RECORD_LEN] {
-    let mut record = [b'.'; RECORD_LEN];
+    let mut record = [0; RECORD_LEN];
     let text = format!("record {} {} {number} ", place.host, place.thread);
-    record.iter_mut().zip(text.bytes()).for_each(|(byte, letter)| *byte = letter);
+    record.iter_mut().zip(text.bytes().cycle()).for_each(|(byte, letter)| *byte = letter);
     record[RECORD_LEN - 1] = b'\n';
     record
 }

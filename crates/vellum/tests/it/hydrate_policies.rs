@@ -165,7 +165,8 @@ fn the_longest_path_decides() {
     let set = mount.json(&["hydrate", "--policy", "always", "near", "off/keep"]);
     assert_eq!((&set["policy"], &set["local"]), (&json!("always"), &json!(false)));
     assert_eq!((&set["paths"][0]["path"], &set["paths"][0]["files"]), (&json!("near"), &json!(1)));
-    assert!(set["paths"][1]["fetched"].as_u64().unwrap() >= 700_000, "{set}");
+    // A part of it may have come with its neighbour in the store.
+    assert!(set["paths"][1]["bytes"].as_u64().unwrap() >= 700_000, "{set}");
     assert_eq!(read_state(&mount.path("near/file")), "pinned");
     mount.run(&["evict", "--all"]).ok();
     mount.while_stopped(|| {
