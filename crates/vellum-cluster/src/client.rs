@@ -3,6 +3,7 @@
 //! - `service` takes requests from the kernel; no thread waits for an answer.
 //! - `cached_answers` are those that are given again, as the server has granted.
 //! - `queue` holds requests until they are answered, and knows which nodes the kernel knows.
+//! - `unsynced` knows what a server that is lost may have taken along.
 //! - `link` is the connection: made, used, lost, made again.
 //!
 //! Invariants: a request that was not answered is sent again over the next connection, under the same number; a request
@@ -14,6 +15,7 @@ mod link;
 mod locked_files;
 mod queue;
 mod service;
+mod unsynced;
 
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;

@@ -45,6 +45,12 @@ pub const IN_FLIGHT_BYTES_MAX: usize = 16 << 20;
 /// the connection broke.
 pub const RESULTS_KEPT: usize = IN_FLIGHT_MAX;
 
+/// Marks of requests that are kept, a count: those of all answers that the client may not have got, and as many again for
+/// requests that are carried out at the same time.
+pub const MARKS_KEPT: usize = 2 * RESULTS_KEPT;
+/// Most marks that a server tells a client of, a count.
+pub const MARKS_SENT_MAX: usize = 2 * MARKS_KEPT;
+
 /// The opcode of a request that is not the kernel's: a command for the server, whose form is not this protocol's concern.
 /// The kernel has no such number.
 pub const COMMAND_OPCODE: u32 = 1 << 16;

@@ -10,7 +10,7 @@ use super::ClientShared;
 use super::queue::AnsweredRequest;
 use crate::connection::{Connection, FrameReader, FrameWriter, connect_stream};
 use crate::error::{ClusterError, Result};
-use crate::protocol::frame::{ClientFrame, HELD_NODES_MAX, ServerFrame};
+use crate::protocol::frame::{ClientFrame, HELD_NODES_MAX, ServerFrame, ServerProcess};
 use crate::protocol::{HEARTBEAT, SESSION_TERM, SessionId};
 
 /// Time for an address to answer.
@@ -25,6 +25,7 @@ pub struct OpenLink {
     connection: Connection,
     session: SessionId,
     resumed: bool,
+    server: ServerProcess,
 }
 
 /// Connects, and introduces this client.
@@ -38,8 +39,8 @@ pub fn open_link(shared: &ClientShared) -> Result<OpenLink> {
     connection.writer.flush()?;
     let mut frame = Vec::new();
     connection.reader.read_frame(&mut frame)?;
-    let (session, resumed) = match ServerFrame::decode(&frame)? {
-        ServerFrame::Welcome { session, resumed } => (session, resumed),
+    let (session, resumed, server) = match ServerFrame::decode(&frame)? {
+        ServerFrame::Welcome { session, resumed, server } => (session, resumed, server),
         ServerFrame::Gone => return Err(ClusterError::Full),
         ServerFrame::Answer { .. } | ServerFrame::Recall { .. } | ServerFrame::Pong { .. } => {
             return Err(ClusterError::Violation("an answer before the welcome"));
@@ -47,7 +48,7 @@ pub fn open_link(shared: &ClientShared) -> Result<OpenLink> {
     };
     connection.stream.set_read_timeout(Some(SESSION_TERM))?;
     connection.stream.set_write_timeout(Some(SESSION_TERM))?;
-    Ok(OpenLink { connection, session, resumed })
+    Ok(OpenLink { connection, session, resumed, server })
 }
 
 fn connect_to(address: &str) -> Result<TcpStream> {
@@ -116,9 +117,11 @@ fn reopen_link(shared: &ClientShared) -> Option<OpenLink> {
 
 /// Uses a connection until it breaks; gives why it did.
 fn use_link(shared: &Arc<ClientShared>, open: OpenLink) -> ClusterError {
-    let OpenLink { connection, session, resumed } = open;
+    let OpenLink { connection, session, resumed, server } = open;
     let Connection { mut reader, mut writer, stream } = connection;
     *shared.session.lock() = session;
+    let failed = shared.queue.lock().note_server(&server);
+    failed.into_iter().for_each(super::queue::EndedOperation::send_answer);
     let held = {
         let mut queue = shared.queue.lock();
         if resumed {

@@ -14,8 +14,9 @@ use vellum_fuse::wire::{FuseAnswer, FuseOperation, FuseRequest, Opcode, RequestH
 use super::cached_answers::CachedAnswers;
 use super::known_nodes::KnownNodes;
 use super::locked_files::LockedFiles;
+use super::unsynced::UnsyncedChanges;
 use crate::error::Result;
-use crate::protocol::frame::encode_request;
+use crate::protocol::frame::{ServerProcess, encode_request};
 use crate::protocol::lease::{AnswerKey, Lease};
 use crate::protocol::weight::weigh_request;
 use crate::protocol::{IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX};
@@ -33,6 +34,9 @@ pub struct RequestQueue {
     known: KnownNodes,
     cached: CachedAnswers,
     files: LockedFiles,
+    unsynced: UnsyncedChanges,
+    /// The process that served last.
+    server: Option<[u8; 16]>,
     /// Nodes that the server is to be told of, with how often it counts each.
     forgotten: Vec<(u64, u64)>,
     link: LinkState,
@@ -66,6 +70,8 @@ struct ClientOperation {
     kernel_unique: u64,
     /// What it changes.
     changed: Vec<Lease>,
+    /// When it was added, as [`UnsyncedChanges`] counts.
+    added: u64,
     reply: OperationReply,
 }
 
@@ -121,6 +127,8 @@ impl RequestQueue {
             known: KnownNodes::default(),
             cached: CachedAnswers::default(),
             files: LockedFiles::default(),
+            unsynced: UnsyncedChanges::default(),
+            server: None,
             forgotten: Vec::new(),
             link: LinkState::LostSince(Instant::now()),
         }
@@ -160,6 +168,7 @@ impl RequestQueue {
             was_sent: false,
             kernel_unique: request.header.unique,
             changed,
+            added: self.unsynced.now(),
             reply,
         };
         self.operations.insert(number, operation);
@@ -199,6 +208,28 @@ impl RequestQueue {
     /// Whether a request uses an open file whose locks were lost.
     pub fn is_lock_lost(&self, request: &FuseRequest<'_>) -> bool {
         self.files.is_lost(request)
+    }
+
+    /// Whether a request is an `fsync` of what the server had answered and its machine has taken along.
+    pub fn take_loss(&mut self, header: &RequestHeader) -> bool {
+        is_sync(header.opcode) && self.unsynced.take_loss(header.node)
+    }
+
+    /// Notes which process serves. Gives the requests that wait for what the process before has taken along to be durable.
+    pub fn note_server(&mut self, server: &ServerProcess) -> Vec<EndedOperation> {
+        let before = self.server.replace(server.id);
+        if before.is_none_or(|before| before == server.id) {
+            return Vec::new();
+        }
+        self.unsynced.note_other_server(&server.carried_out);
+        let waiting = self.operations.iter().filter(|(_, operation)| is_sync(operation.header.opcode));
+        let waiting: Vec<_> = waiting.map(|(number, operation)| (*number, operation.header.node)).collect();
+        let lost: Vec<_> = waiting.into_iter().filter(|(_, node)| self.unsynced.is_lost(*node)).collect();
+        for (_, node) in &lost {
+            self.unsynced.take_loss(*node);
+        }
+        let failed = lost.into_iter().filter_map(|(number, _)| self.operations.remove(&number));
+        failed.map(ClientOperation::fail).collect()
     }
 
     /// A program that waits for the answer to a request has got a signal. Only who waits for a lock does not wait on: gives
@@ -279,6 +310,10 @@ impl RequestQueue {
             // Before the kernel has the answer: it may forget the node at once.
             0 => {
                 self.known.record_answer(operation.header.opcode, body);
+                self.unsynced.record_change(number, &operation.changed, operation.added);
+                if is_sync(operation.header.opcode) {
+                    self.unsynced.record_sync(operation.added);
+                }
                 self.files.record_success(&FuseRequest::from_parts(operation.header, &operation.body));
                 if body.is_empty() { FuseAnswer::Done } else { FuseAnswer::Bytes(body.to_vec()) }
             }
@@ -340,6 +375,10 @@ impl ClientOperation {
     fn fail(self) -> EndedOperation {
         EndedOperation { reply: self.reply, answer: FuseAnswer::Failed(Errno::IO) }
     }
+}
+
+fn is_sync(opcode: u32) -> bool {
+    [Opcode::Fsync, Opcode::Fsyncdir].map(Opcode::number).contains(&opcode)
 }
 
 /// The body of a request by which nodes are forgotten (`fuse_batch_forget_in`).

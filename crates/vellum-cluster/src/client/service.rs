@@ -53,6 +53,9 @@ impl RequestService for ForwardingService {
             _ if self.shared.queue.lock().is_lock_lost(request) => return FuseAnswer::Failed(Errno::IO),
             _ => {
                 let mut queue = self.shared.queue.lock();
+                if queue.take_loss(&request.header) {
+                    return FuseAnswer::Failed(Errno::IO);
+                }
                 if let Some(answer) = queue.find_cached(request, &operation) {
                     return answer;
                 }

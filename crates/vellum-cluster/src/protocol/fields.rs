@@ -63,6 +63,12 @@ impl<'a> FrameFields<'a> {
         std::mem::take(&mut self.0)
     }
 
+    /// Whether nothing is left.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Fails if something is left.
     pub fn expect_end(self) -> Result<()> {
         if self.0.is_empty() { Ok(()) } else { Err(ClusterError::Malformed("too long")) }

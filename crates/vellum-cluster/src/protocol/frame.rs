@@ -2,12 +2,14 @@
 //!
 //! Invariant: a decoder accepts exactly what the encoder of the same version writes.
 
+use std::collections::BTreeSet;
+
 use vellum_fuse::transport::MAX_WRITE;
 use vellum_fuse::wire::{FuseAnswer, FuseRequest, RequestHeader};
 
 use super::fields::{FrameFields, append_bytes};
 use super::lease::Lease;
-use super::{LEASES_IN_FRAME_MAX, SessionId};
+use super::{LEASES_IN_FRAME_MAX, MARKS_SENT_MAX, SessionId};
 use crate::error::{ClusterError, Result};
 
 /// Bytes of a host's name.
@@ -82,6 +84,15 @@ pub enum ClientFrame<'a> {
     Bye,
 }
 
+/// A process that serves, as it tells a client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerProcess {
+    /// Which process: another one has another id.
+    pub id: [u8; 16],
+    /// The last requests of the client that it found carried out when it began to serve.
+    pub carried_out: BTreeSet<u64>,
+}
+
 /// A frame of a server.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ServerFrame<'a> {
@@ -91,6 +102,8 @@ pub enum ServerFrame<'a> {
         session: SessionId,
         /// Whether it is the one that the client had.
         resumed: bool,
+        /// Which process serves.
+        server: ServerProcess,
     },
     /// The answer to a request.
     Answer {
@@ -218,15 +231,31 @@ fn decode_hello<'a>(fields: &mut FrameFields<'_>) -> Result<ClientFrame<'a>> {
     Ok(ClientFrame::Hello { session, client })
 }
 
+fn read_server(fields: &mut FrameFields<'_>) -> Result<ServerProcess> {
+    let id = fields.read_array()?;
+    let mut carried_out = BTreeSet::new();
+    let mut numbers = FrameFields::new(fields.take_rest());
+    while !numbers.is_empty() {
+        let number = numbers.read_u64()?;
+        if carried_out.len() >= MARKS_SENT_MAX || carried_out.last().is_some_and(|last| *last >= number) {
+            return Err(ClusterError::Malformed("requests that no server keeps"));
+        }
+        carried_out.insert(number);
+    }
+    Ok(ServerProcess { id, carried_out })
+}
+
 impl<'a> ServerFrame<'a> {
     /// Encodes it.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         match self {
-            Self::Welcome { session, resumed } => {
+            Self::Welcome { session, resumed, server } => {
                 let mut bytes = vec![WELCOME];
                 bytes.extend(session.0);
                 bytes.push(u8::from(*resumed));
+                bytes.extend(server.id);
+                server.carried_out.iter().for_each(|number| bytes.extend(number.to_le_bytes()));
                 bytes
             }
             Self::Answer { number, errno, body, is_leased } => {
@@ -258,6 +287,7 @@ impl<'a> ServerFrame<'a> {
                     1 => true,
                     _ => return Err(ClusterError::Malformed("neither yes nor no")),
                 },
+                server: read_server(&mut fields)?,
             },
             kind @ (ANSWER | LEASED_ANSWER) => {
                 let number = fields.read_u64()?;
@@ -353,6 +383,10 @@ mod tests {
         }
     }
 
+    fn server(carried_out: &[u64]) -> ServerProcess {
+        ServerProcess { id: [9; 16], carried_out: carried_out.iter().copied().collect() }
+    }
+
     #[test]
     fn the_frames_of_a_client_are_encoded_and_decoded() {
         let header = RequestHeader { opcode: 16, unique: 9, node: 5, uid: 1, gid: 2, pid: 0 };
@@ -375,7 +409,8 @@ mod tests {
     #[test]
     fn the_frames_of_a_server_are_encoded_and_decoded() {
         let frames = [
-            ServerFrame::Welcome { session: SessionId([3; 16]), resumed: true },
+            ServerFrame::Welcome { session: SessionId([3; 16]), resumed: true, server: server(&[]) },
+            ServerFrame::Welcome { session: SessionId([4; 16]), resumed: false, server: server(&[7, 9]) },
             ServerFrame::Answer { number: 4, errno: 0, body: b"body", is_leased: true },
             ServerFrame::Answer { number: 4, errno: 2, body: b"", is_leased: false },
             ServerFrame::Recall { number: 2, leases: vec![Lease::Names(7)] },

@@ -141,7 +141,8 @@ fn serve_connection(
     })?;
     drop(permit);
     let FoundSession { session, id, resumed } = found;
-    writer.write_frame(&ServerFrame::Welcome { session: id, resumed }.encode())?;
+    let server = sessions.describe_process(&session);
+    writer.write_frame(&ServerFrame::Welcome { session: id, resumed, server }.encode())?;
     writer.flush()?;
     stream.set_read_timeout(Some(SESSION_TERM))?;
     stream.set_write_timeout(Some(SESSION_TERM))?;

@@ -28,7 +28,8 @@ use crate::protocol::frame::{ClientDescription, ClientFrame, ServerFrame, as_lea
 use crate::protocol::lease::{AnswerKey, Lease};
 use crate::protocol::weight::{is_answer_kept, weigh_request};
 use crate::protocol::{
-    COMMAND_MAX, COMMAND_OPCODE, IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX, RESULTS_KEPT, SessionId,
+    COMMAND_MAX, COMMAND_OPCODE, IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX, MARKS_KEPT, MARKS_SENT_MAX,
+    RESULTS_KEPT, SessionId,
 };
 
 /// By how much a client may seem to exceed what it may have under way: it has read an answer before the server has noted
@@ -36,9 +37,6 @@ use crate::protocol::{
 const SLACK: usize = 2;
 /// Nodes that the kernel of a client may know, a count: some 200 MB here. For more, its requests fail with `ENFILE`.
 const NODES_MAX: usize = 1 << 22;
-/// Marks of requests that are kept, a count: those of all answers that the client may not have got, and as many again for
-/// requests that are carried out at the same time.
-const MARKS_KEPT: usize = 2 * RESULTS_KEPT;
 /// The name that finds a node by its number.
 const SELF_NAME: &[u8] = b".\0";
 
@@ -48,6 +46,8 @@ pub struct ClientSession {
     services: Arc<dyn SessionServices>,
     workers: SessionWorkers,
     leases: Arc<LeaseTable>,
+    /// The last requests that an earlier process has carried out.
+    carried_out: BTreeSet<u64>,
     state: Mutex<SessionState>,
 }
 
@@ -111,6 +111,8 @@ impl ClientSession {
         leases: Arc<LeaseTable>,
     ) -> io::Result<Self> {
         let SessionOrigin { id, client, address, recovered } = origin;
+        // A client takes no longer list. The newest ones count.
+        let carried_out = recovered.iter().rev().take(MARKS_SENT_MAX).copied().collect();
         let now = Instant::now();
         let state = SessionState {
             id,
@@ -128,12 +130,18 @@ impl ClientSession {
             served: 0,
             has_ended: false,
         };
-        Ok(Self { service, services, workers: SessionWorkers::start()?, leases, state: Mutex::new(state) })
+        let workers = SessionWorkers::start()?;
+        Ok(Self { service, services, workers, leases, carried_out, state: Mutex::new(state) })
     }
 
     /// Its name.
     pub fn id(&self) -> SessionId {
         self.state.lock().id
+    }
+
+    /// The last of its requests that an earlier process has carried out.
+    pub fn carried_out(&self) -> &BTreeSet<u64> {
+        &self.carried_out
     }
 
     /// Begins anew, after its end: without nodes. Its last answers are still those of its client.

@@ -20,7 +20,7 @@ use super::session::{ClientSession, SessionOrigin};
 use super::{MarkRemoval, ServerOptions, SessionStatus};
 use crate::error::{ClusterError, Result};
 use crate::protocol::SessionId;
-use crate::protocol::frame::ClientDescription;
+use crate::protocol::frame::{ClientDescription, ServerProcess};
 
 /// Sessions at once, those included that ended a short time ago: a count. Each has some ten threads, and a client that
 /// wants it can make it take some 40 MiB.
@@ -38,6 +38,8 @@ const ANSWERING_PAUSE: Duration = Duration::from_millis(10);
 /// The sessions.
 pub struct SessionTable {
     pub options: ServerOptions,
+    /// Which process this is, for clients.
+    process: [u8; 16],
     tables: Mutex<SessionTables>,
     /// A session has ended.
     has_ended: Condvar,
@@ -72,14 +74,22 @@ pub struct FoundSession {
 impl SessionTable {
     /// Without sessions.
     pub fn new(options: ServerOptions) -> Self {
+        let mut process = [0; 16];
+        vellum_crypto::fill_random(&mut process);
         Self {
             options,
+            process,
             tables: Mutex::default(),
             has_ended: Condvar::new(),
             started: Instant::now(),
             has_removed_earlier: AtomicBool::new(false),
             has_ended_reconnects: AtomicBool::new(false),
         }
+    }
+
+    /// What a client learns of this process.
+    pub fn describe_process(&self, session: &ClientSession) -> ServerProcess {
+        ServerProcess { id: self.process, carried_out: session.carried_out().clone() }
     }
 
     /// The session of a client, which names the one that it had.

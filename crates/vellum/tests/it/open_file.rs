@@ -20,6 +20,8 @@ def carry_out(what, argument):
         os.pwrite(file, bytes.fromhex(argument), 0)
     if what == 'append':
         os.pwrite(file, bytes.fromhex(argument), os.fstat(file).st_size)
+    if what == 'sync':
+        os.fsync(file)
     if what == 'lock':
         fcntl.flock(file, fcntl.LOCK_EX)
     return ''
@@ -70,6 +72,11 @@ impl OpenFile {
     /// Writes behind its end, if nobody else does.
     pub fn append(&mut self, bytes: &[u8]) -> Result<(), Errno> {
         self.ask("append", &to_hex(bytes)).map(drop)
+    }
+
+    /// Makes it durable.
+    pub fn sync(&mut self) -> Result<(), Errno> {
+        self.ask("sync", "-").map(drop)
     }
 
     /// Locks it by `flock`, for itself alone.

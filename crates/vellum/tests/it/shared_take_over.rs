@@ -6,9 +6,12 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
+use rustix::io::Errno;
+use rustix::process::Signal;
 use vellum_testkit::{EtcdServer, PostgresServer, RedisServer};
 
 use crate::mounting::{Mount, kill, wait_until};
+use crate::open_file::OpenFile;
 use crate::world::{Ran, World, run};
 
 /// A machine that has a directory of its own and the common store.
@@ -98,6 +101,38 @@ fn a_log_in_etcd_names_the_next_server() {
     let dir = tempfile::tempdir().unwrap();
     let engine = EtcdServer::start(dir.path(), &[]);
     check_take_over(&World::with_snapshot(), &["--meta", &engine.url()]);
+}
+
+/// What was answered and is not in the log is lost with its server: `fsync` must not say that it is durable.
+#[test]
+fn a_sync_of_what_a_lost_server_took_along_fails() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut engine = RedisServer::start(dir.path(), &[]);
+    let world = World::with_snapshot();
+    let [first, next, client] = ["server", "next", "client"].map(|name| Machine::attached(&world, name));
+    let listen = ["--listen", "127.0.0.1:0"];
+    first.mounts(&[&listen[..], &["--meta", &engine.url()]].concat()).ok();
+    client.mounts(&[]).ok();
+    client.mount.sh("echo kept > file; echo kept > other; sync file other");
+    let mut file = OpenFile::open(&client.mount.at("file"));
+    let mut other = OpenFile::open(&client.mount.at("other"));
+    // The server answers while the engine takes nothing.
+    engine.signal(Signal::STOP);
+    file.write(b"lost").unwrap();
+    kill(first.mount.pid(), "-KILL");
+    wait_until("the mount is dead", || first.mount.is_dead());
+    // It never reads what the server has sent.
+    engine.crash_and_restart();
+    next.mounts(&listen).ok();
+    assert_eq!(file.sync(), Err(Errno::IO));
+    assert_eq!(other.sync(), Ok(()), "nothing of it was lost");
+    assert_eq!(file.read(9).unwrap(), b"kept\n");
+    file.write(b"more").unwrap();
+    file.sync().unwrap();
+    assert_eq!(next.mount.sh("cat file other"), "more\nkept\n");
+    drop((file, other));
+    client.mount.umount().ok();
+    next.mount.umount().ok();
 }
 
 #[test]
