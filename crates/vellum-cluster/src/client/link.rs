@@ -39,7 +39,7 @@ pub fn open_link(shared: &ClientShared) -> Result<OpenLink> {
     connection.reader.read_frame(&mut frame)?;
     let (session, resumed) = match ServerFrame::decode(&frame)? {
         ServerFrame::Welcome { session, resumed } => (session, resumed),
-        ServerFrame::Gone => return Err(ClusterError::Full),
+        ServerFrame::Gone { .. } => return Err(ClusterError::Full),
         ServerFrame::Answer { .. } | ServerFrame::Pong => {
             return Err(ClusterError::Violation("an answer before the welcome"));
         }
@@ -174,7 +174,12 @@ fn receive_answers(shared: &ClientShared, reader: &mut FrameReader) -> Result<()
                 }
             }
             ServerFrame::Pong => {}
-            ServerFrame::Gone => return Ok(()),
+            ServerFrame::Gone { is_successor } => {
+                if is_successor {
+                    (shared.options.named_successor)();
+                }
+                return Ok(());
+            }
             ServerFrame::Welcome { .. } => return Err(ClusterError::Violation("a second welcome")),
         }
     }

@@ -137,7 +137,9 @@ fn serve_connection(
     };
     let found = sessions.find_or_begin(earlier, client, address).inspect_err(|_| {
         // The client learns that it is not taken. If it is gone already, it need not.
-        let _ = writer.write_frame(&ServerFrame::Gone.encode()).and_then(|()| writer.flush());
+        let _ = writer
+            .write_frame(&ServerFrame::Gone { is_successor: false }.encode())
+            .and_then(|()| writer.flush());
     })?;
     drop(permit);
     let FoundSession { session, id, resumed } = found;

@@ -177,20 +177,22 @@ impl ClientSession {
         self.state.lock().has_ended = true;
     }
 
-    /// Whether nothing is under way.
+    /// Whether nothing is under way but what waits for locks, which may take any time. Its client sends that again.
     pub fn is_idle(&self) -> bool {
-        self.state.lock().under_way.is_empty()
+        let waits = |operation: &OperationUnderWay| operation.opcode == Opcode::Setlkw.number();
+        self.state.lock().under_way.values().all(waits)
     }
 
-    /// Lets go what it holds, and closes its connection. What is under way is carried out.
-    pub fn end(&self) {
+    /// Lets go what it holds, and closes its connection. What is under way is carried out. `is_successor` says whether its
+    /// client's process serves next.
+    pub fn end(&self, is_successor: bool) {
         let mut state = self.state.lock();
         state.has_ended = true;
         let id = state.id;
         let outbox = state.outbox.take();
         drop(state);
         if let Some(outbox) = outbox {
-            outbox.close_with(&ServerFrame::Gone);
+            outbox.close_with(&ServerFrame::Gone { is_successor });
         }
         self.services.end_session(id);
         self.forget_all_nodes();
@@ -245,7 +247,7 @@ impl ClientSession {
             }
             if let Some(kept) = state.results.iter().find(|kept| kept.number == number) {
                 let frame = kept.frame.clone();
-                state.send_answer(frame);
+                self.send_answer(&mut state, frame);
                 return Ok(());
             }
             state.add_operation(request)?;
@@ -314,6 +316,19 @@ impl ClientSession {
         answer_forwarded_request(&*self.service, request, &sink);
     }
 
+    fn send_answer(&self, state: &mut SessionState, frame: Arc<Vec<u8>>) {
+        if self.services.is_serving() {
+            // Without a connection, the client asks again when it is back.
+            if let Some(outbox) = &state.outbox {
+                outbox.add_answer(frame);
+            }
+        } else if let Some(outbox) = state.outbox.take() {
+            // Another server may have changed what was found here, or this one failed because of that. The client sends the
+            // request again, to whoever serves then.
+            outbox.close();
+        }
+    }
+
     /// The client's kernel has forgotten a node: no more often than it was named to it.
     fn forget_counted(&self, node: u64, times: u64) {
         let times = self.state.lock().references.release(node, times);
@@ -364,13 +379,6 @@ impl SessionState {
         self.under_way.insert(request.header.unique, OperationUnderWay { opcode, weight, is_kept });
         Ok(())
     }
-
-    fn send_answer(&self, frame: Arc<Vec<u8>>) {
-        // Without a connection, the client asks again when it is back.
-        if let Some(outbox) = &self.outbox {
-            outbox.add_answer(frame);
-        }
-    }
 }
 
 impl AnswerSink for ClientSession {
@@ -379,6 +387,7 @@ impl AnswerSink for ClientSession {
         let mut state = self.state.lock();
         let Some(done) = state.under_way.remove(&unique) else { return };
         state.weight -= done.weight;
+
         state.served += 1;
         if let Ok(ServerFrame::Answer { errno: 0, body, .. }) = ServerFrame::decode(&frame) {
             state.references.record_answer(done.opcode, body);
@@ -389,6 +398,6 @@ impl AnswerSink for ClientSession {
             }
             state.results.push_back(KeptResult { number: unique, frame: frame.clone() });
         }
-        state.send_answer(frame);
+        self.send_answer(&mut state, frame);
     }
 }

@@ -92,6 +92,7 @@ mod rings;
 mod rotate;
 mod selected;
 mod shared;
+mod shared_standby;
 mod shared_take_over;
 mod show;
 mod silent_store;
