@@ -64,6 +64,8 @@ pub struct ClientOptions {
     pub wait: Duration,
     /// Called with what a user should know.
     pub report: Arc<dyn Fn(&str) + Send + Sync>,
+    /// Called when the server ends, and this process is to serve next.
+    pub named_successor: Arc<dyn Fn() + Send + Sync>,
 }
 
 /// A client that is connected, or tries to be. It ends when this is dropped.

@@ -59,8 +59,8 @@ pub enum ClusterError {
         /// The key epoch.
         newest: KeyEpoch,
     },
-    /// The server has as many clients as it takes.
-    #[error("the server has as many clients as it takes")]
+    /// The server has as many clients as it takes, or cannot be sure that it still serves.
+    #[error("the server takes no more clients at the moment")]
     Full,
     /// Bytes that are no message.
     #[error("received bytes that are no message: {0}")]

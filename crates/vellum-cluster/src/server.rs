@@ -33,7 +33,7 @@ use listener::ListenerThreads;
 use sessions::SessionTable;
 
 #[cfg(doc)]
-use crate::protocol::{COMMAND_MAX, SESSION_TERM};
+use crate::protocol::{COMMAND_MAX, RECALL_TIME, SESSION_TERM};
 
 /// Starts what answers the requests of a client.
 pub trait SessionServices: Send + Sync + 'static {
@@ -58,6 +58,13 @@ pub trait SessionServices: Send + Sync + 'static {
 
     /// Called once when clients of an earlier process have had time to come back: what only they had open can go.
     fn end_reconnect_time(&self) -> io::Result<()>;
+
+    /// Whether no other server can have changed the worktree by now. What was done is only answered then.
+    fn is_serving(&self) -> bool;
+
+    /// Whether no other server can change the worktree within [`RECALL_TIME`]. Until then clients may use what they were
+    /// granted.
+    fn may_grant(&self) -> bool;
 
     /// Carries out a command that a client has forwarded. What has more than [`COMMAND_MAX`] bytes is not answered.
     fn run_command(&self, command: &[u8]) -> Vec<u8>;
@@ -135,6 +142,11 @@ impl WorktreeServer {
     #[must_use]
     pub fn list_sessions(&self) -> Vec<SessionStatus> {
         self.sessions.list_sessions()
+    }
+
+    /// Says whose process is to serve next: it is told so when this server ends.
+    pub fn name_successor(&self, id: SessionId) {
+        self.sessions.name_successor(id);
     }
 
     /// Ends a session: what it holds is let go. Its client has to begin a new one. False: there is no such session.

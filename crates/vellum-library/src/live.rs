@@ -33,8 +33,8 @@ pub use keep::keep_unpublished;
 pub use opening::{LiveLimits, OpenedLiveState};
 pub use rename::rename_worktree;
 pub use shared_log::{
-    LogLocation, LogUse, OpenedSharedLog, PASSWORD_VARIABLE, find_worktree_server, share_worktree,
-    unshare_worktree,
+    LogLocation, LogOwnership, LogUse, OpenedSharedLog, PASSWORD_VARIABLE, ServerWatch, advertise_address,
+    find_worktree_server, share_worktree, unshare_worktree,
 };
 
 const FOLDER: &str = "live";

@@ -20,6 +20,8 @@ use crate::log::{LogClaim, LogEpoch, LogIncarnation, ServerRecord, ServerSightin
 pub const CLAIM_TERM: Duration = Duration::from_secs(10);
 /// From when on a server that could not renew its claim serves no changes.
 const SERVE_TERM: Duration = Duration::from_millis(6_667);
+/// For how long after that nobody else can claim the log.
+pub const CLAIM_RESERVE: Duration = CLAIM_TERM.saturating_sub(SERVE_TERM);
 /// The interval of renewals: three within a term.
 const RENEW_EVERY: Duration = Duration::from_secs(3);
 /// The interval after a renewal that failed.

@@ -41,7 +41,7 @@ pub fn open_link(shared: &ClientShared) -> Result<OpenLink> {
     connection.reader.read_frame(&mut frame)?;
     let (session, resumed, server) = match ServerFrame::decode(&frame)? {
         ServerFrame::Welcome { session, resumed, server } => (session, resumed, server),
-        ServerFrame::Gone => return Err(ClusterError::Full),
+        ServerFrame::Gone { .. } => return Err(ClusterError::Full),
         ServerFrame::Answer { .. } | ServerFrame::Recall { .. } | ServerFrame::Pong { .. } => {
             return Err(ClusterError::Violation("an answer before the welcome"));
         }
@@ -183,7 +183,12 @@ fn receive_answers(shared: &ClientShared, reader: &mut FrameReader) -> Result<()
                 shared.changed.notify_one();
             }
             ServerFrame::Pong { number } => shared.queue.lock().note_pong(number),
-            ServerFrame::Gone => return Ok(()),
+            ServerFrame::Gone { is_successor } => {
+                if is_successor {
+                    (shared.options.named_successor)();
+                }
+                return Ok(());
+            }
             ServerFrame::Welcome { .. } => return Err(ClusterError::Violation("a second welcome")),
         }
     }

@@ -52,6 +52,8 @@ pub struct ClientDescription {
     pub control: Vec<u8>,
     /// The address of the store, as it uses it.
     pub store: String,
+    /// Where it would serve the worktree in place of the server, `HOST:PORT`; empty: it never would.
+    pub stands_by: String,
 }
 
 /// A frame of a client.
@@ -128,8 +130,11 @@ pub enum ServerFrame<'a> {
         /// The last ping that has arrived.
         number: u64,
     },
-    /// The session has ended.
-    Gone,
+    /// The session has ended, or is not taken.
+    Gone {
+        /// Whether the server ends, and this client's process is to serve next.
+        is_successor: bool,
+    },
 }
 
 impl<'a> ClientFrame<'a> {
@@ -208,13 +213,13 @@ pub fn encode_request(header: &RequestHeader, body: &[u8]) -> Vec<u8> {
 }
 
 fn encode_hello(session: SessionId, client: &ClientDescription) -> Vec<u8> {
-    let ClientDescription { host, pid, mountpoint, state, control, store } = client;
+    let ClientDescription { host, pid, mountpoint, state, control, store, stands_by } = client;
     let mut bytes = vec![HELLO];
     bytes.extend(session.0);
     bytes.extend(pid.to_le_bytes());
     append_bytes(&mut bytes, host.as_bytes());
     [mountpoint, state, control].into_iter().for_each(|path| append_bytes(&mut bytes, path));
-    append_bytes(&mut bytes, store.as_bytes());
+    [store, stands_by].into_iter().for_each(|text| append_bytes(&mut bytes, text.as_bytes()));
     bytes
 }
 
@@ -227,6 +232,7 @@ fn decode_hello<'a>(fields: &mut FrameFields<'_>) -> Result<ClientFrame<'a>> {
         state: fields.read_bytes(PATH_MAX)?.into(),
         control: fields.read_bytes(PATH_MAX)?.into(),
         store: fields.read_text(PATH_MAX)?.into(),
+        stands_by: fields.read_text(PATH_MAX)?.into(),
     };
     Ok(ClientFrame::Hello { session, client })
 }
@@ -272,7 +278,7 @@ impl<'a> ServerFrame<'a> {
                 bytes
             }
             Self::Pong { number } => encode_number(PONG, *number),
-            Self::Gone => vec![GONE],
+            Self::Gone { is_successor } => vec![GONE, u8::from(*is_successor)],
         }
     }
 
@@ -282,11 +288,7 @@ impl<'a> ServerFrame<'a> {
         let frame = match fields.read_u8()? {
             WELCOME => Self::Welcome {
                 session: SessionId(fields.read_array()?),
-                resumed: match fields.read_u8()? {
-                    0 => false,
-                    1 => true,
-                    _ => return Err(ClusterError::Malformed("neither yes nor no")),
-                },
+                resumed: read_flag(&mut fields)?,
                 server: read_server(&mut fields)?,
             },
             kind @ (ANSWER | LEASED_ANSWER) => {
@@ -300,11 +302,19 @@ impl<'a> ServerFrame<'a> {
             }
             RECALL => Self::Recall { number: fields.read_u64()?, leases: read_leases(&mut fields)? },
             PONG => Self::Pong { number: fields.read_u64()? },
-            GONE => Self::Gone,
+            GONE => Self::Gone { is_successor: read_flag(&mut fields)? },
             _ => return Err(ClusterError::Malformed("an unknown frame")),
         };
         fields.expect_end()?;
         Ok(frame)
+    }
+}
+
+fn read_flag(fields: &mut FrameFields<'_>) -> Result<bool> {
+    match fields.read_u8()? {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(ClusterError::Malformed("neither yes nor no")),
     }
 }
 
@@ -380,6 +390,7 @@ mod tests {
             state: b"/s".to_vec(),
             control: Vec::new(),
             store: "s3://bucket".into(),
+            stands_by: "h1:7788".into(),
         }
     }
 
@@ -416,7 +427,8 @@ mod tests {
             ServerFrame::Recall { number: 2, leases: vec![Lease::Names(7)] },
             ServerFrame::Recall { number: 3, leases: Vec::new() },
             ServerFrame::Pong { number: 3 },
-            ServerFrame::Gone,
+            ServerFrame::Gone { is_successor: false },
+            ServerFrame::Gone { is_successor: true },
         ];
         for frame in frames {
             assert_eq!(ServerFrame::decode(&frame.encode()).unwrap(), frame);

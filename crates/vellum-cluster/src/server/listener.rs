@@ -137,7 +137,9 @@ fn serve_connection(
     };
     let found = sessions.find_or_begin(earlier, client, address).inspect_err(|_| {
         // The client learns that it is not taken. If it is gone already, it need not.
-        let _ = writer.write_frame(&ServerFrame::Gone.encode()).and_then(|()| writer.flush());
+        let _ = writer
+            .write_frame(&ServerFrame::Gone { is_successor: false }.encode())
+            .and_then(|()| writer.flush());
     })?;
     drop(permit);
     let FoundSession { session, id, resumed } = found;
@@ -179,7 +181,10 @@ fn receive_frames(
             ClientFrame::Request(request) => {
                 session.begin_request(frame.clone(), &request)?;
             }
-            ClientFrame::Ping { number } => outbox.request_pong(number),
+            // 0 is a sign of life, which lets the client use nothing for longer.
+            ClientFrame::Ping { number } => {
+                outbox.request_pong(if session.may_grant() { number } else { 0 });
+            }
             ClientFrame::Return(leases) => session.note_returned(&leases),
             ClientFrame::Recalled { number } => session.note_recalled(number),
             ClientFrame::Hold(nodes) => {

@@ -184,6 +184,11 @@ impl ClientSession {
         state.outbox.is_none() && state.last_heard.elapsed() >= term
     }
 
+    /// Whether its client may use for longer what it was granted.
+    pub fn may_grant(&self) -> bool {
+        self.services.may_grant()
+    }
+
     /// Notes a sign of life.
     pub fn note_heard(&self) {
         self.state.lock().last_heard = Instant::now();
@@ -209,13 +214,15 @@ impl ClientSession {
         self.state.lock().has_ended = true;
     }
 
-    /// Whether nothing is under way.
+    /// Whether nothing is under way but what waits for locks, which may take any time. Its client sends that again.
     pub fn is_idle(&self) -> bool {
-        self.state.lock().under_way.is_empty()
+        let waits = |operation: &OperationUnderWay| operation.opcode == Opcode::Setlkw.number();
+        self.state.lock().under_way.values().all(waits)
     }
 
-    /// Lets go what it holds, and closes its connection. What is under way is carried out.
-    pub fn end(&self) {
+    /// Lets go what it holds, and closes its connection. What is under way is carried out. `is_successor` says whether its
+    /// client's process serves next.
+    pub fn end(&self, is_successor: bool) {
         let mut state = self.state.lock();
         state.has_ended = true;
         let id = state.id;
@@ -223,7 +230,7 @@ impl ClientSession {
         self.leases.detach_client(id);
         drop(state);
         if let Some(outbox) = outbox {
-            outbox.close_with(&ServerFrame::Gone);
+            outbox.close_with(&ServerFrame::Gone { is_successor });
         }
         self.services.end_session(id);
         self.forget_all_nodes();
@@ -283,7 +290,7 @@ impl ClientSession {
             }
             if let Some(kept) = state.results.iter().find(|kept| kept.number == number) {
                 let frame = kept.frame.clone();
-                state.send_answer(frame);
+                self.send_answer(&mut state, frame);
                 return Ok(());
             }
             state.add_operation(request, came, key)?;
@@ -352,6 +359,19 @@ impl ClientSession {
         answer_forwarded_request(&*self.service, request, &sink);
     }
 
+    fn send_answer(&self, state: &mut SessionState, frame: Arc<Vec<u8>>) {
+        if self.services.is_serving() {
+            // Without a connection, the client asks again when it is back.
+            if let Some(outbox) = &state.outbox {
+                outbox.add_answer(frame);
+            }
+        } else if let Some(outbox) = state.outbox.take() {
+            // Another server may have changed what was found here, or this one failed because of that. The client sends the
+            // request again, to whoever serves then.
+            outbox.close();
+        }
+    }
+
     /// The client's kernel has forgotten a node: no more often than it was named to it.
     fn forget_counted(&self, node: u64, times: u64) {
         let times = self.state.lock().references.release(node, times);
@@ -408,13 +428,6 @@ impl SessionState {
         self.under_way.insert(request.header.unique, operation);
         Ok(())
     }
-
-    fn send_answer(&self, frame: Arc<Vec<u8>>) {
-        // Without a connection, the client asks again when it is back.
-        if let Some(outbox) = &self.outbox {
-            outbox.add_answer(frame);
-        }
-    }
 }
 
 impl AnswerSink for ClientSession {
@@ -439,12 +452,12 @@ impl AnswerSink for ClientSession {
         }
         match leases {
             // With the lock, so that it goes to the connection that the client has now.
-            Some(leases) if state.outbox.is_some() => {
+            Some(leases) if state.outbox.is_some() && self.services.is_serving() => {
                 let leased = Arc::new(as_leased_answer(&frame));
                 let answer = LeasedAnswer { plain: frame, leased };
                 self.leases.send_answer(state.id, done.came, &leases, answer);
             }
-            Some(_) | None => state.send_answer(frame),
+            Some(_) | None => self.send_answer(&mut state, frame),
         }
     }
 }

@@ -46,6 +46,8 @@ pub struct SessionTable {
     started: Instant,
     has_removed_earlier: AtomicBool,
     has_ended_reconnects: AtomicBool,
+    /// Whose process serves next.
+    successor: Mutex<Option<SessionId>>,
 }
 
 #[derive(Default)]
@@ -84,6 +86,7 @@ impl SessionTable {
             started: Instant::now(),
             has_removed_earlier: AtomicBool::new(false),
             has_ended_reconnects: AtomicBool::new(false),
+            successor: Mutex::new(None),
         }
     }
 
@@ -99,6 +102,9 @@ impl SessionTable {
         client: ClientDescription,
         address: SocketAddr,
     ) -> Result<FoundSession> {
+        if !self.options.services.is_serving() {
+            return Err(ClusterError::Full);
+        }
         let mut tables = self.tables.lock();
         // Otherwise what it is to hold from now on could be let go together with what it has held.
         self.has_ended.wait_while(&mut tables, |tables| tables.ending.contains(&earlier));
@@ -226,7 +232,7 @@ impl SessionTable {
 
     fn end_session(&self, id: SessionId) -> bool {
         let Some(session) = self.take_ending(id) else { return false };
-        session.end();
+        session.end(false);
         let mut tables = self.tables.lock();
         tables.ended.insert(id, EndedSession { session, at: Instant::now() });
         tables.ending.remove(&id);
@@ -238,12 +244,17 @@ impl SessionTable {
     /// Ends a session whose client has said that it ends: nothing of it is kept.
     pub fn dismiss_session(&self, id: SessionId) {
         let Some(session) = self.take_ending(id) else { return };
-        session.end();
+        session.end(false);
         session.forget_leases();
         self.remove_marks(MarkRemoval::Session(id));
         self.tables.lock().ending.remove(&id);
         self.has_ended.notify_all();
         (self.options.report)(&format!("session {id} has ended: its client was unmounted"));
+    }
+
+    /// Says whose process serves next.
+    pub fn name_successor(&self, id: SessionId) {
+        *self.successor.lock() = Some(id);
     }
 
     /// Ends all sessions, after what is under way was answered, if that is soon.
@@ -258,7 +269,10 @@ impl SessionTable {
         while begun.elapsed() < ANSWERING_MAX && !present.values().all(|session| session.is_idle()) {
             std::thread::sleep(ANSWERING_PAUSE);
         }
-        present.values().for_each(|session| session.end());
+        // The next server changes what clients use. One that is cut off does not learn of the end.
+        let _change = self.options.services.is_serving().then(|| self.options.leases.begin_change_of_all());
+        let successor = *self.successor.lock();
+        present.iter().for_each(|(id, session)| session.end(successor == Some(*id)));
         // What keeps their answers would keep the worktree open.
         let ended = std::mem::take(&mut self.tables.lock().ended);
         drop(ended);

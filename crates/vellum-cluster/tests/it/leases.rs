@@ -87,3 +87,17 @@ fn giving_back_what_was_never_granted_harms_nobody() {
     assert!(!asks(&server, &kernel, "a"));
     assert!(matches!(kernel.unlink("a").wait(), FuseAnswer::Failed(_) | FuseAnswer::Done));
 }
+
+#[test]
+fn a_server_that_may_have_been_replaced_prolongs_nothing() {
+    let shared = Arc::new(Shared::default());
+    let server = serve(&shared);
+    let kernel = Kernel::connect(client_options(server.address()));
+    wait_until("answers are kept", || !asks(&server, &kernel, "a"));
+    shared.fence();
+    // It is asked again when the term of what it has granted is over, and answers nothing.
+    wait_until("its client is gone", || {
+        drop(kernel.lookup("a"));
+        !kernel.client.is_connected()
+    });
+}

@@ -1,12 +1,14 @@
 //! What a session holds, and when it is let go.
 
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use vellum_cluster::client::ClientOptions;
 use vellum_fuse::wire::FuseAnswer;
 
 use crate::relay::Relay;
-use crate::stand::{Kernel, Shared, client_options, serve, serve_for, wait_until};
+use crate::stand::{Kernel, PATIENCE, Shared, client_options, serve, serve_for, wait_until};
 
 #[test]
 fn requests_of_several_clients_are_answered() {
@@ -95,4 +97,48 @@ fn an_evicted_client_begins_anew() {
     wait_until("it is back", || server.list_sessions().len() == 1);
     assert!(kernel.lookup("b").gives_entry());
     assert_eq!(shared.held(), [(97, 1), (98, 1)]);
+}
+
+#[test]
+fn who_serves_next_is_told_when_the_server_ends() {
+    let shared = Arc::new(Shared::default());
+    let server = serve(&shared);
+    let (named, is_named) = channel();
+    let connect = |name: &'static str| {
+        let named = named.clone();
+        let options = client_options(server.address());
+        Kernel::connect(ClientOptions {
+            named_successor: Arc::new(move || named.send(name).unwrap()),
+            ..options
+        })
+    };
+    let [one, two] = ["one", "two"].map(connect);
+    assert!([&one, &two].map(|kernel| kernel.lookup("a").gives_entry()) == [true; 2]);
+    server.name_successor(two.client.session());
+    drop(server);
+    assert_eq!(is_named.recv_timeout(PATIENCE), Ok("two"));
+    assert!(is_named.recv_timeout(Duration::from_millis(100)).is_err());
+}
+
+#[test]
+fn a_server_that_may_have_been_replaced_answers_nothing() {
+    let shared = Arc::new(Shared::default());
+    let server = serve(&shared);
+    let relay = Relay::to(server.address());
+    let kernel = Kernel::connect(client_options(relay.address));
+    assert!(kernel.mkdir("a").gives_entry());
+    shared.close();
+    let late = kernel.mkdir("b");
+    shared.wait_until_waiting(1);
+    shared.fence();
+    shared.open();
+    wait_until("its client is gone", || !kernel.client.is_connected());
+    assert_eq!(shared.done(), ["+a", "+b"]);
+    // Who serves next has not seen the request.
+    let next = Arc::new(Shared::default());
+    let successor = serve(&next);
+    relay.redirect(successor.address());
+    relay.cut();
+    assert!(late.gives_entry());
+    assert_eq!(next.done(), ["+b"]);
 }

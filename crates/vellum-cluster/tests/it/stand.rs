@@ -47,6 +47,8 @@ struct SharedState {
     marks: BTreeSet<(SessionId, u64)>,
     /// Whether directories are made only when the test says so.
     is_closed: bool,
+    /// Whether another server may have the worktree.
+    is_fenced: bool,
     waiting: usize,
 }
 
@@ -71,6 +73,11 @@ impl Shared {
     /// Notes that an earlier process has carried out an operation.
     pub fn mark(&self, session: SessionId, number: u64) {
         self.state.lock().marks.insert((session, number));
+    }
+
+    /// Another server may have the worktree from now on.
+    pub fn fence(&self) {
+        self.state.lock().is_fenced = true;
     }
 
     pub fn wait_until_waiting(&self, count: usize) {
@@ -186,6 +193,14 @@ impl SessionServices for CountingServices {
         Ok(())
     }
 
+    fn is_serving(&self) -> bool {
+        !self.0.state.lock().is_fenced
+    }
+
+    fn may_grant(&self) -> bool {
+        self.is_serving()
+    }
+
     fn run_command(&self, command: &[u8]) -> Vec<u8> {
         [b"did ", command].concat()
     }
@@ -223,6 +238,7 @@ pub fn client_options(server: SocketAddr) -> ClientOptions {
         description: ClientDescription { host: "h1".into(), ..ClientDescription::default() },
         wait: PATIENCE,
         report: Arc::new(|_| {}),
+        named_successor: Arc::new(|| {}),
     }
 }
 

@@ -27,7 +27,7 @@ use vellum_crypto::fill_random;
 use vellum_host::process::host_name;
 use vellum_live::folder::{EngineFolder, LocalFolder};
 use vellum_shared_log::claim::{
-    ClaimError, ClaimKeeper, ClaimRequest, HeldClaim, LogFailure, TakenClaim, claim_log,
+    CLAIM_RESERVE, ClaimError, ClaimKeeper, ClaimRequest, HeldClaim, LogFailure, TakenClaim, claim_log,
 };
 use vellum_shared_log::folder::{
     LoggedFolder, ReplayedFiles, SharedFiles, SharedFilesLimits, SharedFilesParts, SharedLogUsage,
@@ -38,7 +38,7 @@ use vellum_volume::refs::{WorktreeHead, WorktreeLog};
 use vellum_volume::{Volume, VolumeError};
 
 use self::engine::open_engine;
-pub use self::engine::{PASSWORD_VARIABLE, find_worktree_server};
+pub use self::engine::{PASSWORD_VARIABLE, ServerWatch, find_worktree_server};
 use self::instances::{InstanceFile, LogInstances};
 use self::replayed::ReplaySource;
 pub use self::sharing::{share_worktree, unshare_worktree};
@@ -99,6 +99,12 @@ impl OpenedSharedLog {
         self.claim.add_failure_hook(hook);
     }
 
+    /// What tells whether this process has the log still.
+    #[must_use]
+    pub fn ownership(&self) -> LogOwnership {
+        LogOwnership(self.claim.clone())
+    }
+
     /// What the log has and does.
     #[must_use]
     pub fn usage(&self) -> SharedLogUsage {
@@ -121,6 +127,24 @@ impl OpenedSharedLog {
         drop(files);
         let epoch = claim.current().epoch;
         claim.log.remove(epoch).map_err(OpenError::from)
+    }
+}
+
+/// Tells whether this process can be sure that no other one has the log.
+#[derive(Clone)]
+pub struct LogOwnership(Arc<HeldClaim>);
+
+impl LogOwnership {
+    /// Whether it can.
+    #[must_use]
+    pub fn is_sure(&self) -> bool {
+        self.0.is_sure()
+    }
+
+    /// Whether no other one can claim the log for so long, also if the claim is not renewed any more.
+    #[must_use]
+    pub fn has_claim_for(&self, time: Duration) -> bool {
+        self.0.is_sure_for(time.saturating_sub(CLAIM_RESERVE))
     }
 }
 
@@ -381,12 +405,17 @@ fn start_keeper(held: &Arc<HeldClaim>) -> Result<ClaimKeeper> {
 fn new_server_record(serves: Option<SocketAddr>) -> ServerRecord {
     let mut instance = [0; 16];
     fill_random(&mut instance);
-    let address = serves.map(|address| match address.ip().is_unspecified() {
+    ServerRecord { host: host_name(), address: serves.map(advertise_address), instance }
+}
+
+/// The address under which others find what listens at an address here.
+#[must_use]
+pub fn advertise_address(listens: SocketAddr) -> String {
+    match listens.ip().is_unspecified() {
         // It listens on all of its addresses; its name stands for one that others can reach.
-        true => format!("{}:{}", host_name(), address.port()),
-        false => address.to_string(),
-    });
-    ServerRecord { host: host_name(), address, instance }
+        true => format!("{}:{}", host_name(), listens.port()),
+        false => listens.to_string(),
+    }
 }
 
 impl From<SharedLogError> for OpenError {

@@ -6,6 +6,7 @@ mod log;
 mod naming;
 pub mod options;
 mod report;
+mod server;
 mod shared;
 mod sharing;
 mod snapshot;
@@ -23,7 +24,7 @@ use vellum_fuse::{
     FileLocks, MountFile, MountOptions, MountPosture, MountSource, PathPolicies, ServedFilesystem,
 };
 use vellum_host::escape::format_path;
-use vellum_library::live;
+use vellum_library::live::{self, LiveLimits};
 use vellum_store::RequestLimits;
 use vellum_types::SnapshotId;
 use vellum_volume::{StateDir, Volume};
@@ -37,6 +38,7 @@ use crate::mounting::end::ShutdownSignal;
 use crate::mounting::live::MountedLiveWorktree;
 use crate::mounting::log::MountLog;
 use crate::mounting::metrics::{MetricsPages, MountProblems};
+use crate::mounting::sharing::standby::StandbyServer;
 use crate::mounting::sharing::{SharingRole, SharingServer};
 use crate::mounting::{MountingError, daemon, metrics, mountpoint, service_manager};
 use crate::secret::read_secret_file;
@@ -46,6 +48,7 @@ use hook::{find_mount_hook, serve_beside_hook};
 use log::LogArgs;
 use options::{MountOption, parse_interval};
 use report::{MountJson, report_mount};
+use server::{ServerPlace, mount_server};
 use shared::{ClientMount, mount_client};
 use sharing::SharingArgs;
 use snapshot::{SnapshotHold, mount_snapshot};
@@ -201,6 +204,22 @@ impl Args {
     }
 }
 
+impl Args {
+    /// With which limits the worktree is opened.
+    fn live_limits(&self) -> LiveLimits {
+        LiveLimits {
+            cache: self.cache_size,
+            inodes: self.inode_cache,
+            log: self.log_limit,
+            trash_days: self.trash_days,
+            term: self.lease_term,
+            take_over: self.take_over,
+            log_wait: self.log.wait,
+            ..LiveLimits::default()
+        }
+    }
+}
+
 /// How long a program that reads from a mount waits for a service that does not answer, unless --retry-for says it; then it
 /// gets EIO.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
@@ -270,12 +289,15 @@ fn serve_mount(args: &Args, context: &CommandContext) -> Result<CommandOutcome> 
         (None, Some(SharingRole::Client { server })) => {
             mount_client(args, &volume, &mountpoint, server.as_deref())?
         }
-        (None, Some(SharingRole::Server(_)) | None) => mount_worktree(args, &volume, &mountpoint)?,
+        (None, Some(SharingRole::Server(address))) => {
+            mount_server(args, &volume, ServerPlace { mountpoint: &mountpoint, address })?
+        }
+        (None, None) => mount_worktree(args, &volume, &mountpoint)?,
     };
     // Whoever started this process waits for the report: it is written when the mount answers, and not before.
     report_mount(context, &ready.report)?;
     context.ui.flush_output()?;
-    let ReadyMount { mounted, live, hold, client, sharing, signals, log, end, keep, report } = ready;
+    let ReadyMount { mounted, live, hold, client, sharing, standby, signals, log, end, keep, report } = ready;
     service_manager::notify_ready(&format!("mounted on {}", format_path(&report.mountpoint)));
     let fs = live.as_ref().map(|live| live.fs.clone());
     service_manager::start_watchdog(move || {
@@ -294,7 +316,8 @@ fn serve_mount(args: &Args, context: &CommandContext) -> Result<CommandOutcome> 
     // The command that started a mount in the background runs its hook.
     let hook = if args.detach { None } else { find_mount_hook(&volume.state, &report)? };
     let live_dir = live.as_ref().map(|live| live.claim.dir().to_path_buf()).unwrap_or_default();
-    let serving = ServedMount { mounted, live, mountpoint, needed, sharing, log, end: end.clone(), signals };
+    let serving =
+        ServedMount { mounted, live, mountpoint, needed, sharing, standby, log, end: end.clone(), signals };
     let is_whole = match hook {
         None => daemon::serve_until_unmount(serving)?,
         Some(hook) => serve_beside_hook(serving, hook)?,
@@ -327,6 +350,8 @@ struct ReadyMount {
     client: Option<ClientMount>,
     /// What serves it to other machines, if it is shared.
     sharing: Arc<SharingServer>,
+    /// What serves the worktree whenever no other machine does, if the mount is its client.
+    standby: Option<StandbyServer>,
     signals: EndSignals,
     log: Arc<MountLog>,
     end: Arc<ShutdownSignal>,
@@ -427,6 +452,7 @@ fn mount_target(
         log: log_file.display().to_string(),
         metrics: metrics.map(|address| address.to_string()),
         serves: None,
+        stands_by: None,
         client_of: None,
     };
     Ok(MountedTarget { mounted, signals, log, report })

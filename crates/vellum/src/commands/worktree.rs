@@ -2,6 +2,7 @@
 
 mod create;
 mod evict;
+mod hand_over;
 mod list;
 mod quota;
 mod remove;
@@ -97,6 +98,12 @@ pub enum Command {
     ///
     /// What its mount has open or locked is let go at once. A client that still runs begins a new session.
     Evict(evict::Args),
+    /// Have another process serve a shared worktree
+    ///
+    /// The worktree has a shared log, and the other process stands by: it was started with 'vellum mount --shared NAME DIR
+    /// --listen ADDRESS' or 'vellum serve'. What clients do meanwhile waits for a moment. The mount of the process that
+    /// served goes on as a client, and stands by itself.
+    HandOver(hand_over::Args),
     /// Turn a copy of a worktree's directory into a separate worktree
     ///
     /// Of a directory that was copied with all that is in it ('cp -a'), and whose store lies elsewhere, only one can be
@@ -177,6 +184,7 @@ pub fn run(command: &Command, context: &CommandContext) -> Result<CommandOutcome
         Command::Unshare { name } => share::unshare_worktree(context, context.open_volume()?, name),
         Command::Quota(args) => quota::run(args, context, &context.open_volume()?),
         Command::Evict(args) => evict::run(args, context, &context.open_volume()?),
+        Command::HandOver(args) => hand_over::run(args, context, context.open_volume()?),
         // The next two open the volume themselves: in a copy, or without its store, the usual way warns or fails.
         Command::Adopt { name } => adopt_worktree(context, name),
         Command::Relocate { store, source, moved_to, credentials } => {

@@ -3,7 +3,7 @@
 //! Invariants: none is made of what the last snapshot holds already, nor while a merge waits for the user; none begins
 //! after the mount has begun to end.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use vellum_volume::merge::check_no_merge_in;
 
 use super::control::ControlService;
 use super::table::{self, FilesystemDevice};
+use crate::error::Result;
 
 /// The note of such a snapshot.
 const NOTE: &str = "automatic";
@@ -26,12 +27,26 @@ const NOTE: &str = "automatic";
 pub struct AutomaticSnapshots {
     /// What serves the worktree.
     pub service: Arc<ControlService>,
+    /// The mount whose kernel keeps written pages; None if none does.
+    pub mount: Option<CachingMount>,
+    /// Between two of them.
+    pub interval: Duration,
+}
+
+/// A mount whose kernel keeps what programs wrote for some time.
+pub struct CachingMount {
     /// Where it is mounted.
     pub mountpoint: PathBuf,
     /// The mount.
     pub device: FilesystemDevice,
-    /// Between two of them.
-    pub interval: Duration,
+}
+
+impl CachingMount {
+    /// The mount at a place; None: there is none any more.
+    pub fn find_at(mountpoint: &Path) -> Result<Option<Self>> {
+        let found = table::find_mount_at(mountpoint)?;
+        Ok(found.map(|mount| Self { mountpoint: mountpoint.into(), device: mount.device }))
+    }
 }
 
 impl AutomaticSnapshots {
@@ -59,7 +74,7 @@ impl AutomaticSnapshots {
         std::thread::Builder::new().name("vellum-snapshots".into()).spawn(make).map(drop)
     }
 
-    fn create_snapshot_if_changed(&self) -> Result<Option<SnapshotId>, FsError> {
+    fn create_snapshot_if_changed(&self) -> std::result::Result<Option<SnapshotId>, FsError> {
         let fs = &self.service.fs;
         // It would take open conflicts for finished work.
         if check_no_merge_in(&fs.volume().state, fs.worktree_name()).is_err() {
@@ -80,9 +95,10 @@ impl AutomaticSnapshots {
 
     /// Pages that the kernel has not handed over yet belong into the snapshot. If that fails, the next one has them.
     fn sync_filesystem(&self) {
-        let Ok(dir) = std::fs::File::open(&self.mountpoint) else { return };
+        let Some(CachingMount { mountpoint, device }) = &self.mount else { return };
+        let Ok(dir) = std::fs::File::open(mountpoint) else { return };
         // Something else may be mounted over it.
-        if table::find_device(&self.mountpoint) != Some(self.device) {
+        if table::find_device(mountpoint) != Some(*device) {
             return;
         }
         // It is stale once for somebody who wrote to a file that was open at a restore: they were told.

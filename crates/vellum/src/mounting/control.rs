@@ -22,11 +22,13 @@ use vellum_volume::residence::{HydratedContent, RefusedContent};
 
 use super::MountingError;
 use super::policies::PathPolicy;
-use super::sharing::ClientStatus;
+use super::sharing::{ClientStatus, ServerStatus};
 use super::trash::{TrashFigures, TrashReply, TrashRequest};
 use crate::error::{Result, parse_error_code};
 
-pub use self::service::{ControlHandler, ControlService, listen_for_control, send_unmount_reply};
+pub use self::service::{
+    ControlHandler, ControlService, end_listening, listen_for_control, listen_while_kept, send_unmount_reply,
+};
 
 /// Name of the socket.
 pub const SOCKET: &str = "control";
@@ -84,6 +86,11 @@ pub enum ControlRequest {
     /// The end of a client's session.
     EvictClient {
         /// Which, in hexadecimal.
+        session: String,
+    },
+    /// The worktree to another process, which serves it next.
+    HandOver {
+        /// The session of that process, in hexadecimal.
         session: String,
     },
     /// Everything into the store.
@@ -256,6 +263,9 @@ pub struct ControlReply {
     /// The clients of the worktree; None: nobody asked, or it is not served.
     #[serde(default)]
     pub clients: Option<Vec<ClientStatus>>,
+    /// The process that serves them; None: nobody asked, or there is none.
+    #[serde(default)]
+    pub server: Option<ServerStatus>,
     /// The hydration policies; None: nobody asked.
     #[serde(default)]
     pub policies: Option<Vec<PathPolicy>>,

@@ -30,6 +30,7 @@ use super::end::{ShutdownCause, ShutdownSignal, UnmountReport};
 use super::live::MountedLiveWorktree;
 use super::log::MountLog;
 use super::sharing::SharingServer;
+use super::sharing::standby::StandbyServer;
 use super::table::{self, FilesystemDevice};
 use super::{MountingError, holders, service_manager, watch};
 use crate::error::{CliError, Result, parse_error_code};
@@ -50,6 +51,8 @@ pub struct ServedMount {
     pub needed: Vec<PathBuf>,
     /// What serves it to other machines, if it is shared.
     pub sharing: Arc<SharingServer>,
+    /// What serves the worktree whenever no other machine does, if the mount is its client.
+    pub standby: Option<StandbyServer>,
     /// Its log.
     pub log: Arc<MountLog>,
     /// Where its end is announced.
@@ -60,7 +63,7 @@ pub struct ServedMount {
 
 /// Serves a mount until it is ended, then makes everything durable. Returns whether all of it is in the store.
 pub fn serve_until_unmount(serving: ServedMount) -> Result<bool> {
-    let ServedMount { mounted, live, mountpoint, needed, sharing, log, end, signals } = serving;
+    let ServedMount { mounted, live, mountpoint, needed, sharing, standby, log, end, signals } = serving;
     log.write_line(&format!("mounted on {}", mountpoint.display()));
     // Later the mount may be out of sight: processes that hold it are then found by the number of its device.
     let device = table::find_mount_at(&mountpoint)?.map(|mount| mount.device);
@@ -91,6 +94,8 @@ pub fn serve_until_unmount(serving: ServedMount) -> Result<bool> {
             log.write_warning("the mount is still seen somewhere: it is dead there from now on");
         }
     }
+    // No client waits for what was served until now, if another process serves next.
+    let term = standby.and_then(StandbyServer::end);
     // Clients wait for the next server, or for this one to come back.
     sharing.stop();
     // Nobody writes any more, and what still waits for room is not lost.
@@ -100,10 +105,11 @@ pub fn serve_until_unmount(serving: ServedMount) -> Result<bool> {
         live.fs.volume().objects.ignore_silence();
     });
     service_manager::notify_stopping("putting what was written into the store");
-    let ended = match live {
-        None => Ok(UnmountReport::default()),
-        Some(live) if end.is_discarded() => Ok(live.discard_worktree(&log)),
-        Some(live) => live.end_worktree(&log, end.skips_publishing()),
+    let ended = match (live, term) {
+        (None, None) => Ok(UnmountReport::default()),
+        (None, Some(term)) => term.end(&log, end.skips_publishing()),
+        (Some(live), _) if end.is_discarded() => Ok(live.discard_worktree(&log)),
+        (Some(live), _) => live.end_worktree(&log, end.skips_publishing()),
     };
     // A failure must not end the function here: whoever waits for the report is told the reason, and the log has it.
     let (report, ended) = match ended {

@@ -9,7 +9,7 @@ use vellum_fs::log::LogUsage;
 use vellum_fs::publish::publisher::BackgroundPublisher;
 use vellum_fs::{FsError, LiveFilesystem};
 use vellum_library::LiveStateClaim;
-use vellum_library::live::{HolderStage, OpenedLiveState, OpenedSharedLog};
+use vellum_library::live::{HolderStage, LogOwnership, OpenedLiveState, OpenedSharedLog};
 use vellum_store::{PurposeTraffic, RequestPurpose};
 use vellum_volume::lease::{HeldLease, LeaseKeeper};
 use vellum_volume::operations::CommandScope;
@@ -65,6 +65,23 @@ impl MountedLiveWorktree {
         let keeper = LeaseKeeper::start(tenure.clone(), when_lost).map_err(failed())?;
         let publisher = Arc::new(BackgroundPublisher::start(fs.publisher().clone()).map_err(failed())?);
         Ok(Self { fs, publisher, tenure, keeper, shared_log, claim: Arc::new(claim) })
+    }
+
+    /// What tells whether this process has the worktree's log still; None: the worktree has none.
+    pub fn log_ownership(&self) -> Option<LogOwnership> {
+        self.shared_log.as_ref().map(OpenedSharedLog::ownership)
+    }
+
+    /// Lets `hook` be called when another machine has taken the worktree over, or its log cannot be used any more.
+    pub fn add_loss_hook(&self, hook: impl Fn() + Send + 'static) {
+        if let Some(shared_log) = &self.shared_log {
+            shared_log.add_failure_hook(move |_| hook());
+        }
+    }
+
+    /// Puts what was written so far into the store. A failure is left to the end.
+    pub fn publish_before_end(&self) {
+        let _ = publish_while_answered(&self.fs);
     }
 
     /// Gives up what was written, and takes the worktree off the list. The report tells if it is still there.

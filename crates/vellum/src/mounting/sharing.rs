@@ -4,6 +4,8 @@
 //! Invariant: when [`SharingServer::stop`] returns, no client changes the worktree any more.
 
 pub mod client;
+pub mod standby;
+pub mod term;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -18,7 +20,7 @@ use vellum_cluster::client::{FixedServer, ServerLocator};
 use vellum_cluster::connection::ConnectionIdentity;
 use vellum_cluster::locks::{LockLimits, LockSession, LockTable};
 use vellum_cluster::protocol::frame::ClientDescription;
-use vellum_cluster::protocol::{SESSION_TERM, SessionId};
+use vellum_cluster::protocol::{RECALL_TIME, SESSION_TERM, SessionId};
 use vellum_cluster::server::{
     ChangeUnderWay, LeaseGate, LeaseTable, MarkRemoval, ServerOptions, SessionServices, SessionStatus,
     WorktreeServer,
@@ -29,7 +31,8 @@ use vellum_fuse::mount::{ForwardedMount, start_forwarded_service};
 use vellum_fuse::transport::{ChangeGate, RequestService};
 use vellum_fuse::{FileLocks, MountFile};
 use vellum_host::error_chain::format_error_chain;
-use vellum_library::live;
+use vellum_host::process::host_name;
+use vellum_library::live::{self, LogOwnership};
 use vellum_shared_log::{ServerRecord, ServerSighting};
 use vellum_volume::Volume;
 
@@ -126,16 +129,31 @@ pub struct SharingServer {
     server: Mutex<Option<WorktreeServer>>,
     locks: Arc<LockTable>,
     leases: Arc<LeaseTable>,
+    /// How the worktree is handed over, if it can be.
+    hand_over: Option<WorktreeHandOver>,
+}
+
+/// How a worktree is handed over to the process that serves next.
+pub struct WorktreeHandOver {
+    /// Tells whether this process has the worktree's log still.
+    pub ownership: LogOwnership,
+    /// Has the server end, for the client with this session.
+    pub begin: Box<dyn Fn(SessionId) + Send + Sync>,
 }
 
 impl Default for SharingServer {
     fn default() -> Self {
-        Self {
-            server: Mutex::default(),
-            locks: Arc::new(LockTable::new(LockLimits::default())),
-            leases: Arc::default(),
-        }
+        Self::new(None)
     }
+}
+
+/// The server of a worktree, as commands show it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ServerStatus {
+    /// The name of its host.
+    pub host: String,
+    /// Where clients connect.
+    pub address: String,
 }
 
 /// A client, as commands show it.
@@ -147,8 +165,11 @@ pub struct ClientStatus {
     pub host: String,
     /// Its process there.
     pub pid: u32,
-    /// Where the worktree is mounted there.
+    /// Where the worktree is mounted there; empty: nowhere.
     pub mountpoint: Vec<u8>,
+    /// Where its process would serve the worktree next; None: it never would.
+    #[serde(default)]
+    pub stands_by: Option<String>,
     /// From where it is connected, or was last.
     pub address: String,
     /// Whether it is connected.
@@ -166,6 +187,12 @@ pub struct ClientStatus {
 }
 
 impl SharingServer {
+    /// One that serves nobody yet.
+    pub fn new(hand_over: Option<WorktreeHandOver>) -> Self {
+        let locks = Arc::new(LockTable::new(LockLimits::default()));
+        Self { server: Mutex::default(), locks, leases: Arc::default(), hand_over }
+    }
+
     /// The locks of programs that use this process's own mount.
     pub fn new_local_locks(&self) -> Arc<dyn FileLocks> {
         let session = LockSession(SessionId::generate().0);
@@ -190,7 +217,11 @@ impl SharingServer {
         let identity = connection_identity(service.fs.volume(), service.claim.worktree_name());
         let options = ServerOptions {
             identity,
-            services: Arc::new(LiveSessions { service: service.clone(), locks: self.locks.clone() }),
+            services: Arc::new(LiveSessions {
+                service: service.clone(),
+                locks: self.locks.clone(),
+                ownership: self.hand_over.as_ref().map(|hand_over| hand_over.ownership.clone()),
+            }),
             report: Arc::new(move |text: &str| log.write_line(text)),
             leases: self.leases.clone(),
             term: SESSION_TERM,
@@ -216,10 +247,52 @@ impl SharingServer {
             .map(|server| server.list_sessions().into_iter().map(describe_client).collect())
     }
 
+    /// What serves them; None: nothing does.
+    pub fn describe_server(&self) -> Option<ServerStatus> {
+        let address = self.server.lock().as_ref()?.address();
+        Some(ServerStatus { host: host_name(), address: live::advertise_address(address) })
+    }
+
+    /// The session of a client whose process could serve next.
+    pub fn find_standby(&self) -> Option<SessionId> {
+        let server = self.server.lock();
+        let server = server.as_ref()?;
+        let own = live::advertise_address(server.address());
+        let mut sessions = server.list_sessions().into_iter();
+        sessions.find(|session| is_standby(session, &own)).map(|session| session.id)
+    }
+
+    /// Hands the worktree over to the process of a client. False: that one does not stand by, or this worktree has no log.
+    pub fn hand_over_to(&self, session: &str) -> bool {
+        let Some(hand_over) = &self.hand_over else { return false };
+        let stands_by = {
+            let server = self.server.lock();
+            let sessions = server.as_ref().map(WorktreeServer::list_sessions).unwrap_or_default();
+            let own = server.as_ref().map(|server| live::advertise_address(server.address()));
+            let own = own.unwrap_or_default();
+            let mut sessions = sessions.into_iter().filter(|status| is_standby(status, &own));
+            sessions.find(|status| status.id.to_string() == session).map(|status| status.id)
+        };
+        stands_by.inspect(|id| (hand_over.begin)(*id)).is_some()
+    }
+
+    /// Says whose process serves next, once this one has ended.
+    pub fn name_successor(&self, session: SessionId) {
+        if let Some(server) = &*self.server.lock() {
+            server.name_successor(session);
+        }
+    }
+
     /// Ends the session of a client. False: there is none of this name.
     pub fn evict_client(&self, session: SessionId) -> bool {
         self.server.lock().as_ref().is_some_and(|server| server.evict_session(session))
     }
+}
+
+/// Whether the process of a client could serve in place of the one at the address `own`.
+fn is_standby(status: &SessionStatus, own: &str) -> bool {
+    let place = &status.client.stands_by;
+    status.is_connected && !place.is_empty() && place != own
 }
 
 fn describe_client(status: SessionStatus) -> ClientStatus {
@@ -229,6 +302,7 @@ fn describe_client(status: SessionStatus) -> ClientStatus {
         host: client.host,
         pid: client.pid,
         mountpoint: client.mountpoint,
+        stands_by: Some(client.stands_by).filter(|place| !place.is_empty()),
         address: address.to_string(),
         connected: is_connected,
         requests,
@@ -243,6 +317,8 @@ fn describe_client(status: SessionStatus) -> ClientStatus {
 struct LiveSessions {
     service: Arc<ControlService>,
     locks: Arc<LockTable>,
+    /// None: the worktree has no log, and nobody else can serve it.
+    ownership: Option<LogOwnership>,
 }
 
 impl LiveSessions {
@@ -307,6 +383,14 @@ impl SessionServices for LiveSessions {
 
     fn end_reconnect_time(&self) -> io::Result<()> {
         self.fs().remove_unheld_orphans().map_err(io::Error::other)
+    }
+
+    fn is_serving(&self) -> bool {
+        self.ownership.as_ref().is_none_or(LogOwnership::is_sure)
+    }
+
+    fn may_grant(&self) -> bool {
+        self.ownership.as_ref().is_none_or(|ownership| ownership.has_claim_for(RECALL_TIME))
     }
 
     fn run_command(&self, command: &[u8]) -> Vec<u8> {

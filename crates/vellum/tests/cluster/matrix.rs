@@ -63,7 +63,6 @@ fn faults_of_the_engine_are_survived() {
 }
 
 #[test]
-#[ignore = "known defect: an fsync after a take-over acknowledges what the lost server had not synced"]
 fn a_killed_server_is_replaced() {
     let hosts = start(LogEngine::Redis, ObjectPlace::Directory, false);
     expect_none_each(&hosts, ClusterFault::KillServer, &[HistoryKind::Durable]);

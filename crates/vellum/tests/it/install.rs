@@ -86,6 +86,7 @@ fn check_units(world: &World, dir: &Path) {
         "vellum-forget@.service",
         "vellum-forget@.timer",
         "vellum-mount@.service",
+        "vellum-serve@.service",
         "vellum-snapshot@.service",
         "vellum-snapshot@.timer",
         "vellum-verify@.service",

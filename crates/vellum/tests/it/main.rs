@@ -95,6 +95,7 @@ mod rotate;
 mod selected;
 mod shared;
 mod shared_leases;
+mod shared_standby;
 mod shared_take_over;
 mod show;
 mod silent_store;

@@ -15,13 +15,13 @@ use crate::open_file::OpenFile;
 use crate::world::{Ran, World, run};
 
 /// A machine that has a directory of its own and the common store.
-struct Machine<'w> {
-    dir: String,
-    mount: Mount<'w>,
+pub struct Machine<'w> {
+    pub dir: String,
+    pub mount: Mount<'w>,
 }
 
 impl<'w> Machine<'w> {
-    fn attached(world: &'w World, name: &str) -> Self {
+    pub fn attached(world: &'w World, name: &str) -> Self {
         let dir = format!("{name}-state");
         fs::create_dir(world.path(&dir)).unwrap();
         let store = world.tree().join(".vellum/store");
@@ -30,7 +30,7 @@ impl<'w> Machine<'w> {
         Self { dir, mount: Mount::place(world, name) }
     }
 
-    fn mounts(&self, more: &[&str]) -> Ran {
+    pub fn mounts(&self, more: &[&str]) -> Ran {
         let words = ["mount", "--shared", "work", "--no-io-uring"];
         let path = self.mount.path.to_str().unwrap();
         self.mount.world.run_beside(&self.dir, &[&words[..], more, &[path]].concat())
@@ -47,20 +47,21 @@ fn check_take_over(world: &World, engine: &[&str]) {
     fs::create_dir(client.mount.at("dir")).unwrap();
     client.mount.sh("echo synced > dir/file; sync dir/file");
     assert_eq!(first.mount.sh("cat dir/file"), "synced\n");
-    // While it is served, nobody else serves it: the hint names what `client` did.
-    next.mounts(&listen)
-        .code(2)
-        .remarks("mounted on")
-        .remarks("'vellum mount --shared work' without --listen");
+    // While it is served, it stands by.
+    next.mounts(&listen).ok().says("Stands by to serve clients at 127.0.0.1:");
+    assert_eq!(next.mount.sh("cat dir/file"), "synced\n");
+    let mut open = OpenFile::open(&next.mount.at("dir/file"));
+    run(&client.mount.path, &["status", "--clients"], Stdio::null())
+        .ok()
+        .says("3 clients, served by ")
+        .says("stands by at 127.0.0.1:");
     kill(first.mount.pid(), "-KILL");
     wait_until("the mount is dead", || first.mount.is_dead());
-    std::thread::scope(|scope| {
-        // It waits for the next server.
-        let waiting = scope.spawn(|| fs::write(client.mount.at("dir/late"), "late"));
-        next.mounts(&listen).ok();
-        waiting.join().unwrap().unwrap();
-    });
+    // It waits for the next server.
+    fs::write(client.mount.at("dir/late"), "late").unwrap();
     assert_eq!(next.mount.sh("cat dir/file dir/late"), "synced\nlate");
+    assert_eq!(open.read(100).unwrap(), b"synced\n");
+    drop(open);
     fs::write(next.mount.at("new"), "new").unwrap();
     assert_eq!(client.mount.sh("cat new"), "new");
     run(&client.mount.path, &["snapshot", "-m", "after all"], Stdio::null()).ok();

@@ -70,3 +70,34 @@ pub fn find_worktree_server(volume: &Volume, worktree: &str) -> Result<Option<Se
     let Some(log) = head.and_then(|head| head.log) else { return Ok(None) };
     Ok(open_engine(volume, &log)?.current_server(None, Duration::ZERO)?)
 }
+
+/// Looks again and again who serves a worktree.
+pub struct ServerWatch {
+    volume: Arc<Volume>,
+    worktree: String,
+    engine: Option<Arc<dyn SharedLog>>,
+}
+
+impl ServerWatch {
+    /// Nothing was looked at yet.
+    #[must_use]
+    pub fn new(volume: Arc<Volume>, worktree: String) -> Self {
+        Self { volume, worktree, engine: None }
+    }
+
+    /// The server that the worktree's log names; None if the worktree has no log, or nobody has served it yet.
+    pub fn find_server(&mut self) -> Result<Option<ServerSighting>> {
+        let engine = match &self.engine {
+            Some(engine) => engine.clone(),
+            None => {
+                let head = self.volume.read_worktree_head(&self.worktree)?;
+                let Some(log) = head.and_then(|head| head.log) else { return Ok(None) };
+                open_engine(&self.volume, &log)?
+            }
+        };
+        let found = engine.current_server(None, Duration::ZERO);
+        // After a failure the ref is read again: it may name another log by now.
+        self.engine = found.is_ok().then_some(engine);
+        Ok(found?)
+    }
+}

@@ -7,6 +7,7 @@ use vellum_volume::lease::Lease;
 
 use crate::context::CommandContext;
 use crate::error::Result;
+use crate::mounting::sharing::term::ServingTerm;
 use crate::ui::format;
 
 /// What is mounted, for the user and for the process that started this one.
@@ -30,6 +31,9 @@ pub(super) struct MountJson {
     /// Where clients connect, if the worktree is shared and served by this mount.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serves: Option<String>,
+    /// Where the process would serve clients next, if another one serves them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stands_by: Option<String>,
     /// Where the worktree is served, if this mount is a client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_of: Option<String>,
@@ -59,6 +63,13 @@ impl SharedLogJson {
             url: log.url.clone(),
             continued_from: log.continued_from.as_ref().map(|before| before.host.clone()),
         }
+    }
+}
+
+impl SharedLogJson {
+    /// The log of a worktree that is being served.
+    pub fn of_term(term: &ServingTerm) -> Option<Self> {
+        Some(Self { url: term.log_url.clone()?, continued_from: term.continued_from.clone() })
     }
 }
 
@@ -92,6 +103,9 @@ pub(super) fn report_mount(context: &CommandContext, report: &MountJson) -> Resu
     ui.print_line(format!("Mounted {what} on {}{how}", format_path(report.mountpoint.as_bytes())))?;
     if let Some(address) = &report.serves {
         ui.print_line(format!("Serves clients at {address}"))?;
+    }
+    if let Some(address) = &report.stands_by {
+        ui.print_line(format!("Stands by to serve clients at {address}"))?;
     }
     if let Some(address) = &report.client_of {
         ui.print_line(format!("Served by {}", format_path(address.as_bytes())))?;

@@ -4,7 +4,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use vellum_cluster::client::{ClientOptions, DEFAULT_WAIT, WorktreeClient};
+use vellum_cluster::client::{ClientOptions, DEFAULT_WAIT, ServerLocator, WorktreeClient};
 use vellum_cluster::protocol::frame::ClientDescription;
 use vellum_fuse::mount::{AttachOptions, mount_service};
 use vellum_fuse::transport::mounting::MountParameters;
@@ -50,54 +50,100 @@ pub(super) fn mount_client(
         return Err(VolumeError::NoSuchRef { kind: "worktree", name }.into());
     }
     mountpoint::prepare_mountpoint(mountpoint)?;
-    let dir = client_dir(volume);
-    live::create_state_dir(&dir)?;
-    let mut held = ClientMount { client: None, dir: dir.clone() };
-    let log = Arc::new(MountLog::open_log(&dir.join(LOG_FILE))?);
-    let control = Arc::new(ClientControl::default());
-    let socket = listen_for_control(&dir, control.clone())?;
+    let place = ClientPlace::create(volume, mountpoint)?;
     let locator = choose_server_locator(server, volume, &name)?;
-    let report = log.clone();
-    let options = ClientOptions {
-        locator,
-        identity: connection_identity(volume, &name),
-        description: describe_client(volume, mountpoint, &socket),
-        wait: args.sharing.wait.unwrap_or(DEFAULT_WAIT),
-        report: Arc::new(move |text: &str| report.write_warning(text)),
-    };
-    let client = WorktreeClient::connect(options)?;
-    // It is new, so it was not set before.
-    let _ = control.server.set(client.command_sender());
-    let signals = EndSignals::install()?;
-    let mounted = attach_client(args, &client, mountpoint, &log)?;
-    held.client = Some(client);
-    let report = MountJson {
-        mountpoint: mountpoint.display().to_string(),
-        worktree: Some(name),
-        snapshot: None,
-        made: false,
-        temporary: false,
-        put_out: None,
-        read_only: args.read_only,
-        pid: std::process::id(),
-        log: dir.join(LOG_FILE).display().to_string(),
-        metrics: None,
-        serves: None,
-        shared_log: None,
-        client_of: server.map(String::from),
-    };
-    Ok(ReadyMount {
-        mounted,
-        live: None,
-        hold: None,
-        client: Some(held),
-        sharing: Arc::default(),
-        signals,
-        log,
-        end: control.end.clone(),
-        keep: MountRetention::Everything,
-        report,
-    })
+    let address = locator.find_server()?;
+    let link = ServerLink { locator, stands_by: String::new(), named_successor: Arc::new(|| {}) };
+    let client = place.connect(args, volume, link)?;
+    let ready = place.mount(args, client)?;
+    Ok(ReadyMount { report: MountJson { client_of: Some(address), ..ready.report }, ..ready })
+}
+
+/// Where a client is to be mounted, and what its process has for it.
+pub(super) struct ClientPlace<'a> {
+    mountpoint: &'a Path,
+    held: ClientMount,
+    /// Where is told what happens.
+    pub log: Arc<MountLog>,
+    /// What answers commands.
+    pub control: Arc<ClientControl>,
+    socket: PathBuf,
+}
+
+/// How a client finds its server, and what it may be itself.
+pub(super) struct ServerLink {
+    pub locator: Box<dyn ServerLocator>,
+    /// Where this process would serve next; empty: nowhere.
+    pub stands_by: String,
+    /// Called when it is to.
+    pub named_successor: Arc<dyn Fn() + Send + Sync>,
+}
+
+impl<'a> ClientPlace<'a> {
+    pub fn create(volume: &Volume, mountpoint: &'a Path) -> Result<Self> {
+        let dir = client_dir(volume);
+        live::create_state_dir(&dir)?;
+        let held = ClientMount { client: None, dir: dir.clone() };
+        let log = Arc::new(MountLog::open_log(&dir.join(LOG_FILE))?);
+        let control = Arc::new(ClientControl::default());
+        // It listens before the mount exists, because a file in the mount names the socket.
+        let socket = listen_for_control(&dir, control.clone())?;
+        Ok(Self { mountpoint, held, log, control, socket })
+    }
+
+    pub fn connect(&self, args: &Args, volume: &Volume, link: ServerLink) -> Result<WorktreeClient> {
+        let ServerLink { locator, stands_by, named_successor } = link;
+        let name = args.sharing.shared.as_deref().unwrap_or_default();
+        let report = self.log.clone();
+        let described = describe_client(volume, self.mountpoint, &self.socket);
+        let client = WorktreeClient::connect(ClientOptions {
+            locator,
+            identity: connection_identity(volume, name),
+            description: ClientDescription { stands_by, ..described },
+            wait: args.sharing.wait.unwrap_or(DEFAULT_WAIT),
+            report: Arc::new(move |text: &str| report.write_warning(text)),
+            named_successor,
+        })?;
+        // There is one client, so it was not set before.
+        let _ = self.control.server.set(client.command_sender());
+        Ok(client)
+    }
+
+    pub fn mount(self, args: &Args, client: WorktreeClient) -> Result<ReadyMount> {
+        let Self { mountpoint, mut held, log, control, socket: _ } = self;
+        let signals = EndSignals::install()?;
+        let mounted = attach_client(args, &client, mountpoint, &log)?;
+        held.client = Some(client);
+        let report = MountJson {
+            mountpoint: mountpoint.display().to_string(),
+            worktree: args.sharing.shared.clone(),
+            snapshot: None,
+            made: false,
+            temporary: false,
+            put_out: None,
+            read_only: args.read_only,
+            pid: std::process::id(),
+            log: held.dir.join(LOG_FILE).display().to_string(),
+            metrics: None,
+            serves: None,
+            stands_by: None,
+            shared_log: None,
+            client_of: None,
+        };
+        Ok(ReadyMount {
+            mounted,
+            live: None,
+            hold: None,
+            client: Some(held),
+            standby: None,
+            sharing: Arc::default(),
+            signals,
+            log,
+            end: control.end.clone(),
+            keep: MountRetention::Everything,
+            report,
+        })
+    }
 }
 
 fn describe_client(volume: &Volume, mountpoint: &Path, socket: &Path) -> ClientDescription {
@@ -109,6 +155,7 @@ fn describe_client(volume: &Volume, mountpoint: &Path, socket: &Path) -> ClientD
         state: bytes(volume.state.path()),
         control: bytes(socket),
         store: volume.objects.describe_location(),
+        stands_by: String::new(),
     }
 }
 

@@ -14,7 +14,8 @@ pub struct SharingArgs {
     /// without it this mount is a client of the process that does
     #[arg(long, value_name = "NAME", conflicts_with_all = ["worktree", "snapshot", "temporary"])]
     pub shared: Option<String>,
-    /// Serve the worktree at ADDRESS:PORT to clients that have the volume's key
+    /// Serve the worktree at ADDRESS:PORT to clients that have the volume's key. While another process serves it, stand by to
+    /// serve it next, if it has a shared log
     #[arg(long, value_name = "ADDRESS", requires = "shared", conflicts_with = "no_serve")]
     pub listen: Option<SocketAddr>,
     /// Never serve the worktree, whether or not another process does
@@ -41,6 +42,22 @@ impl SharingArgs {
 }
 
 impl Args {
+    /// Fails if options are given that need a mount which has the worktree open itself.
+    pub(super) fn check_options_of_direct_mounts(&self) -> Result<()> {
+        let of_direct_mounts = [
+            (self.follow, "--follow"),
+            (!self.deny_hydrate.is_empty(), "--deny-hydrate"),
+            (self.metrics.is_some(), "--metrics"),
+        ];
+        match of_direct_mounts.into_iter().find(|(is_given, _)| *is_given) {
+            Some((_, option)) => Err(CliError::usage_error(
+                format!("{option} does not work with a shared worktree that has a shared log"),
+                format!("leave out {option}"),
+            )),
+            None => Ok(()),
+        }
+    }
+
     /// Fails if options are given that only the process can heed that serves the worktree.
     pub(super) fn check_sharing(&self) -> Result<()> {
         if !matches!(self.sharing.role(), Some(SharingRole::Client { .. })) {

@@ -66,6 +66,7 @@ fn hold_and_mount(
         live: None,
         hold: Some(hold),
         client: None,
+        standby: None,
         sharing: Arc::default(),
         signals,
         log,

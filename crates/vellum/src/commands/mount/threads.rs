@@ -10,7 +10,7 @@ use vellum_store::RequestPurpose;
 use vellum_volume::residence::ContentScope;
 
 use crate::error::{CliError, Result};
-use crate::mounting::automatic::AutomaticSnapshots;
+use crate::mounting::automatic::{AutomaticSnapshots, CachingMount};
 use crate::mounting::control::ControlService;
 use crate::mounting::follow::{FollowIntervals, WorktreeFollower};
 use crate::mounting::log::MountLog;
@@ -43,16 +43,13 @@ pub(super) fn start_following(
     follower.start_thread().map_err(CliError::io_error("start", "a thread"))
 }
 
-/// Makes snapshots at an interval.
+/// Makes snapshots at an interval. `mount` is the one whose kernel keeps written pages, if one does.
 pub(super) fn start_automatic_snapshots(
     service: Arc<ControlService>,
-    mountpoint: &Path,
+    mount: Option<CachingMount>,
     interval: Duration,
 ) -> Result<()> {
-    let mount = table::find_mount_at(mountpoint)?;
-    // Somebody has unmounted it already.
-    let Some(device) = mount.map(|mount| mount.device) else { return Ok(()) };
-    let snapshots = AutomaticSnapshots { service, mountpoint: mountpoint.into(), device, interval };
+    let snapshots = AutomaticSnapshots { service, mount, interval };
     snapshots.start_thread().map_err(CliError::io_error("start", "a thread"))
 }
 

@@ -17,6 +17,7 @@ use super::threads::{
 };
 use super::{Args, LOG_FILE, MountRetention, MountTarget, MountedTarget, ReadyMount, mount_target};
 use crate::error::{CliError, Result};
+use crate::mounting::automatic::CachingMount;
 use crate::mounting::control::{ControlService, listen_for_control};
 use crate::mounting::end::ShutdownSignal;
 use crate::mounting::follow::FollowState;
@@ -75,13 +76,6 @@ fn serve_worktree(
 ) -> Result<ReadyMount> {
     let name = claim.worktree_name().to_owned();
     let limits = LiveLimits {
-        cache: args.cache_size,
-        inodes: args.inode_cache,
-        log: args.log_limit,
-        trash_days: args.trash_days,
-        term: args.lease_term,
-        take_over: args.take_over,
-        log_wait: args.log.wait,
         serves: place
             .listener
             .as_ref()
@@ -89,6 +83,7 @@ fn serve_worktree(
             .transpose()
             .map_err(CliError::io_error("listen for", "clients"))?,
         keeps_orphans: args.sharing.listen.is_some(),
+        ..args.live_limits()
     };
     // Before the lease is taken, which would stay if the log could not be opened.
     let log = Arc::new(MountLog::open_log(&claim.dir().join(LOG_FILE))?);
@@ -109,6 +104,7 @@ fn serve_worktree(
                 live,
                 hold: None,
                 client: None,
+                standby: None,
                 sharing,
                 signals,
                 log,
@@ -185,7 +181,10 @@ fn mount_live_worktree(
         made.report.serves = Some(sharing.start(listener, &service)?.to_string());
     }
     if let Some(interval) = args.snapshot_every {
-        start_automatic_snapshots(service, mountpoint, interval)?;
+        // Otherwise somebody has unmounted it already.
+        if let Some(mount) = CachingMount::find_at(mountpoint)? {
+            start_automatic_snapshots(service, Some(mount), interval)?;
+        }
     }
     Ok(made)
 }

@@ -10,8 +10,8 @@ use vellum_volume::refs::RefKind;
 
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
-use crate::mounting::control::{self, ControlRequest, SOCKET};
-use crate::mounting::sharing::ClientStatus;
+use crate::mounting::control::{self, ControlReply, ControlRequest, SOCKET};
+use crate::mounting::sharing::{ClientStatus, ServerStatus};
 use crate::ui::format;
 
 #[derive(Serialize)]
@@ -22,6 +22,9 @@ struct ClientsJson {
 #[derive(Serialize)]
 struct WorktreeClientsJson {
     worktree: String,
+    /// Who serves them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    server: Option<ServerStatus>,
     clients: Vec<ClientJson>,
 }
 
@@ -31,6 +34,8 @@ struct ClientJson {
     host: String,
     pid: u32,
     mountpoint: String,
+    /// Where its process would serve next; null: it never would.
+    stands_by: Option<String>,
     address: String,
     connected: bool,
     requests: u64,
@@ -47,6 +52,7 @@ impl From<ClientStatus> for ClientJson {
             host,
             pid,
             mountpoint,
+            stands_by,
             address,
             connected,
             requests,
@@ -55,12 +61,14 @@ impl From<ClientStatus> for ClientJson {
             seconds,
             silent_seconds,
         } = status;
-        let mountpoint = format_path(&mountpoint);
+        // Of none, it would show a directory.
+        let mountpoint = if mountpoint.is_empty() { String::new() } else { format_path(&mountpoint) };
         Self {
             session,
             host,
             pid,
             mountpoint,
+            stands_by,
             address,
             connected,
             requests,
@@ -78,15 +86,15 @@ pub(super) fn list_clients(context: &CommandContext) -> Result<CommandOutcome> {
     let worktrees = match context.find_mount_process()? {
         Some(process) => {
             let reply = process.send_request(&ControlRequest::Clients)?;
-            vec![(process.worktree, reply.clients)]
+            vec![(process.worktree, reply)]
         }
         None => find_served_worktrees(context)?,
     };
     let served: Vec<_> = worktrees
         .into_iter()
-        .filter_map(|(worktree, clients)| {
-            let clients = clients?.into_iter().map(ClientJson::from).collect();
-            Some(WorktreeClientsJson { worktree, clients })
+        .filter_map(|(worktree, reply)| {
+            let clients = reply.clients?.into_iter().map(ClientJson::from).collect();
+            Some(WorktreeClientsJson { worktree, server: reply.server, clients })
         })
         .collect();
     if served.is_empty() {
@@ -98,7 +106,7 @@ pub(super) fn list_clients(context: &CommandContext) -> Result<CommandOutcome> {
     report_clients(context, ClientsJson { worktrees: served })
 }
 
-type ServedWorktrees = Vec<(String, Option<Vec<ClientStatus>>)>;
+type ServedWorktrees = Vec<(String, ControlReply)>;
 
 fn find_served_worktrees(context: &CommandContext) -> Result<ServedWorktrees> {
     let volume = context.open_volume()?;
@@ -109,7 +117,7 @@ fn find_served_worktrees(context: &CommandContext) -> Result<ServedWorktrees> {
     let ask = |name: String| {
         // A process that was killed leaves its socket: then nothing is served.
         let reply = control::request_reply(&socket(&name), &ControlRequest::Clients).ok()?;
-        Some((name, reply.clients))
+        Some((name, reply))
     };
     Ok(names.into_iter().filter_map(ask).collect())
 }
@@ -120,9 +128,13 @@ fn report_clients(context: &CommandContext, report: ClientsJson) -> Result<Comma
         ui.print_json(&report)?;
         return Ok(CommandOutcome::Done);
     }
-    for WorktreeClientsJson { worktree, clients } in &report.worktrees {
+    for WorktreeClientsJson { worktree, server, clients } in &report.worktrees {
         let count = format::format_count(clients.len() as u64, "client");
-        ui.print_line(format!("{}: {count}", ui.style.paint_cyan(worktree)))?;
+        let served = server.as_ref().map_or_else(String::new, |server| {
+            let host = format_path(server.host.as_bytes());
+            format!(", served by {host} at {}", format_path(server.address.as_bytes()))
+        });
+        ui.print_line(format!("{}: {count}{served}", ui.style.paint_cyan(worktree)))?;
         let rows = clients.iter().map(|client| {
             let silent = Duration::try_from_secs_f64(client.silent_seconds).unwrap_or_default();
             let heard = if client.connected {
@@ -132,7 +144,14 @@ fn report_clients(context: &CommandContext, report: ClientsJson) -> Result<Comma
             };
             let requests = format::format_count(client.requests, "request");
             let place = format!("{}:{}", format_path(client.host.as_bytes()), client.mountpoint);
-            format!("  {}  {place}  {requests}  {heard}", client.session)
+            let standby = client
+                .stands_by
+                .as_ref()
+                .filter(|place| server.as_ref().is_none_or(|server| server.address != **place));
+            let standby = standby.map_or_else(String::new, |place| {
+                format!("  stands by at {}", format_path(place.as_bytes()))
+            });
+            format!("  {}  {place}  {requests}  {heard}{standby}", client.session)
         });
         ui.print_lines(rows)?;
     }

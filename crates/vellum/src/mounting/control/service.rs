@@ -78,6 +78,28 @@ pub trait ControlHandler: Send + Sync + 'static {
 
 /// Listens until the process ends; gives the socket's path.
 pub fn listen_for_control(dir: &Path, service: Arc<impl ControlHandler>) -> Result<PathBuf> {
+    listen_while_found(dir, move || Some(service.clone()))
+}
+
+/// Listens as long as somebody else keeps the service; gives the socket's path.
+pub fn listen_while_kept(dir: &Path, service: &Arc<impl ControlHandler>) -> Result<PathBuf> {
+    let service = Arc::downgrade(service);
+    listen_while_found(dir, move || service.upgrade())
+}
+
+/// Ends what [`listen_while_kept`] has begun, after the service was dropped.
+pub fn end_listening(dir: &Path) {
+    let path = dir.join(SOCKET);
+    // A connection wakes the thread that waits for one. If it is gone already, there is nothing to wake.
+    let _ = socket::connect_to(&path);
+    // What stays is replaced by the next process that listens there.
+    let _ = std::fs::remove_file(path);
+}
+
+fn listen_while_found<H: ControlHandler>(
+    dir: &Path,
+    find_service: impl Fn() -> Option<Arc<H>> + Send + 'static,
+) -> Result<PathBuf> {
     let path = dir.join(SOCKET);
     let failed = || CliError::io_error("listen on", path.display().to_string());
     // A second `bind` fails with EADDRINUSE as long as the name exists, even if nobody listens.
@@ -94,7 +116,7 @@ pub fn listen_for_control(dir: &Path, service: Arc<impl ControlHandler>) -> Resu
                 std::thread::sleep(ACCEPT_PAUSE);
                 continue;
             };
-            let service = service.clone();
+            let Some(service) = find_service() else { return };
             // Without a thread for it the caller sees the connection closed, and says so.
             let _ = std::thread::Builder::new()
                 .name("control".into())
@@ -123,7 +145,7 @@ impl ControlHandler for ControlService {
                 return self.end.wait_for_report(begun, |report| send_unmount_reply(stream, report));
             }
             Some(ControlRequest::PrepareEnd { skips_publishing }) => {
-                return self.prepare_end(skips_publishing, stream);
+                return self.prepare_end(&self.end, skips_publishing, stream);
             }
             Some(request) => match self.handle_with_progress(&request, stream) {
                 Ok(answer) => ControlLine::Done(Box::new(answer)),
@@ -162,11 +184,12 @@ impl ControlService {
         answer.to_json()
     }
 
-    /// Holds for as long as the other side keeps the connection: a command that is killed leaves the mount as it was.
-    fn prepare_end(&self, skips_publishing: bool, mut stream: &UnixStream) {
+    /// Prepares the end of a mount for as long as the other side keeps the connection: a command that is killed leaves the
+    /// mount as it was.
+    pub fn prepare_end(&self, end: &ShutdownSignal, skips_publishing: bool, mut stream: &UnixStream) {
         let log = self.fs.write_log();
         let limit = log.usage().limit;
-        self.end.set_skips_publishing(skips_publishing);
+        end.set_skips_publishing(skips_publishing);
         // A store that does not answer frees nothing: the last writes would wait for it for ever, and the mount could
         // not be ended.
         log.set_limit(u64::MAX);
@@ -178,7 +201,7 @@ impl ControlService {
         if limit != u64::MAX {
             log.set_limit(limit);
         }
-        self.end.set_skips_publishing(false);
+        end.set_skips_publishing(false);
     }
 
     /// Carries out a request, and tells from time to time how far it is. If whoever asked goes away, it ends.
@@ -257,7 +280,19 @@ impl ControlService {
                 self.publisher.request_publish();
             }
             ControlRequest::Fork { name } => live::fork_live_worktree(&self.fs, name)?,
-            ControlRequest::Clients => answer.clients = self.sharing.list_clients(),
+            ControlRequest::Clients => {
+                answer.clients = self.sharing.list_clients();
+                answer.server = self.sharing.describe_server();
+            }
+            ControlRequest::HandOver { session } => {
+                // While clients still work: the rest is little then.
+                self.fs.publisher().publish_all()?;
+                // From then on the server may be gone.
+                let clients = self.sharing.list_clients();
+                if self.sharing.hand_over_to(session) {
+                    answer.clients = clients;
+                }
+            }
             ControlRequest::EvictClient { session } => {
                 let id = session.parse().ok();
                 let is_evicted = id.is_some_and(|id| self.sharing.evict_client(id));
@@ -481,6 +516,7 @@ fn changes_files(request: &ControlRequest) -> bool {
         | ControlRequest::Fork { .. }
         | ControlRequest::Clients
         | ControlRequest::EvictClient { .. }
+        | ControlRequest::HandOver { .. }
         | ControlRequest::Flush
         | ControlRequest::Quota { .. }
         | ControlRequest::SetMemory { .. }

@@ -16,6 +16,7 @@ use crate::mounting::control::{
     ControlHandler, ControlLine, ControlRequest, LINE_MAX, send_json_line, send_line, send_unmount_reply,
 };
 use crate::mounting::end::ShutdownSignal;
+use crate::mounting::sharing::standby::StandbyState;
 use crate::ui::json::error_code;
 
 /// The directory of a client's mount in the state directory. No worktree has such a name.
@@ -36,6 +37,8 @@ pub struct ClientControl {
     pub end: Arc<ShutdownSignal>,
     /// Leads to the server; there once the client is connected.
     pub server: OnceLock<CommandSender>,
+    /// What this process may serve itself; there if it does or stands by.
+    pub standby: OnceLock<Arc<StandbyState>>,
 }
 
 impl ControlHandler for ClientControl {
@@ -53,12 +56,12 @@ impl ControlHandler for ClientControl {
                 let begun = || drop(send_json_line(stream, &ControlLine::Done(Box::default())));
                 self.end.wait_for_report(begun, |report| send_unmount_reply(stream, report));
             }
-            // Nothing of a client waits for room, and nobody else shows its mount.
-            Some(ControlRequest::PrepareEnd { .. } | ControlRequest::NoteDetached) => {
+            Some(ControlRequest::PrepareEnd { skips_publishing }) => {
+                self.prepare_end(skips_publishing, stream)
+            }
+            // Nobody else shows its mount.
+            Some(ControlRequest::NoteDetached) => {
                 let _ = send_json_line(stream, &ControlLine::Done(Box::default()));
-                let mut stream = stream;
-                // Until whoever asked closes the connection.
-                let _ = stream.read(&mut [0]);
             }
             Some(ControlRequest::Discard) => {
                 let message = "a client cannot discard the worktree".into();
@@ -74,6 +77,16 @@ impl ControlHandler for ClientControl {
 }
 
 impl ClientControl {
+    fn prepare_end(&self, skips_publishing: bool, mut stream: &UnixStream) {
+        if let Some(service) = self.standby.get().and_then(|standby| standby.find_service()) {
+            return service.prepare_end(&self.end, skips_publishing, stream);
+        }
+        // Nothing of a client waits for room.
+        let _ = send_json_line(stream, &ControlLine::Done(Box::default()));
+        // Until whoever asked closes the connection.
+        let _ = stream.read(&mut [0]);
+    }
+
     fn ask_server(&self, line: &[u8]) -> Vec<u8> {
         let failed = |message: String| {
             let hint = Some("see whether the process that serves the worktree can be reached".into());
