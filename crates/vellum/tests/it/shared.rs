@@ -267,8 +267,9 @@ fn clients_wait_for_a_killed_server_and_go_on_when_it_is_back() {
                             // Each fails if it is done twice.
                             fs::create_dir(mount.at(&format!("{name}-{round}-{number}"))).unwrap();
                         }
-                        fs::rename(mount.at(&format!("{name}-{round}-0")), mount.at("moved")).unwrap();
-                        fs::remove_dir(mount.at("moved")).unwrap();
+                        let moved = mount.at(&format!("{name}-moved"));
+                        fs::rename(mount.at(&format!("{name}-{round}-0")), &moved).unwrap();
+                        fs::remove_dir(moved).unwrap();
                     })
                 })
                 .take(1 + round % 2)
