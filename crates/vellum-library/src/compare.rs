@@ -27,9 +27,11 @@ impl Volume {
     /// paths is there. Costs what differs, whatever the snapshots hold.
     pub fn compare(&self, from: SnapshotId, to: SnapshotId, path: &[u8]) -> Result<SnapshotComparison> {
         let volume = self.inner();
-        let roots = [from, to].map(|id| Ok(volume.resolve_snapshot(&id.to_string())?.record.root));
-        let [from_root, to_root]: [Result<_>; 2] = roots;
-        let (from_tree, to_tree) = (volume.open_tree(from_root?), volume.open_tree(to_root?));
+        let open_tree = |id: SnapshotId| -> Result<_> {
+            Ok(volume.open_tree(volume.resolve_snapshot(&id.to_string())?.record.root))
+        };
+        let from_tree = open_tree(from)?;
+        let to_tree = open_tree(to)?;
         // Below this number an inode is the same file in both trees.
         let shared = volume.find_shared_bound(from, to)?;
         let states = StateComparison { from: &from_tree, to: &to_tree };

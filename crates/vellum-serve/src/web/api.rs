@@ -78,8 +78,9 @@ impl ApiState {
         let found = Arc::new(self.volume.compare(asked.a, asked.b, &asked.path)?);
         let mut kept = self.comparisons.lock();
         kept.truncate(COMPARISONS_KEPT - 1);
-        let (a, b, path) = (asked.a, asked.b, asked.path.clone());
-        kept.insert(0, KeptComparison { a, b, path, found: found.clone() });
+        let comparison =
+            KeptComparison { a: asked.a, b: asked.b, path: asked.path.clone(), found: found.clone() };
+        kept.insert(0, comparison);
         Ok(found)
     }
 }

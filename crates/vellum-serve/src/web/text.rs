@@ -51,7 +51,8 @@ pub fn compare_text(old: &[u8], new: &[u8]) -> TextComparison {
     if !is_text(old) || !is_text(new) {
         return TextComparison { binary: true, ..TextComparison::default() };
     }
-    let (old_lines, new_lines) = (split_lines(old), split_lines(new));
+    let old_lines = split_lines(old);
+    let new_lines = split_lines(new);
     let deadline = Instant::now() + TIME_MAX;
     let ops = capture_diff_slices_deadline(Algorithm::Myers, &old_lines, &new_lines, Some(deadline));
     // Out of time, it takes the rest for different: that helps nobody.
@@ -73,7 +74,8 @@ pub fn compare_text(old: &[u8], new: &[u8]) -> TextComparison {
 /// The lines of some changes, as far as there is room for them; then no room is left.
 fn make_hunk(ops: &[DiffOp], old: &[&[u8]], new: &[&[u8]], room: &mut usize) -> Option<TextHunk> {
     let first = ops.first()?;
-    let (old_start, new_start) = (first.old_range().start + 1, first.new_range().start + 1);
+    let old_start = first.old_range().start + 1;
+    let new_start = first.new_range().start + 1;
     let mut lines = Vec::new();
     for change in ops.iter().flat_map(|op| op.iter_changes(old, new)) {
         let mark = match change.tag() {
