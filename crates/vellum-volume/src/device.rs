@@ -338,8 +338,7 @@ fn record_seen_devices(volume: &Volume) -> Result<()> {
 }
 
 /// The records that were seen here and are gone. Nothing removes a record. Notices those that are there.
-pub(crate) fn find_lost_records(volume: &Volume) -> Result<Vec<ObjectKey>> {
-    let present = list_device_records(&*volume.objects)?;
+pub(crate) fn find_lost_records(volume: &Volume, present: &[ObjectKey]) -> Result<Vec<ObjectKey>> {
     // What cannot be remembered is not missed the next time.
     let _ = present.iter().try_for_each(|key| volume.refs.record_seen_object(key));
     let mut seen = volume.refs.seen_objects(PREFIX)?;

@@ -334,18 +334,19 @@ fn record_slot_objects(volume: &Volume, slots: &[ObjectKey], publics: &[ObjectKe
     slots.iter().chain(publics).try_for_each(|key| volume.refs.record_seen_object(key))
 }
 
-/// The slots and public keys of slots that were seen here, are gone, and were not removed by a holder of the volume's key.
-/// Notices those that are there.
-pub(crate) fn find_lost_slots(volume: &Volume) -> Result<Vec<ObjectKey>> {
+/// The objects of a folder, that of slots or that of their public keys, that were seen here, are gone, and were not removed
+/// by a holder of the volume's key. Notices those that are there: `present`, as listed.
+pub(crate) fn find_lost_slots(
+    volume: &Volume,
+    folder: &str,
+    present: &[ObjectKey],
+) -> Result<Vec<ObjectKey>> {
+    // What cannot be remembered is not missed the next time.
+    let _ = present.iter().try_for_each(|key| volume.refs.record_seen_object(key));
     let mut lost = Vec::new();
-    for folder in [SLOT_PREFIX, key_epochs::SLOT_KEY_PREFIX] {
-        let present = volume.objects.list_keys(folder)?;
-        // What cannot be remembered is not missed the next time.
-        let _ = present.iter().try_for_each(|key| volume.refs.record_seen_object(key));
-        for key in volume.refs.seen_objects(folder)?.into_iter().filter(|key| !present.contains(key)) {
-            if !is_slot_removed(&*volume.objects, &volume.keys, &key)? {
-                lost.push(key);
-            }
+    for key in volume.refs.seen_objects(folder)?.into_iter().filter(|key| !present.contains(key)) {
+        if !is_slot_removed(&*volume.objects, &volume.keys, &key)? {
+            lost.push(key);
         }
     }
     Ok(lost)

@@ -131,10 +131,15 @@ impl Volume {
 
     /// Checks all chains of the volume, and looks for records of chains that no ref knows.
     pub fn verify_all_operations(&self) -> Result<ChainCheck> {
+        self.verify_listed_operations(&self.list_operation_objects()?)
+    }
+
+    /// Checks the records of all chains; `listed` are the objects of all records.
+    pub(crate) fn verify_listed_operations(&self, listed: &[ObjectKey]) -> Result<ChainCheck> {
         let mut check = ChainCheck::default();
         let Some(log) = self.refs.operation_log() else { return Ok(check) };
         let folder = |key: &ObjectKey| format!("{}/", key.folder());
-        let mut folders: BTreeSet<_> = log.list_records()?.iter().map(folder).collect();
+        let mut folders: BTreeSet<_> = listed.iter().map(folder).collect();
         for chain in self.list_chains()? {
             folders.remove(&log.chain_folder(&chain.name));
             self.check_chain(&chain, &mut check)?;

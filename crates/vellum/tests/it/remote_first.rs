@@ -45,7 +45,7 @@ fn a_verification_of_all_takes_few_requests() {
     world.run_at_home(&["snapshot"]).ok();
     count_requests(&server);
     world.run_at_home(&["verify", "--all"]).ok();
-    assert_eq!(count_requests(&server), BTreeMap::from([("GET", 15), ("LIST", 21)]));
+    assert_eq!(count_requests(&server), BTreeMap::from([("GET", 15), ("LIST", 17)]));
 }
 
 #[test]
