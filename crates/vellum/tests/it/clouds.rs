@@ -3,10 +3,15 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use vellum_testkit::CloudEmulator;
+use vellum_testkit::{CloudEmulator, TcpRelay};
 
+use crate::mounting::wait_until;
 use crate::remote::{add_credentials, init};
+use crate::remote_faults::spawn_in;
 use crate::world::{Ran, World, noise};
+
+/// No pack is longer than this, bytes.
+const PACK: u64 = 17 << 20;
 
 /// A world whose credentials `test` have this content.
 fn world_for(credentials: &str) -> World {
@@ -45,6 +50,47 @@ fn use_store(world: &World, server: &CloudEmulator) {
     world.run_at_home(&["forget", "HEAD~1"]).ok();
     world.run_at_home(&["gc", "run"]).ok().says("Freed");
     world.run_at_home(&["verify", "--all"]).ok();
+}
+
+/// Kills a push in the middle. The next one sends what had not arrived: at most the two packs that were under way go
+/// twice.
+fn kill_a_push(world: &World, server: &CloudEmulator) {
+    const CONTENT: u64 = 80_000_000;
+    world.run_at_home(&["init", "--plain", "--name", "main"]).ok();
+    world.write("big", noise(CONTENT as usize));
+    world.run_at_home(&["snapshot", "-m", "one"]).ok();
+    let relay = TcpRelay::start(&server.store_url("backup"));
+    world.run_at_home(&["remote", "add", "backup", relay.store_url(), "--credentials", "test"]).ok();
+    let before = relay.count_sent_bytes();
+    relay.hold_after(CONTENT * 3 / 4);
+    let mut push = spawn_in(world, "tree", &["push", "backup"]);
+    wait_until("the push is held", || relay.is_held());
+    push.kill().unwrap();
+    push.wait().unwrap();
+    relay.release();
+    world.run_at_home(&["push", "backup"]).ok().says("Sent 1 snapshot");
+    let sent = relay.count_sent_bytes() - before;
+    assert!(sent < CONTENT + 2 * PACK + (1 << 20), "{sent} bytes");
+    world.run_beside("", &["clone", "--plain", relay.store_url(), "copy", "--credentials", "test"]).ok();
+    assert!(fs::read(world.path("copy/big")).unwrap() == noise(CONTENT as usize));
+    world.run_beside("copy", &["verify", "--all"]).ok();
+    world.run_beside("copy", &["gc", "run"]).ok().says("Nothing to free");
+}
+
+#[test]
+#[ignore = "services"]
+fn a_push_to_azure_that_was_killed_is_finished_by_the_next() {
+    let world = world_for(CloudEmulator::AZURE_CREDENTIALS);
+    let server = CloudEmulator::start_azure(&world.path("azurite"));
+    kill_a_push(&world, &server);
+}
+
+#[test]
+#[ignore = "services"]
+fn a_push_to_google_cloud_storage_that_was_killed_is_finished_by_the_next() {
+    let world = world_for(CloudEmulator::GCS_CREDENTIALS);
+    let server = CloudEmulator::start_gcs();
+    kill_a_push(&world, &server);
 }
 
 #[test]
