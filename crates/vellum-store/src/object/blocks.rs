@@ -8,7 +8,7 @@
 mod local_copies;
 mod windows;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -125,6 +125,39 @@ impl BlockStore {
         }
     }
 
+    /// Some pieces; fewer if the object ends before the last one.
+    fn get_pieces(&self, key: &ObjectKey, numbers: Range<u64>) -> Result<Vec<Arc<[u8]>>, StoreError> {
+        let last = numbers.end.saturating_sub(1);
+        let mut early = HashMap::new();
+        // Threads that read ahead share the pieces in which their ranges meet. What nobody fetches is requested before
+        // such a piece is waited for: otherwise each thread sends its request only when the one before it has an answer.
+        if last > numbers.start && numbers.clone().any(|number| self.is_being_fetched(key, number)) {
+            for number in numbers.clone() {
+                if !self.is_being_fetched(key, number) {
+                    let Some(piece) = self.get_piece(key, number, last)? else { break };
+                    early.insert(number, piece);
+                }
+            }
+        }
+        let mut pieces = Vec::new();
+        for number in numbers {
+            let piece = match early.remove(&number) {
+                Some(piece) => piece,
+                None => match self.get_piece(key, number, last)? {
+                    Some(piece) => piece,
+                    // The pack ends before this piece. The caller's check of the length reports that.
+                    None => break,
+                },
+            };
+            pieces.push(piece);
+        }
+        Ok(pieces)
+    }
+
+    fn is_being_fetched(&self, key: &ObjectKey, number: u64) -> bool {
+        self.fetching.lock().contains(&(key.clone(), number))
+    }
+
     /// Whether this thread may fetch something.
     fn check_fetch(&self, key: &ObjectKey) -> Result<(), StoreError> {
         match FetchPolicy::current() {
@@ -166,7 +199,7 @@ impl BlockStore {
         let pieces = first..first + 2;
         let is_here = |number| {
             let id = (key.clone(), number);
-            self.pieces.get(&id).is_some() || self.fetching.lock().contains(&id)
+            self.pieces.get(&id).is_some() || self.is_being_fetched(key, number)
         };
         if pieces.clone().any(is_here) {
             return false;
@@ -286,9 +319,7 @@ impl ObjectStore for BlockStore {
             return Ok(bytes);
         }
         let mut bytes = Vec::with_capacity(usize::try_from(len).unwrap_or_default());
-        for number in first..=last {
-            // The pack ends before this piece. The check of the length below reports that.
-            let Some(piece) = self.get_piece(key, number, last)? else { break };
+        for (number, piece) in (first..).zip(self.get_pieces(key, first..last + 1)?) {
             let start = offset.saturating_sub(number * PIECE).min(piece.len() as u64);
             let stop = (end - number * PIECE).min(piece.len() as u64);
             let range = usize::try_from(start).ok().zip(usize::try_from(stop).ok());

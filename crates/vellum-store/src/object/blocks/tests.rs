@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use vellum_types::PackId;
 
@@ -124,6 +124,30 @@ fn threads_that_want_the_same_piece_share_a_request() {
         }
     });
     assert_eq!(pack.gets(), 1);
+}
+
+#[test]
+fn a_piece_that_another_thread_fetches_holds_no_request_up() {
+    let pack = make_pack(4 * MIB);
+    let others = pack.store.claim_pieces(&pack.key, 0, 3).unwrap();
+    assert_eq!(others.pieces, 0..4);
+    std::thread::scope(|scope| {
+        // It begins in the last piece of the other thread.
+        let reader = scope.spawn(|| pack.check_range(4 * PIECE - 1000, 2 * MIB));
+        let start = Instant::now();
+        while pack.gets() == 0 {
+            let is_held_up = reader.is_finished() || start.elapsed() > Duration::from_secs(60);
+            if is_held_up {
+                // It ends, so that the scope does.
+                drop(others);
+                panic!("it sends no request");
+            }
+            std::thread::yield_now();
+        }
+        // The other thread fails. What it was to fetch is fetched by who waits for it.
+        drop(others);
+    });
+    assert_eq!(pack.gets(), 2);
 }
 
 #[test]
