@@ -29,7 +29,7 @@ pub(crate) struct ContentSource {
 impl ContentSource {
     /// Reads from a write log and a store, and keeps up to `capacity` bytes of decoded chunks. Nothing is cached yet.
     pub fn new(log: Arc<WriteLog>, blobs: Arc<BlobStore>, capacity: u64, limits: PrefetchLimits) -> Self {
-        let streams = ReadStreams::new(limits.window);
+        let streams = ReadStreams::new(limits);
         Self { log, chunks: ChunkCache::new(blobs, capacity, limits), streams, sequence: Mutex::default() }
     }
 

@@ -171,7 +171,9 @@ impl ChunkCache {
         let workers = self.workers.get_or_init(|| PrefetchWorkers::start(&self.shared, self.limits.threads));
         let Some(queue) = &workers.queue else { return 0 };
         // Never waits: who reads must not stand behind what might be wanted later.
-        for batch in missing.chunks(batch.max(1)) {
+        // In equal parts: a short one at the end would be a request of its own, too.
+        let parts = missing.len().div_ceil(batch.max(1));
+        for batch in missing.chunks(missing.len().div_ceil(parts)) {
             if queue.try_send(PrefetchJob { ids: batch.to_vec(), policy }).is_err() {
                 break;
             }

@@ -69,7 +69,7 @@ impl ContentCache {
                 usize::try_from(FILES_KEPT / size_of::<FileContent>() as u64).unwrap_or(usize::MAX);
             KeptContent {
                 chunks: ChunkCache::new(self.blobs.clone(), capacity, self.limits),
-                streams: ReadStreams::new(self.limits.window),
+                streams: ReadStreams::new(self.limits),
                 files: Cache::with_weighter(expected, FILES_KEPT, FileWeighter),
             }
         })

@@ -17,6 +17,10 @@ const WINDOW_MIN: u64 = 512 << 10;
 /// a program reads in large pieces.
 const EAGER: u64 = 128 << 10;
 
+/// So much of the window is asked for at once at most, bytes: one request to a service. The rest of the window is under
+/// way meanwhile, so that a reader never waits for a whole window.
+const STEP_MAX: u64 = 4 << 20;
+
 /// How far a read may be from where the last one ended and still be in sequence: the kernel asks for several at once.
 const SLACK: u64 = 1 << 20;
 
@@ -28,7 +32,9 @@ const STREAMS: usize = 256;
 pub struct PrefetchLimits {
     /// What is fetched ahead of a reader at most, bytes.
     pub window: u64,
-    /// Chunks that one thread fetches ahead together: one request where they are neighbours.
+    /// How many times what was fetched ahead is fetched next, until that is the window.
+    pub growth: u64,
+    /// Chunks that one thread fetches ahead together at most: one request where they are neighbours.
     pub batch: usize,
     /// Threads that fetch ahead.
     pub threads: usize,
@@ -42,10 +48,13 @@ impl PrefetchLimits {
         match count {
             0 | 1 => Self {
                 window: 8 << 20,
+                growth: 2,
                 batch: 8,
                 threads: std::thread::available_parallelism().map_or(1, usize::from).min(4),
             },
-            _ => Self { window: 32 << 20, batch: 64, threads: count },
+            // The first windows are a wait for the service each: they grow fast. Chunks of a step vary in length; all of
+            // them are to be one request.
+            _ => Self { window: 32 << 20, growth: 4, batch: 96, threads: count },
         }
     }
 }
@@ -64,7 +73,7 @@ struct ReadStream {
 /// How far files were read, those that were read lately. `K` tells one file from another.
 #[derive(Debug)]
 pub struct ReadStreams<K> {
-    window_max: u64,
+    limits: PrefetchLimits,
     generations: Mutex<StreamGenerations<K>>,
 }
 
@@ -75,16 +84,16 @@ struct StreamGenerations<K> {
 }
 
 impl<K: Eq + Hash> ReadStreams<K> {
-    /// Starts without any files. At most `window_max` bytes are fetched ahead of a reader.
+    /// Starts without any files.
     #[must_use]
-    pub fn new(window_max: u64) -> Self {
+    pub fn new(limits: PrefetchLimits) -> Self {
         let generations = StreamGenerations { young: HashMap::new(), old: HashMap::new() };
-        Self { window_max, generations: Mutex::new(generations) }
+        Self { limits, generations: Mutex::new(generations) }
     }
 
     /// Notes that a range of a file was read, bytes. Returns the range to fetch ahead, if it is time to.
     pub fn note_read(&self, file: K, range: &Range<u64>) -> Option<Range<u64>> {
-        self.get_stream(file).next_prefetch_range(range, self.window_max)
+        self.get_stream(file).next_prefetch_range(range, &self.limits)
     }
 
     fn get_stream(&self, file: K) -> Arc<ReadStream> {
@@ -106,7 +115,7 @@ impl<K: Eq + Hash> ReadStreams<K> {
 impl ReadStream {
     /// As [`ReadStreams::note_read`]. Threads that race here fetch too much or too
     /// little, and nothing worse.
-    fn next_prefetch_range(&self, range: &Range<u64>, window_max: u64) -> Option<Range<u64>> {
+    fn next_prefetch_range(&self, range: &Range<u64>, limits: &PrefetchLimits) -> Option<Range<u64>> {
         let read_to = self.read_to.swap(range.end, Ordering::Relaxed);
         let is_first = range.start == 0 && read_to == 0;
         // Who begins with a large piece goes on; who wants a little may want no more than that.
@@ -119,13 +128,13 @@ impl ReadStream {
         }
         let window = self.window.load(Ordering::Relaxed).max(WINDOW_MIN);
         let fetched_to = self.fetched_to.load(Ordering::Relaxed).max(range.end);
-        // Half of it is still ahead. Asking in large pieces lets neighbours in a pack be one request.
-        if fetched_to - range.end > window / 2 {
+        // Asking in large pieces lets neighbours in a pack be one request.
+        if fetched_to - range.end > window - (window / 2).min(STEP_MAX) {
             return None;
         }
         let ahead = fetched_to..range.end.saturating_add(window);
         self.fetched_to.store(ahead.end, Ordering::Relaxed);
-        self.window.store((window * 2).min(window_max), Ordering::Relaxed);
+        self.window.store((window * limits.growth).min(limits.window), Ordering::Relaxed);
         Some(ahead)
     }
 }
@@ -133,6 +142,10 @@ impl ReadStream {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn limits(window: u64, growth: u64) -> PrefetchLimits {
+        PrefetchLimits { window, growth, batch: 8, threads: 1 }
+    }
 
     /// Reads a file in steps from its beginning; gives what is fetched ahead, and checks that it is without gaps.
     fn read_in_order(streams: &ReadStreams<u8>, step: u64, end: u64) -> Vec<Range<u64>> {
@@ -144,7 +157,7 @@ mod tests {
 
     #[test]
     fn what_is_fetched_ahead_of_a_reader_in_sequence_grows_to_the_limit() {
-        let ahead = read_in_order(&ReadStreams::new(4 << 20), 128 << 10, 64 << 20);
+        let ahead = read_in_order(&ReadStreams::new(limits(4 << 20, 2)), 128 << 10, 64 << 20);
         assert_eq!(ahead.first(), Some(&(128 << 10..640 << 10)));
         let longest = ahead.iter().map(|range| range.end - range.start).max();
         assert!(longest.is_some_and(|longest| (2 << 20..=4 << 20).contains(&longest)), "{longest:?}");
@@ -152,8 +165,28 @@ mod tests {
     }
 
     #[test]
+    fn of_a_service_the_window_is_soon_full_and_stays_full() {
+        let limits = PrefetchLimits::for_requests_at_once(8);
+        let streams = ReadStreams::new(limits);
+        let step = 128 << 10;
+        let mut fetched_to = 0;
+        for number in 0..(256 << 20) / step {
+            let read_to = (number + 1) * step;
+            if let Some(ahead) = streams.note_read(1, &(number * step..read_to)) {
+                fetched_to = ahead.end;
+            }
+            if read_to > 4 << 20 {
+                assert!(
+                    fetched_to - read_to >= limits.window - STEP_MAX,
+                    "after {read_to} bytes: {fetched_to}"
+                );
+            }
+        }
+    }
+
+    #[test]
     fn nothing_is_fetched_ahead_of_small_and_scattered_reads() {
-        let streams = ReadStreams::new(32 << 20);
+        let streams = ReadStreams::new(limits(32 << 20, 4));
         assert_eq!(streams.note_read(1, &(0..4096)), None, "it may want no more");
         assert_eq!(streams.note_read(1, &(50 << 20..(50 << 20) + 4096)), None);
         assert_eq!(streams.note_read(1, &(9 << 20..(9 << 20) + 4096)), None);
