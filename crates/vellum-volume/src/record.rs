@@ -71,6 +71,15 @@ pub struct SnapshotStatistics {
     pub stored: u64,
 }
 
+impl SnapshotRecord {
+    /// Whether it is what a merge with conflicts has made so far: it may have conflict markers, and is forgotten when the
+    /// merge ends. No other safety snapshot has two parents.
+    #[must_use]
+    pub fn is_unfinished_merge(&self) -> bool {
+        self.origin == SnapshotOrigin::Safety && self.parents.len() > 1
+    }
+}
+
 impl SnapshotStatistics {
     /// Adds the stored form.
     pub fn encode(&self, writer: &mut FieldWriter) {

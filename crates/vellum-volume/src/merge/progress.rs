@@ -276,11 +276,14 @@ impl Volume {
         self.state.write_json_file(&self.merge_file()?, &progress.to_file())
     }
 
-    /// Takes the snapshot of a result out of the history that nothing needs. One that is not there counts as taken out.
+    /// Takes the snapshot of a result out of the history, unless something needs it. One that is not there counts as
+    /// taken out.
     pub fn forget_merge_result(&self, id: &SnapshotId) -> Result<()> {
         match self.discard_snapshot(id) {
             // It was never stored, or an interrupted command has done this.
             Ok(()) | Err(VolumeError::MissingRecord(_)) => Ok(()),
+            // Somebody named it meanwhile, with a tag, a pin or a worktree: it stays, as any other snapshot does.
+            Err(VolumeError::InUse { .. }) => Ok(()),
             Err(error) => Err(error),
         }
     }

@@ -9,7 +9,8 @@ use std::collections::BTreeSet;
 use vellum_types::SnapshotId;
 
 use crate::device::{Device, list_devices};
-use crate::error::Result;
+use crate::error::{Result, VolumeError};
+use crate::history::HistoryEntry;
 use crate::volume::Volume;
 
 /// A worktree of another machine that has the same name as one here.
@@ -26,6 +27,20 @@ impl Volume {
     /// seen last. Of several on one snapshot, the first is returned.
     pub fn list_siblings(&self, worktree: &str) -> Result<Vec<SiblingWorktree>> {
         SiblingFinder::new(worktree).find_siblings(self)
+    }
+}
+
+impl Volume {
+    /// A snapshot; of the unfinished result of a merge with conflicts, the snapshot on which that worktree stood before.
+    /// An unfinished result has conflict markers in its files, and is forgotten when the merge ends: nothing may
+    /// descend from it.
+    pub fn find_finished_snapshot(&self, id: SnapshotId) -> Result<HistoryEntry> {
+        let mut entry = HistoryEntry { id, record: self.catalog.get_record(&id)? };
+        // Each parent is older, so that this ends.
+        while let Some(ours) = entry.record.parents.first().filter(|_| entry.record.is_unfinished_merge()) {
+            entry = HistoryEntry { id: *ours, record: self.catalog.get_record(ours)? };
+        }
+        Ok(entry)
     }
 }
 
@@ -73,6 +88,15 @@ impl SiblingFinder {
             }
         }
         self.known = Some(siblings);
+        // What a sibling had before a merge that waits there for decisions.
+        for sibling in &mut found {
+            match volume.find_finished_snapshot(sibling.head) {
+                Ok(finished) => sibling.head = finished.id,
+                // A remote may name what was not pulled: whoever merges it learns of that.
+                Err(VolumeError::MissingRecord(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
         let mut heads = BTreeSet::new();
         // Two names of one snapshot would be merged twice, the second time for nothing.
         found.retain(|sibling| heads.insert(sibling.head));

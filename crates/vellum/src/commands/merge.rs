@@ -157,7 +157,8 @@ impl MergeCommand<'_> {
         let siblings = volume.list_siblings(&volume.worktree.worktree)?;
         if siblings.is_empty() && !self.context.ui.is_json() {
             let name = &volume.worktree.worktree;
-            self.context.ui.print_note(format!("no other machine has a worktree '{name}'"))?;
+            let others = "'vellum worktree list' shows those of other names, and 'vellum merge NAME' merges one";
+            self.context.ui.print_note(format!("no other machine has a worktree '{name}': {others}"))?;
         }
         for sibling in siblings {
             // A merge that waits for a decision must end before the next one begins; a preview begins none.
@@ -173,7 +174,15 @@ impl MergeCommand<'_> {
         let place = self.place;
         let volume = place.volume();
         let head = place.head()?;
-        let theirs = volume.resolve_snapshot(name)?;
+        let named = volume.resolve_snapshot(name)?;
+        let theirs = volume.find_finished_snapshot(named.id)?;
+        if theirs.id != named.id && !self.context.ui.is_json() {
+            let shown = volume.short_id(&theirs.id)?;
+            let note = format!(
+                "a merge waits in '{name}' for conflicts to be resolved: taking {shown}, as it was before"
+            );
+            self.context.ui.print_note(note)?;
+        }
         let base = self.args.base.as_ref().map(|base| volume.resolve_snapshot(base)).transpose()?;
         let report = MergeReport::new(name, &theirs);
         let relation = match &head {

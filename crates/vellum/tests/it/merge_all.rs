@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -120,6 +121,33 @@ fn a_conflict_ends_the_round_and_the_next_one_goes_on() {
 }
 
 #[test]
+fn a_merge_that_waits_for_decisions_is_taken_over_by_nobody() {
+    let shared = SharedVolume::new();
+    let SharedVolume { world } = &shared;
+    let laptop = shared.clone("laptop", "laptop.tree");
+    world.run(&["device", "add", "tower", "--passphrase-file", "../code"]).ok();
+    let tower = shared.clone("tower", "tower.tree");
+    fs::write(laptop.join("a"), "laptop\n").unwrap();
+    at(&laptop, &["snapshot"]).ok();
+    world.write("a", "desk\n");
+    world.run(&["merge", "laptop.tree"]).code(1);
+    assert!(world.read("a").contains("<<<<<<<"));
+    // Others get what was there before it, also one who names it.
+    at(&tower, &["merge", "tree"]).ok().says("Moved to").remarks("a merge waits in 'tree'");
+    assert_eq!(fs::read_to_string(tower.join("a")).unwrap(), "desk\n");
+    // Whoever stands on it all the same does not hinder its end.
+    at(&laptop, &["fork", "apart", "--to", "../apart", "--from", "tree"]).ok();
+    world.run(&["resolve", "--ours", "a"]).ok();
+    world.run(&["merge", "--continue"]).ok();
+    world.run(&["conflicts"]).ok().remarks("no merge is under way");
+    for place in [&tower, &laptop] {
+        at(place, &["merge", "tree"]).ok().says("Moved to");
+        assert_eq!(fs::read_to_string(place.join("a")).unwrap(), "desk\n");
+    }
+    world.run(&["verify", "--all"]).ok();
+}
+
+#[test]
 fn what_says_which_snapshot_is_no_merge_of_all() {
     let world = World::with_snapshot();
     world.run(&["merge", "--all", "HEAD"]).code(3);
@@ -215,6 +243,15 @@ fn a_mount_that_is_worked_on_waits_and_conflicts_are_left_to_the_user() {
     let command = problem(laptop).as_str().unwrap().split('\'').nth(3).unwrap().to_owned();
     assert_eq!(command, "vellum merge photos");
     assert_eq!(read(laptop, "a").unwrap(), "laptop\n");
+    // A merge that waits for decisions on the desk, with its markers, is not taken over.
+    at(desk, &["merge", "laptop.photos"]).code(1);
+    assert!(read(desk, "a").unwrap().contains("<<<<<<<"));
+    // Some rounds: if they take longer, this sees less.
+    for _ in 0..30 {
+        std::thread::sleep(Duration::from_millis(100));
+        assert_eq!(read(laptop, "a").unwrap(), "laptop\n");
+    }
+    at(desk, &["merge", "--abort"]).ok();
     let words: Vec<&str> = command.split(' ').skip(1).chain(["--ours"]).collect();
     at(laptop, &words).ok();
     wait_until("the desk has the result", || read(desk, "a").unwrap() == "laptop\n");
