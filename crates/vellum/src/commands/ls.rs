@@ -27,7 +27,7 @@ use crate::ui::table::TextTable;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The snapshot
-    #[arg(value_name = "SNAP")]
+    #[arg(value_name = "SNAP", default_value = "HEAD")]
     snapshot: String,
     /// A directory or file [default: the current directory]
     path: Option<OsString>,

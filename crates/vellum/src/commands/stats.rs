@@ -13,6 +13,7 @@ use vellum_host::escape::format_path;
 use vellum_host::exposition;
 
 use crate::context::CommandContext;
+use crate::context::mounted::find_mountpoint_above;
 use crate::error::{CliError, CommandOutcome, Result};
 use crate::interrupt;
 use crate::ui::UserInterface;
@@ -25,8 +26,8 @@ use screen::{ScreenContent, StatsScreen};
 /// Prints a line for each interval until Ctrl-C, or until the mount ends. Times are averages per request.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The mount
-    mountpoint: PathBuf,
+    /// The mount [default: the one of the current directory]
+    mountpoint: Option<PathBuf>,
     /// Seconds between two lines
     #[arg(long, value_name = "S", default_value = "1", value_parser = super::profile::parse_interval)]
     interval: f64,
@@ -49,7 +50,12 @@ const TICK: Duration = Duration::from_millis(50);
 
 /// Shows them.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
-    let mountpoint = context.resolve_local_path(&args.mountpoint);
+    let named = args.mountpoint.as_ref().map(|path| context.resolve_local_path(path));
+    let mountpoint = match named {
+        Some(mountpoint) => mountpoint,
+        // Outside of all mounts, the error names the current directory.
+        None => find_mountpoint_above(&context.cwd)?.unwrap_or_else(|| context.cwd.clone()),
+    };
     let every = Duration::from_secs_f64(args.interval.max(INTERVAL_MIN));
     // Before the screen is taken over: the error about a missing mount must stay visible.
     let mut before = read_metrics_sample(&mountpoint)?;

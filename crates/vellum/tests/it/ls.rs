@@ -9,6 +9,8 @@ fn a_directory_is_listed() {
     assert_eq!(world.run(&["ls", "HEAD", "dir"]).ok().lines(), ["b.txt", "deep/"]);
     assert_eq!(world.run_in("dir", &["ls", "HEAD"]).ok().lines(), ["b.txt", "deep/"]);
     assert_eq!(world.run(&["ls", "HEAD", "dir/b.txt"]).ok().lines(), ["b.txt"]);
+    assert_eq!(world.run_in("dir", &["ls", "--state"]).ok().lines().len(), 2);
+    assert_eq!(world.run(&["ls"]).ok().lines(), ["a.txt", "dir/"]);
     let all = ["a.txt", "dir/", "dir/b.txt", "dir/deep/", "dir/deep/c.bin"];
     assert_eq!(world.run(&["ls", "-R", "HEAD"]).ok().lines(), all);
 }

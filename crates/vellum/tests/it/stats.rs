@@ -21,6 +21,9 @@ fn figures_of_a_mount_are_told_a_line_each_interval() {
     assert!(report["seconds"].as_f64().unwrap() >= 0.05);
     // Looking at the figures asks the mount for them.
     assert!(report["fuse"]["rate"].as_f64().unwrap() > 0.0);
+    let stats = ["-C", path, "stats", "--interval", "0.05", "--count", "1"];
+    assert_eq!(world.run(&stats).ok().lines().len(), 2 + 1);
+    world.run(&["stats"]).code(3).remarks("is not a mount");
     world.run(&["stats", "."]).code(3).remarks("is not a mount").remarks("vellum mounts");
     world.run(&["stats", path, "--interval", "x"]).code(3);
     world.run(&["stats", path, "--tui"]).code(3).remarks("not a terminal");
