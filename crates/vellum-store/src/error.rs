@@ -65,6 +65,14 @@ pub enum StoreError {
         /// The most that it may have.
         max: u64,
     },
+    /// The bytes of an object are not those that its name is the hash of.
+    #[error("object {key} in {place} is damaged: it has other bytes than its name says")]
+    OtherBytes {
+        /// The store, as it describes itself.
+        place: String,
+        /// The object's key.
+        key: String,
+    },
     /// Something else than a file stands where an object should be.
     #[error("{key} in {place} is not a file: somebody put something else there")]
     NotAFile {
@@ -145,7 +153,9 @@ impl StoreError {
         match self {
             Self::NotFound { .. } => ErrorKind::NotFound,
             Self::Exists { .. } | Self::Changed { .. } | Self::UploadLost { .. } => ErrorKind::Conflict,
-            Self::Length { .. } | Self::TooLarge { .. } | Self::NotAFile { .. } => ErrorKind::Corrupt,
+            Self::Length { .. } | Self::TooLarge { .. } | Self::OtherBytes { .. } | Self::NotAFile { .. } => {
+                ErrorKind::Corrupt
+            }
             Self::Io { source, .. } => ErrorKind::from_io_error(source),
             Self::Service { kind, .. } | Self::Address { kind, .. } | Self::Credentials { kind, .. } => *kind,
             Self::CacheFull { .. } => ErrorKind::NoSpace,

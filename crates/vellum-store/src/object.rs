@@ -14,6 +14,7 @@ mod key;
 mod local;
 mod memory;
 mod metered;
+mod named;
 mod numbered;
 mod open;
 mod parallel;
@@ -48,6 +49,7 @@ pub use self::key::ObjectKey;
 pub use self::local::{LOCK_FILE as LOCAL_LOCK_FILE, LocalStore, TEMP_FOLDER as LOCAL_TEMP_FOLDER};
 pub use self::memory::MemoryObjectStore;
 pub use self::metered::{MeteredStore, RequestCounts};
+pub(crate) use self::named::put_named_object;
 pub(crate) use self::numbered::fuzz_version_decoder;
 pub use self::numbered::{KeyUse, NumberedRefStore};
 pub use self::open::{

@@ -16,7 +16,7 @@ use super::record::{CondemnedPack, IndexRecord};
 use super::{BlobIndex, BlobLocation, IndexRun, IndexRunId, RUN_ENTRIES_MAX};
 use crate::blob::BlobError;
 use crate::error::StoreError;
-use crate::object::{ObjectKey, ObjectStore, replace_listed};
+use crate::object::{ObjectKey, ObjectStore, put_named_object, replace_listed};
 
 /// How long a pack stays condemned after its deletion, seconds (90 days): a client that slept, and wakes to merge
 /// runs of before, must not bring its entries back to life.
@@ -233,17 +233,11 @@ impl BlobIndex {
     }
 }
 
-/// Puts objects that are named by their bytes. One that is there already is what an attempt left behind that was
-/// killed, or whose answer was lost: where nothing is sealed, trying again makes the same bytes.
+/// Puts objects, those that are named by their bytes also if they are there already.
 fn put_named_objects(objects: &dyn ObjectStore, named: &[(ObjectKey, &[u8])]) -> Result<(), StoreError> {
     match objects.put_objects(named) {
         Err(StoreError::Exists { .. }) => {
-            named.iter().try_for_each(|(key, bytes)| match objects.put_object(key, bytes) {
-                Err(StoreError::Exists { .. }) if objects.get_object(key, bytes.len() as u64)? == *bytes => {
-                    Ok(())
-                }
-                other => other,
-            })
+            named.iter().try_for_each(|(key, bytes)| put_named_object(objects, key, bytes))
         }
         other => other,
     }

@@ -3,7 +3,10 @@
 
 use std::sync::Arc;
 
-use vellum_store::{BlobError, BlobOptions, BlobStore, BlockStore, LocalStore, PackCache, WriteStats};
+use vellum_store::{
+    BlobError, BlobOptions, BlobStore, BlockStore, LocalStore, ObjectInfo, ObjectKey, ObjectStore, PackCache,
+    StoreError, WriteStats,
+};
 use vellum_testkit::{FaultTrigger, FaultyStore, StoreFault, StoreOperation};
 use vellum_types::{BlobId, BlobKind, ErrorKind};
 
@@ -236,4 +239,73 @@ fn a_failing_disk_is_reported_as_such() {
     objects.set_script([(FaultTrigger::Each(StoreOperation::GetRange, String::new()), StoreFault::Before)]);
     let error = store.read_blob(ids[0].0, &ids[0].1).unwrap_err();
     assert!(matches!(error, BlobError::Store(_)), "{error}");
+}
+
+/// A store in which a pack stands already when it is put: what came over twice, or something else.
+struct OccupiedStore {
+    inner: Arc<dyn ObjectStore>,
+    /// Makes what stands there of what is put.
+    damage: Damage,
+}
+
+type Damage = fn(&mut Vec<u8>);
+
+impl ObjectStore for OccupiedStore {
+    fn describe_location(&self) -> String {
+        self.inner.describe_location()
+    }
+    fn get_object(&self, key: &ObjectKey, max: u64) -> Result<Vec<u8>, StoreError> {
+        self.inner.get_object(key, max)
+    }
+    fn get_range(&self, key: &ObjectKey, offset: u64, len: u64) -> Result<Vec<u8>, StoreError> {
+        self.inner.get_range(key, offset, len)
+    }
+    fn object_size(&self, key: &ObjectKey) -> Result<u64, StoreError> {
+        self.inner.object_size(key)
+    }
+    fn put_object(&self, key: &ObjectKey, bytes: &[u8]) -> Result<(), StoreError> {
+        if key.as_str().starts_with("packs/") {
+            let mut there = bytes.to_vec();
+            (self.damage)(&mut there);
+            self.inner.put_object(key, &there)?;
+        }
+        self.inner.put_object(key, bytes)
+    }
+    fn swap_ref(&self, key: &ObjectKey, old: Option<&[u8]>, new: Option<&[u8]>) -> Result<(), StoreError> {
+        self.inner.swap_ref(key, old, new)
+    }
+    fn list_objects(&self, folder: &str) -> Result<Vec<ObjectInfo>, StoreError> {
+        self.inner.list_objects(folder)
+    }
+    fn delete_object(&self, key: &ObjectKey) -> Result<(), StoreError> {
+        self.inner.delete_object(key)
+    }
+}
+
+#[test]
+fn a_pack_that_is_there_already_is_this_one_or_damaged() {
+    let cases: [(&str, Damage); 3] = [
+        ("equal", |_| {}),
+        ("another byte", |bytes| *bytes.last_mut().unwrap() ^= 1),
+        ("longer", |bytes| bytes.push(0)),
+    ];
+    for (story, damage) in cases {
+        let is_equal = story == "equal";
+        let world = World::new();
+        let objects = Arc::new(OccupiedStore { inner: world.objects(), damage });
+        let store =
+            BlobStore::open(objects, world.keys.clone(), &world.local("writer"), BlobOptions::default())
+                .unwrap();
+        match commit(&store, 0..4) {
+            Ok(ids) => {
+                assert!(is_equal, "{story}");
+                check(&world, &ids, story);
+            }
+            Err(error) => {
+                assert!(!is_equal, "{story}: {error}");
+                assert_eq!(error.kind(), ErrorKind::Corrupt, "{story}: {error}");
+                assert!(error.to_string().contains("is damaged"), "{story}: {error}");
+            }
+        }
+    }
 }

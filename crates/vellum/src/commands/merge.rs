@@ -157,7 +157,8 @@ impl MergeCommand<'_> {
         let siblings = volume.list_siblings(&volume.worktree.worktree)?;
         if siblings.is_empty() && !self.context.ui.is_json() {
             let name = &volume.worktree.worktree;
-            let others = "'vellum worktree list' shows those of other names, and 'vellum merge NAME' merges one";
+            let others =
+                "'vellum worktree list' shows those of other names, and 'vellum merge NAME' merges one";
             self.context.ui.print_note(format!("no other machine has a worktree '{name}': {others}"))?;
         }
         for sibling in siblings {

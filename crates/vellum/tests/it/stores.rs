@@ -163,6 +163,12 @@ fn mistakes_in_addresses_of_other_machines_are_told_without_secrets() {
     }
     let named = ["init", "--plain", "--store", "sftp://far/x", "--credentials", "test"];
     world.run_at_home(&named).code(3).remarks("leave out --credentials");
+    let missing = ["init", "--plain", "--store", "s3://bucket/x", "--credentials", "nosuch"];
+    world
+        .run_at_home(&missing)
+        .code(2)
+        .remarks("credentials/nosuch does not exist")
+        .remarks("'access-key-id'");
     assert!(!world.has(".vellum"));
 }
 

@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use parking_lot::Mutex;
 use vellum_types::PackId;
 
-use crate::object::RequestPurpose;
+use crate::object::{RequestPurpose, put_named_object};
 
 use super::{BlobError, BlobLocation, BlobWriterShared, IndexAddition, PackBuilder, pack_key, select_packs};
 
@@ -140,7 +140,7 @@ fn upload_pack(
     let bytes = Arc::new(built.bytes);
     // Until here, a reader finds the pack nowhere, and looks again.
     lock(track).under_way.insert(job.number, bytes.clone());
-    inner.objects.put_object(&pack_key(&built.id), &bytes)?;
+    put_named_object(&*inner.objects, &pack_key(&built.id), &bytes)?;
     // Under one lock, so that readers find the pack at one of the two places.
     let mut tracked = lock(track);
     tracked.arrived.insert(job.number, built.id);

@@ -62,7 +62,14 @@ impl ServiceCredentials {
         let unreadable = |error: &io::Error| {
             fail(format!("cannot read {shown}: {error}"), ErrorKind::from_io_error(error))
         };
-        let file = File::open(&path).map_err(|e| unreadable(&e))?;
+        let file = File::open(&path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => {
+                let example = "for S3 'access-key-id' and 'secret-access-key'";
+                let reason = format!("{shown} does not exist: it takes lines 'field = value', {example}");
+                fail(reason, ErrorKind::NotFound)
+            }
+            _ => unreadable(&error),
+        })?;
         // Of the open file, not of the path: what is checked is what is read.
         let metadata = file.metadata().map_err(|e| unreadable(&e))?;
         if metadata.mode() & 0o077 != 0 {
