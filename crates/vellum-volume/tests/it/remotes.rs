@@ -56,6 +56,28 @@ fn assert_same_history(a: &Volume, b: &Volume) {
 }
 
 #[test]
+fn blobs_pass_as_they_are_to_and_from_a_store_that_says_other_chunk_sizes() {
+    let world = World::new(SEALED);
+    let config = ObjectKey::new("config").unwrap();
+    let chunker = vellum_volume::config::ChunkSizes::from_target(1 << 20).unwrap();
+    let other = vellum_volume::config::VolumeConfig { chunker, ..world.volume.config };
+    let ram = Ram::of(Image::from([(config, other.encode(&world.volume.keys).into())]));
+    let first = snapshot(&world.volume, &small(1), "first");
+    let target = world.seen_in(ram.clone());
+    assert_eq!(target.config.chunker, chunker);
+    push(&world.volume, &target).unwrap();
+    let fresh = world.seen_in(ram.clone());
+    small(1).assert_readable(&fresh, fresh.catalog.fetch_record(&first).unwrap().root);
+    assert_clean(&fresh);
+    let second = snapshot(&fresh, &changed(), "second");
+    push(&fresh, &world.again()).unwrap();
+    let back = world.again();
+    changed().assert_readable(&back, back.catalog.fetch_record(&second).unwrap().root);
+    assert_same_history(&fresh, &back);
+    assert_clean(&back);
+}
+
+#[test]
 fn what_is_pushed_is_whole_there_and_sent_once() {
     for encrypted in [SEALED, PLAIN] {
         let world = World::new(encrypted);

@@ -20,6 +20,7 @@ mod cache_disk;
 mod cache_parts;
 mod cache_trouble;
 mod cat;
+mod chunk_sizes;
 mod clouds;
 mod completion;
 mod config;
