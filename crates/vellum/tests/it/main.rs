@@ -64,6 +64,7 @@ mod merge;
 mod merge_all;
 mod merge_devices;
 mod merge_killed;
+mod merge_tool;
 mod mount;
 mod mount_helper;
 mod mounted;
