@@ -5,13 +5,14 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 use serde_json::Value;
 
 use crate::disk::Disk;
 use crate::full_disk::fill;
 use crate::merge::{files_in, run_at};
-use crate::mounting::Mount;
+use crate::mounting::{Mount, kill, wait_until};
 use crate::terminal::Terminal;
 use crate::world::{Ran, World};
 
@@ -481,4 +482,53 @@ fn ctrl_c_belongs_to_the_tool_that_has_the_terminal() {
     let (code, text) = terminal.end();
     assert_ne!(code, Some(0), "{text}");
     assert!(world.read("b.txt").contains("<<<<<<< ") && !text.contains("go on with"), "{text}");
+}
+
+#[test]
+fn a_command_that_is_to_stop_ends_the_tool_and_keeps_what_was_resolved() {
+    let world = merging(&[text("a.txt"), text("b.txt"), text("c.txt")]);
+    let temporary = world.path("temporary");
+    fs::create_dir(&temporary).unwrap();
+    let line = r#"--tool=cat "$LOCAL" > "$MERGED"; test "$VELLUM_PATH" = a.txt || { echo $$ > ../pid.new; mv ../pid.new ../pid; sleep 600; }"#;
+    let mut child = world
+        .command_at_home(&["resolve", "--all", line])
+        .env("TMPDIR", &temporary)
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    wait_until("the tool runs for the second file", || world.path("pid").exists());
+    kill(i32::try_from(child.id()).unwrap(), "-TERM");
+    assert!(!child.wait().unwrap().success());
+    let tool = fs::read_to_string(world.path("pid")).unwrap();
+    assert!(!Path::new("/proc").join(tool.trim()).exists(), "the tool still runs");
+    assert_eq!(fs::read_dir(&temporary).unwrap().count(), 0);
+    let resolved: Vec<_> = conflicts(&world).iter().map(|conflict| conflict["resolution"].clone()).collect();
+    assert_eq!(resolved.iter().filter(|resolution| **resolution == "as-is").count(), 1, "{resolved:?}");
+    assert!(world.read("b.txt").contains("<<<<<<< "));
+    resolve_cleanly(&world, &["--all", r#"--tool=cat "$REMOTE" > "$MERGED""#]).ok();
+    world.run(&["merge", "--continue"]).ok();
+}
+
+#[test]
+fn several_common_snapshots_make_one_base() {
+    let world = diverged(&[text("a.txt")]);
+    let fork = world.path("fork");
+    world.snapshot("ours");
+    run_at(&fork, &["tag", "add", "theirs", "HEAD"]).ok();
+    // Each side merges the other, and decides differently.
+    for (dir, other) in [(world.tree(), "theirs"), (fork, "ours")] {
+        run_at(&dir, &["merge", other]).code(1);
+        run_at(&dir, &["resolve", "--all", "--ours"]).ok();
+        run_at(&dir, &["merge", "--continue"]).ok();
+    }
+    world.run(&["merge", "fork"]).code(1);
+    let line = r#"--tool=cat "$BASE" > ../base; cat "$LOCAL" "$REMOTE" > "$MERGED""#;
+    resolve_cleanly(&world, &["--all", line]).ok();
+    assert_eq!(world.read("a.txt"), "one\n2\nthree\none\nTWO\nthree\n");
+    let base = fs::read_to_string(world.path("base")).unwrap();
+    assert!(base.contains("<<<<<<< ") && base.contains("2\n") && base.contains("TWO\n"), "{base}");
+    world.run(&["merge", "--continue"]).ok();
+    world.run(&["gc", "run"]).ok();
+    world.run(&["verify", "--all"]).ok();
 }

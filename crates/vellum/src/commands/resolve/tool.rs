@@ -271,10 +271,10 @@ impl<'a> MergeTool<'a> {
         let described = describe_status(status);
         match status.code() {
             Some(NOT_FOUND) => {
-                format!("{described}: its command '{}' was not found", self.line.escape_debug())
+                format!("{described}: its command '{}' was not found", format_path(&self.line))
             }
             Some(NOT_EXECUTABLE) => {
-                format!("{described}: its command '{}' cannot be run", self.line.escape_debug())
+                format!("{described}: its command '{}' cannot be run", format_path(&self.line))
             }
             Some(_) | None => described,
         }

@@ -10,6 +10,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
 use vellum_host::beneath::{BeneathError, HeldDir, HeldNode, new_temp_name, stat_file};
 use vellum_host::escape::format_path;
 use vellum_host::metadata::FileStat;
@@ -252,11 +253,9 @@ impl WorktreeFile {
         let mut to = self.open_to_write().map_err(BeneathError::into_io_error)?;
         let len = from.metadata()?.len();
         // A full disk is noticed here, while the old content is whole. Not every filesystem can tell.
-        match fallocate(&to, FallocateFlags::KEEP_SIZE, 0, len.max(1)) {
-            Err(rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT) => {
-                return Err(io::ErrorKind::StorageFull.into());
-            }
-            Ok(()) | Err(_) => {}
+        let reserved = fallocate(&to, FallocateFlags::KEEP_SIZE, 0, len.max(1));
+        if let Err(Errno::NOSPC | Errno::DQUOT) = reserved {
+            return Err(io::ErrorKind::StorageFull.into());
         }
         from.rewind()?;
         io::copy(from, &mut to)?;

@@ -3,7 +3,7 @@
 use vellum_map::MapRoot;
 use vellum_types::{FileKind, Ino};
 use vellum_volume::history::HistoryEntry;
-use vellum_volume::merge::{ConflictKind, MergeBaseOrigin, MergeConflict, MergeProgress};
+use vellum_volume::merge::{ConflictKind, MergeConflict, MergeProgress};
 use vellum_volume::tree::{FsTree, InodeRecord};
 use vellum_volume::{Volume, WriteSession};
 
@@ -120,14 +120,14 @@ fn find_base_root(place: &MergePlace, progress: &MergeProgress) -> Result<(MapRo
     if let Some(base) = progress.base {
         return Ok((place.entry(base)?.record.root, None));
     }
-    let mut session = volume.begin_write_session()?;
-    let base = volume.find_merge_base(progress.ours, progress.theirs, &mut session)?;
-    match base.origin {
-        // Several common snapshots were merged once more. Nothing names the result.
-        MergeBaseOrigin::Merged => Ok((base.root, Some(session))),
-        MergeBaseOrigin::Snapshot(_) | MergeBaseOrigin::Nothing => {
-            session.end_session()?;
-            Ok((base.root, None))
+    match volume.find_merge_bases(progress.ours, progress.theirs)?.as_slice() {
+        [] => Ok((volume.empty_root(), None)),
+        [only] => Ok((only.record.root, None)),
+        // They are merged once more. Nothing names the result.
+        [_, _, ..] => {
+            let mut session = volume.begin_write_session()?;
+            let base = volume.find_merge_base(progress.ours, progress.theirs, &mut session)?;
+            Ok((base.root, Some(session)))
         }
     }
 }
