@@ -15,7 +15,7 @@ fn volume() -> &'static Volume {
         let dir = std::env::temp_dir().join(format!("vellum-fuzz-tree-{}", std::process::id()));
         std::fs::create_dir_all(&dir).expect("a temporary directory");
         let state = StateDir::create(&dir).expect("a state directory");
-        let new = NewWorktree { store: None, name: "main".into(), encrypted: false, is_in_device_line: false };
+        let new = NewWorktree { store: None, name: "main".into(), encrypted: false, is_in_device_line: false, chunk_sizes: None };
         let made = Volume::init_volume(&state, &new, || unreachable!("a plain volume asks for nothing"));
         // What is read is in memory from here on.
         let volume = made.expect("a volume").volume;

@@ -9,6 +9,8 @@ use vellum_types::{DecodeError, FieldReader, FieldWriter};
 const MIN_FLOOR: usize = 1 << 10;
 /// Least target, bytes: it keeps the probability that a candidate becomes a boundary below one.
 const TARGET_FLOOR: usize = 8 << 10;
+/// What the average is divided by for the least length, and multiplied by for the greatest.
+const SPREAD: usize = 4;
 /// The algorithm of this version: keyed gear hash, then a keyed decision.
 const ALGORITHM: u8 = 1;
 
@@ -24,6 +26,11 @@ impl ChunkSizes {
     /// The sizes for new volumes: 16 KiB at least, 64 KiB on average, 256 KiB at most.
     pub const DEFAULT: Self = Self { min: 16 << 10, target: 64 << 10, max: 256 << 10 };
 
+    /// Least average that [`Self::from_target`] takes, bytes.
+    pub const TARGET_MIN: usize = TARGET_FLOOR;
+    /// Greatest average that [`Self::from_target`] takes, bytes: the longest chunk fits into a blob.
+    pub const TARGET_MAX: usize = BLOB_MAX / SPREAD;
+
     /// These sizes, if they are within the limits: twice the minimum is at most the target, twice the target at most
     /// the maximum, and the maximum fits into a blob.
     pub fn new(min: usize, target: usize, max: usize) -> Result<Self, DecodeError> {
@@ -34,6 +41,13 @@ impl ChunkSizes {
             return Err(DecodeError::Invalid("chunk sizes"));
         }
         Ok(Self { min, target, max })
+    }
+
+    /// Sizes around an average, bytes: a quarter of it at least, and four times as much at most. Fails outside of
+    /// [`Self::TARGET_MIN`] to [`Self::TARGET_MAX`].
+    pub fn from_target(target: usize) -> Result<Self, DecodeError> {
+        // So large that the product would overflow, it is out of range in any case.
+        Self::new(target / SPREAD, target, target.saturating_mul(SPREAD))
     }
 
     /// Least length of a chunk that is not the last of its file, bytes.
@@ -93,6 +107,18 @@ mod tests {
     }
 
     #[test]
+    fn an_average_makes_sizes_within_the_limits_or_is_refused() {
+        assert_eq!(ChunkSizes::from_target(64 << 10), Ok(ChunkSizes::DEFAULT));
+        let least = ChunkSizes { min: 2 << 10, target: 8 << 10, max: 32 << 10 };
+        assert_eq!(ChunkSizes::from_target(ChunkSizes::TARGET_MIN), Ok(least));
+        let greatest = ChunkSizes { min: 256 << 10, target: 1 << 20, max: 4 << 20 };
+        assert_eq!(ChunkSizes::from_target(ChunkSizes::TARGET_MAX), Ok(greatest));
+        for target in [0, 3, ChunkSizes::TARGET_MIN - 1, ChunkSizes::TARGET_MAX + 1, 10 << 30, usize::MAX] {
+            assert!(ChunkSizes::from_target(target).is_err(), "{target}");
+        }
+    }
+
+    #[test]
     fn sizes_out_of_range_or_order_are_refused() {
         let refused = [
             (0, 0, 0),
@@ -118,6 +144,11 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn every_average_in_range_is_taken(target in ChunkSizes::TARGET_MIN..=ChunkSizes::TARGET_MAX) {
+            prop_assert_eq!(ChunkSizes::from_target(target).map(ChunkSizes::target_len), Ok(target));
+        }
+
         #[test]
         fn what_decodes_is_valid_and_encodes_the_same(bytes in proptest::collection::vec(any::<u8>(), 0..24)) {
             let mut reader = FieldReader::new(&bytes);

@@ -211,7 +211,13 @@ fn bench_path_lookups(criterion: &mut Criterion<BenchClock>) {
 
 fn open_filesystem(dir: &std::path::Path) -> LiveFilesystem {
     let state = StateDir::create(dir).expect("a state directory");
-    let new = NewWorktree { store: None, name: "main".into(), encrypted: false, is_in_device_line: false };
+    let new = NewWorktree {
+        store: None,
+        name: "main".into(),
+        encrypted: false,
+        is_in_device_line: false,
+        chunk_sizes: None,
+    };
     let volume = Volume::init_volume(&state, &new, || unreachable!("a new volume asks for nothing"))
         .expect("made")
         .volume;

@@ -7,6 +7,7 @@ use vellum_fs::publish::publisher::BackgroundPublisher;
 use vellum_host::ProgressMeter;
 use vellum_store::StoreLocation;
 use vellum_types::SnapshotId;
+use vellum_volume::config::ChunkSizes;
 use vellum_volume::gc::CollectionRequest;
 use vellum_volume::lease::LeaseKeeper;
 use vellum_volume::volume::NewWorktree;
@@ -37,6 +38,9 @@ pub struct VolumeOptions {
     pub credentials: Option<String>,
     /// Create the volume without encryption: whoever can read the store can read everything.
     pub plain: bool,
+    /// How long the chunks are into which content is cut, bytes on average, from 8 KiB to 1 MiB. It cannot be changed later.
+    /// `None`: 64 KiB.
+    pub chunk_size: Option<usize>,
 }
 
 /// A volume that was created.
@@ -57,6 +61,14 @@ pub struct CollectedGarbage {
     pub waiting_writers: usize,
 }
 
+fn parse_chunk_size(target: usize) -> Result<ChunkSizes> {
+    Ok(ChunkSizes::from_target(target).map_err(|_| {
+        VolumeError::BadSetting(format!(
+            "chunks of {target} bytes on average are not from 8 KiB to 1 MiB long"
+        ))
+    })?)
+}
+
 impl Volume {
     /// Creates an encrypted volume in a directory, which is created if it is missing. The key is stored there.
     pub fn create(dir: impl AsRef<Path>) -> Result<CreatedVolume> {
@@ -65,14 +77,20 @@ impl Volume {
 
     /// Like [`Volume::create`], with options. Fails if the store already holds a volume.
     pub fn create_with(dir: impl AsRef<Path>, new: &VolumeOptions) -> Result<CreatedVolume> {
+        let chunk_sizes = new.chunk_size.map(parse_chunk_size).transpose()?;
         let dir = std::path::absolute(dir.as_ref()).map_err(VolumeError::wrap_local_error(dir.as_ref()))?;
         let state = StateDir::create(&dir)?;
         let url = new.store.clone().unwrap_or_default();
         let taken = || VolumeError::Exists { kind: "volume", name: url };
         let locate = |url: &String| StoreLocation { url: url.clone(), credentials: new.credentials.clone() };
         let store = new.store.as_ref().map(locate);
-        let new =
-            NewWorktree { store, name: OWN_WORKTREE.into(), encrypted: !new.plain, is_in_device_line: false };
+        let new = NewWorktree {
+            store,
+            name: OWN_WORKTREE.into(),
+            encrypted: !new.plain,
+            is_in_device_line: false,
+            chunk_sizes,
+        };
         let made = vellum_volume::Volume::init_volume(&state, &new, || Err(taken()))?;
         let recovery_code = made.recovery.map(|code| code.to_text().to_string());
         Ok(CreatedVolume { volume: Self::from_inner(made.volume), recovery_code })

@@ -3,7 +3,7 @@
 //! Layout: magic, version, volume id, flags, chunker parameters, compression level in the clear (they are needed
 //! before a key is at hand, and tell nothing of the content), then the seal of the same bytes as an authenticator.
 
-use vellum_chunker::ChunkSizes;
+pub use vellum_chunker::ChunkSizes;
 use vellum_crypto::{RecordDomain, VolumeKeys};
 use vellum_types::{DecodeError, FieldReader, FieldWriter, VolumeId};
 

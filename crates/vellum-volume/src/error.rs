@@ -249,6 +249,14 @@ pub enum VolumeError {
         /// Whether the one there is encrypted.
         encrypted: bool,
     },
+    /// A store holds a volume that cuts content otherwise than was asked for.
+    #[error("the volume in {place} cuts content into chunks of {target} on average")]
+    OtherChunkSizes {
+        /// Where.
+        place: String,
+        /// The average of that volume, as it is typed.
+        target: String,
+    },
     /// The key is needed and not at hand.
     #[error("the volume is encrypted, and no key is available")]
     Locked,

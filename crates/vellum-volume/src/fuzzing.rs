@@ -153,8 +153,13 @@ mod tests {
     use crate::volume::NewWorktree;
 
     fn volume(dir: &tempfile::TempDir) -> Volume {
-        let new =
-            NewWorktree { store: None, name: "main".into(), encrypted: false, is_in_device_line: false };
+        let new = NewWorktree {
+            store: None,
+            name: "main".into(),
+            encrypted: false,
+            is_in_device_line: false,
+            chunk_sizes: None,
+        };
         let state = StateDir::create(dir.path()).unwrap();
         Volume::init_volume(&state, &new, || unreachable!("a plain volume asks for nothing")).unwrap().volume
     }

@@ -14,10 +14,12 @@ use jiff::tz::TimeZone;
 
 pub use self::stored::{StoredSetting, StoredSettings};
 pub(crate) use self::stored::{copy_settings, decode_settings};
-use self::table::parse_compression_level;
+use self::table::{CHUNK_SIZE, parse_compression_level};
 pub use self::table::{
-    SETTINGS, SettingDefinition, SettingKind, find_setting, parse_setting_duration, suggest_setting,
+    SETTINGS, SettingDefinition, SettingKind, find_setting, format_chunk_size, parse_setting_duration,
+    suggest_setting,
 };
+use crate::config::VolumeConfig;
 use crate::retention::{PeriodRule, RetentionPeriod, RetentionPolicy, SafetyPolicy};
 
 /// Where a setting is kept; of several places the first one counts.
@@ -59,6 +61,8 @@ pub type SettingValues = BTreeMap<String, Vec<String>>;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settings {
     places: BTreeMap<SettingScope, SettingValues>,
+    /// How the volume cuts content, which is no setting of any place.
+    chunk_size: Option<String>,
 }
 
 /// Those that hold in this process beside the ones of volumes.
@@ -93,9 +97,17 @@ impl Settings {
         self.places.insert(scope, values);
     }
 
+    /// Adds what was chosen when the volume was made.
+    pub fn add_volume_config(&mut self, config: &VolumeConfig) {
+        self.chunk_size = Some(format_chunk_size(config.chunker));
+    }
+
     /// What a setting is.
     #[must_use]
     pub fn find_value(&self, setting: &SettingDefinition) -> SettingInForce {
+        if let (CHUNK_SIZE, Some(size)) = (setting.name, &self.chunk_size) {
+            return SettingInForce { values: vec![size.clone()], scope: Some(SettingScope::Volume) };
+        }
         let found = self.places.iter().find_map(|(scope, values)| Some((*scope, values.get(setting.name)?)));
         match found {
             Some((scope, values)) => SettingInForce { values: values.clone(), scope: Some(scope) },

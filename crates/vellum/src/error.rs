@@ -455,6 +455,9 @@ pub fn volume_hint(error: &VolumeError) -> Option<String> {
             "with --plain it is taken: whoever can read that store then reads your files; if the volume that you \
              made there was encrypted, somebody exchanged it"
         }
+        VolumeError::OtherChunkSizes { .. } => {
+            "leave out --chunk-size: what is stored there already is found again only if all cut alike"
+        }
         VolumeError::Locked => {
             "the file .vellum/key is missing: attach a new directory with 'vellum init --store'; a mount takes \
              'key-file=FILE'"

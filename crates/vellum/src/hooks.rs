@@ -5,30 +5,21 @@
 //! terminal.
 
 use std::ffi::OsStr;
-use std::io::{self, PipeReader, Read, Write};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::OFlags;
-use rustix::process::{Pid, Signal, kill_process_group};
-use vellum_host::escape::EscapedPath;
 use vellum_volume::StateDir;
-use vellum_volume::settings::{SettingScope, Settings};
 
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
 use crate::interrupt;
-use crate::settings::SettingsFile;
+use crate::settings::load_personal_settings;
+use crate::user_program::{ProgramEnd, UserProgram, describe_status};
 
 /// Set for hooks, to the name of the hook. Commands that a hook runs start no hooks.
 const HOOK_VARIABLE: &str = "VELLUM_HOOK";
-/// The end of a hook, and a request to stop it, are noticed within this time.
-const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
-/// A longer line of its output is shown as several, bytes.
-const LINE_MAX: usize = 4096;
 
 /// When a hook runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,21 +91,8 @@ pub struct HookCall<'a> {
 /// A hook that is to run.
 pub struct Hook {
     kind: HookKind,
-    limit: Duration,
     directory: PathBuf,
-    command: Command,
-}
-
-/// How a hook ended.
-enum HookEnd {
-    /// By itself.
-    Exited(ExitStatus),
-    /// It took too long, and was killed.
-    TimedOut,
-    /// It was killed because the command is to stop.
-    Stopped,
-    /// It cannot be started, or not be waited for.
-    Failed(io::Error),
+    program: UserProgram,
 }
 
 /// A hook stopped what it stands before.
@@ -159,11 +137,7 @@ impl HookCall<'_> {
         if std::env::var_os(HOOK_VARIABLE).is_some() {
             return Ok(None);
         }
-        let mut settings = Settings::default();
-        if let Some(file) = SettingsFile::of_user() {
-            settings.add_place(SettingScope::User, file.read()?.values);
-        }
-        settings.add_place(SettingScope::Worktree, SettingsFile::of_worktree(self.state).read()?.values);
+        let settings = load_personal_settings(self.state)?;
         let Some(line) = settings.get_text(&format!("hooks.{}", self.kind.word())) else { return Ok(None) };
         let limit = settings.get_duration("hooks.timeout").unwrap_or(Duration::from_secs(60));
         let mut command = Command::new("/bin/sh");
@@ -173,11 +147,9 @@ impl HookCall<'_> {
             .current_dir(self.directory)
             .env(HOOK_VARIABLE, self.kind.word())
             .env("VELLUM_DIRECTORY", self.directory)
-            .envs(self.facts.iter().map(|fact| (fact.name, fact.value)))
-            .stdin(Stdio::null())
-            // A group of its own, which is killed as a whole.
-            .process_group(0);
-        Ok(Some(Hook { kind: self.kind, limit, directory: self.directory.into(), command }))
+            .envs(self.facts.iter().map(|fact| (fact.name, fact.value)));
+        let program = UserProgram::new(command, limit);
+        Ok(Some(Hook { kind: self.kind, directory: self.directory.into(), program }))
     }
 }
 
@@ -190,130 +162,19 @@ impl Hook {
     ) -> Result<Option<String>> {
         let word = self.kind.word();
         tracing::info!(hook = word, directory = %self.directory.display(), "hook starts");
-        let failure = match self.run_command(print, is_stopped)? {
-            HookEnd::Exited(status) if status.success() => return Ok(None),
-            HookEnd::Exited(status) => describe_status(status),
-            HookEnd::TimedOut => {
-                format!("it took longer than {} s (hooks.timeout), and was killed", self.limit.as_secs())
+        let failure = match self.program.run(print, is_stopped)? {
+            ProgramEnd::Exited(status) if status.success() => return Ok(None),
+            ProgramEnd::Exited(status) => describe_status(status),
+            ProgramEnd::TimedOut => {
+                let seconds = self.program.limit.as_secs();
+                format!("it took longer than {seconds} s (hooks.timeout), and was killed")
             }
-            HookEnd::Stopped => {
+            ProgramEnd::Stopped => {
                 return Err(CliError::Stopped { resume: format!("the hook '{word}' was killed") });
             }
-            HookEnd::Failed(error) => format!("it cannot be run: {error}"),
+            ProgramEnd::Failed(error) => format!("it cannot be run: {error}"),
         };
         Ok(Some(format!("the hook '{word}' failed: {failure}")))
-    }
-
-    fn run_command(
-        &mut self,
-        print: &mut dyn FnMut(&str) -> Result<()>,
-        is_stopped: &dyn Fn() -> bool,
-    ) -> Result<HookEnd> {
-        let started = io::pipe().and_then(|(reader, writer)| {
-            let output = HookOutput::new(reader)?;
-            // Standard output is for the result of the command, which programs read.
-            self.command.stdout(writer.try_clone()?).stderr(writer);
-            let child = self.command.spawn()?;
-            // This process keeps no writer: the end of the last one is the end of the output.
-            self.command.stdout(Stdio::null()).stderr(Stdio::null());
-            Ok((child, output))
-        });
-        let (mut child, mut output) = match started {
-            Ok(started) => started,
-            Err(error) => return Ok(HookEnd::Failed(error)),
-        };
-        let begun = Instant::now();
-        loop {
-            // In this order: all that was printed before the end is read after it.
-            let ended = child.try_wait();
-            if let Err(error) = output.print_lines(print) {
-                kill_hook(&mut child);
-                return Err(error);
-            }
-            match ended {
-                Ok(None) => {}
-                Ok(Some(status)) => {
-                    return output.print_rest(print).map(|()| HookEnd::Exited(status));
-                }
-                Err(error) => return Ok(HookEnd::Failed(error)),
-            }
-            let is_late = begun.elapsed() >= self.limit;
-            if is_late || is_stopped() {
-                kill_hook(&mut child);
-                output.print_lines(print)?;
-                output.print_rest(print)?;
-                return Ok(if is_late { HookEnd::TimedOut } else { HookEnd::Stopped });
-            }
-            output.wait();
-        }
-    }
-}
-
-fn kill_hook(child: &mut Child) {
-    // The group may have ended just now.
-    let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
-    let _ = child.wait();
-}
-
-fn describe_status(status: ExitStatus) -> String {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => format!("it ended with exit code {code}"),
-        (None, Some(signal)) => format!("it was ended by signal {signal}"),
-        (None, None) => "it ended in an unknown way".into(),
-    }
-}
-
-/// What a hook prints. Processes that it leaves behind may hold it open: nobody waits for its end.
-struct HookOutput {
-    reader: PipeReader,
-    /// The line that is not complete.
-    line: Vec<u8>,
-    is_at_end: bool,
-}
-
-impl HookOutput {
-    fn new(reader: PipeReader) -> io::Result<Self> {
-        rustix::fs::fcntl_setfl(&reader, OFlags::NONBLOCK)?;
-        Ok(Self { reader, line: Vec::new(), is_at_end: false })
-    }
-
-    /// Waits until there is more, for a short time.
-    fn wait(&self) {
-        if self.is_at_end {
-            std::thread::sleep(Duration::from_nanos(LOOK_EVERY.tv_nsec.unsigned_abs()));
-            return;
-        }
-        // A wait that ends early does no harm.
-        let _ = poll(&mut [PollFd::new(&self.reader, PollFlags::IN)], Some(&LOOK_EVERY));
-    }
-
-    /// Prints the lines that are there. A process that prints without end does not keep it here.
-    fn print_lines(&mut self, print: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
-        /// As much as a pipe holds.
-        const ROUND: usize = 64 << 10;
-        let mut bytes = vec![0; ROUND];
-        let Ok(count) = self.reader.read(&mut bytes) else { return Ok(()) };
-        self.is_at_end = count == 0;
-        for byte in &bytes[..count] {
-            if *byte == b'\n' || self.line.len() == LINE_MAX {
-                self.print_line(print)?;
-            }
-            if *byte != b'\n' {
-                self.line.push(*byte);
-            }
-        }
-        Ok(())
-    }
-
-    /// Prints the end of the last line, if it has no end.
-    fn print_rest(&mut self, print: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
-        if self.line.is_empty() { Ok(()) } else { self.print_line(print) }
-    }
-
-    fn print_line(&mut self, print: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
-        let shown = EscapedPath(&self.line).to_string();
-        self.line.clear();
-        print(&shown)
     }
 }
 

@@ -60,6 +60,18 @@ pub fn is_stop_requested(flag: &AtomicBool) -> bool {
     flag.load(Ordering::Relaxed)
 }
 
+/// Forgets a Ctrl-C that was meant for a program which has the terminal. A request to end stays.
+pub fn forget_ctrl_c(flag: &AtomicBool) {
+    let ctrl_c = usize::try_from(SIGINT).unwrap_or_default();
+    let is_last = |last: &Arc<AtomicUsize>| {
+        last.compare_exchange(ctrl_c, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    };
+    // The number of the signal before the flag, as the handlers set them.
+    if SIGNAL.get().is_some_and(is_last) {
+        flag.store(false, Ordering::Relaxed);
+    }
+}
+
 /// Reports long waits, each cause once, and ends them when the user asked to stop.
 pub fn observe_long_waits() {
     // Waits happen in any thread, and the user interface belongs to the main one: what is said here goes to standard

@@ -24,6 +24,7 @@ mod secret;
 mod settings;
 mod store_args;
 mod ui;
+mod user_program;
 
 use std::process::ExitCode;
 

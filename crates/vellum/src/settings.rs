@@ -249,6 +249,16 @@ pub fn load_local_settings(directory: &Path) -> Result<(Settings, Vec<String>)> 
     Ok((settings, warnings))
 }
 
+/// The settings of this user and of one worktree: all that programs of the user may be taken from.
+pub fn load_personal_settings(state: &StateDir) -> Result<Settings> {
+    let mut settings = Settings::default();
+    if let Some(file) = SettingsFile::of_user() {
+        settings.add_place(SettingScope::User, file.read()?.values);
+    }
+    settings.add_place(SettingScope::Worktree, SettingsFile::of_worktree(state).read()?.values);
+    Ok(settings)
+}
+
 /// Lets the settings of this process hold that concern all that it does.
 pub fn apply_settings(settings: Settings) {
     if let Some(author) = settings.get_text("author") {

@@ -36,7 +36,13 @@ impl Place {
         std::fs::create_dir_all(path).unwrap();
         let state = StateDir::create(path).unwrap();
         let store = Some(StoreLocation::new(store.to_str().unwrap()));
-        let new = NewWorktree { store, name: "main".into(), encrypted: true, is_in_device_line: false };
+        let new = NewWorktree {
+            store,
+            name: "main".into(),
+            encrypted: true,
+            is_in_device_line: false,
+            chunk_sizes: None,
+        };
         let volume = Volume::init_volume(&state, &new, || unreachable!("a new volume needs no secret"))
             .unwrap()
             .volume;

@@ -17,7 +17,13 @@ pub fn open_new_filesystem() -> (TempDir, LiveFilesystem) {
     let root = dir.path().join("worktree");
     std::fs::create_dir(&root).unwrap();
     let state = StateDir::create(&root).unwrap();
-    let new = NewWorktree { store: None, name: "main".into(), encrypted: true, is_in_device_line: false };
+    let new = NewWorktree {
+        store: None,
+        name: "main".into(),
+        encrypted: true,
+        is_in_device_line: false,
+        chunk_sizes: None,
+    };
     let volume =
         Volume::init_volume(&state, &new, || panic!("a new volume asks for nothing")).unwrap().volume;
     let log = Arc::new(WriteLog::open(&dir.path().join("log"), u64::MAX).unwrap());

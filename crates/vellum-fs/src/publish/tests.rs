@@ -113,7 +113,13 @@ impl World {
         let root = dir.path().join("volume");
         std::fs::create_dir(&root).unwrap();
         let state = StateDir::create(&root).unwrap();
-        let new = NewWorktree { name: "main".into(), encrypted: true, store: None, is_in_device_line: false };
+        let new = NewWorktree {
+            name: "main".into(),
+            encrypted: true,
+            store: None,
+            is_in_device_line: false,
+            chunk_sizes: None,
+        };
         let volume =
             Volume::init_volume(&state, &new, || panic!("a new volume asks for nothing")).unwrap().volume;
         let log = Arc::new(WriteLog::open(&dir.path().join("log"), u64::MAX).unwrap());

@@ -42,8 +42,13 @@ impl Place {
         let objects = LocalStore::create(dir.path().join("store")).unwrap();
         let store = Arc::new(MeteredStore::new(Arc::new(objects)));
         let state = StateDir::create(dir.path()).unwrap();
-        let new =
-            NewWorktree { store: None, name: "main".into(), encrypted: false, is_in_device_line: false };
+        let new = NewWorktree {
+            store: None,
+            name: "main".into(),
+            encrypted: false,
+            is_in_device_line: false,
+            chunk_sizes: None,
+        };
         let nothing = || panic!("a new volume asks for nothing");
         let volume = Volume::init_volume_on(store.clone(), &state, &new, nothing).unwrap().volume;
         Self { store, disk: SimFolder::with_files(BTreeMap::new()), volume: Arc::new(volume), _dir: dir }

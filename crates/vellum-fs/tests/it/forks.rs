@@ -31,7 +31,13 @@ fn open(volume: &Arc<Volume>, dir: &Path, worktree: &str) -> LiveFilesystem {
 fn world() -> (TempDir, Arc<Volume>, LiveFilesystem) {
     let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     let state = StateDir::create(dir.path()).unwrap();
-    let new = NewWorktree { store: None, name: "main".into(), encrypted: true, is_in_device_line: false };
+    let new = NewWorktree {
+        store: None,
+        name: "main".into(),
+        encrypted: true,
+        is_in_device_line: false,
+        chunk_sizes: None,
+    };
     let made = Volume::init_volume(&state, &new, || panic!("a new volume asks for nothing")).unwrap();
     let volume = Arc::new(made.volume);
     let fs = open(&volume, &dir.path().join("one"), "main");

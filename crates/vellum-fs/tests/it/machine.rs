@@ -51,7 +51,13 @@ impl Machine {
         let pristine = temporary();
         let store = Arc::new(SimStore::new(SimFolder::with_files(BTreeMap::new()), Objects::new()));
         let state = StateDir::create(pristine.path()).unwrap();
-        let new = NewWorktree { store: None, name: NAME.into(), encrypted: false, is_in_device_line: false };
+        let new = NewWorktree {
+            store: None,
+            name: NAME.into(),
+            encrypted: false,
+            is_in_device_line: false,
+            chunk_sizes: None,
+        };
         Volume::init_volume_on(store.clone(), &state, &new, || panic!("a new volume asks for nothing"))
             .unwrap();
         let objects = store.objects.lock().now.clone();

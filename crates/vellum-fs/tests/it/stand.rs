@@ -76,8 +76,13 @@ impl Stand {
     pub fn new() -> Self {
         let dir = temporary();
         let state = StateDir::create(dir.path()).unwrap();
-        let new =
-            NewWorktree { store: None, name: "main".into(), encrypted: false, is_in_device_line: false };
+        let new = NewWorktree {
+            store: None,
+            name: "main".into(),
+            encrypted: false,
+            is_in_device_line: false,
+            chunk_sizes: None,
+        };
         let made = Volume::init_volume(&state, &new, || panic!("a new volume asks for nothing")).unwrap();
         let live: Arc<dyn LiveStore> = Arc::new(MemoryStore::default());
         Self { fs: open(Arc::new(made.volume), live.clone()), live, dir: Arc::new(dir) }

@@ -91,3 +91,21 @@ fn what_nobody_needs_is_collected() {
     let missing = Checkout::open("/").err().unwrap();
     assert!(matches!(missing, Error::Checkout(_)), "{missing}");
 }
+
+#[test]
+fn a_volume_is_made_with_chunks_of_a_size_in_range() {
+    let dir = tempfile::tempdir().unwrap();
+    for wrong in [0, 3, 8191, (1 << 20) + 1, usize::MAX] {
+        let options = VolumeOptions { plain: true, chunk_size: Some(wrong), ..VolumeOptions::default() };
+        let error = Volume::create_with(dir.path().join("wrong"), &options).err().unwrap();
+        assert!(error.to_string().contains("from 8 KiB to 1 MiB"), "{error}");
+        assert!(!dir.path().join("wrong").exists());
+    }
+    let options = VolumeOptions { plain: true, chunk_size: Some(8 << 10), ..VolumeOptions::default() };
+    let made = Volume::create_with(dir.path().join("right"), &options).unwrap().volume;
+    let inner = vellum_volume::Volume::open(
+        &vellum_volume::StateDir::find_enclosing(&dir.path().join("right")).unwrap(),
+    );
+    assert_eq!(inner.unwrap().config.chunker.target_len(), 8 << 10);
+    drop(made);
+}

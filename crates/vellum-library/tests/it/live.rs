@@ -12,7 +12,13 @@ use vellum_volume::{StateDir, Volume};
 fn volume() -> (TempDir, Volume) {
     let dir = tempfile::tempdir().unwrap();
     let state = StateDir::create(dir.path()).unwrap();
-    let new = NewWorktree { store: None, name: "main".into(), encrypted: false, is_in_device_line: false };
+    let new = NewWorktree {
+        store: None,
+        name: "main".into(),
+        encrypted: false,
+        is_in_device_line: false,
+        chunk_sizes: None,
+    };
     let made = Volume::init_volume(&state, &new, || panic!("a new volume asks for nothing")).unwrap();
     (dir, made.volume)
 }

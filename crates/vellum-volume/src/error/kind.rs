@@ -40,6 +40,7 @@ impl VolumeError {
             | Self::NotCopied(_)
             | Self::TooLong { .. }
             | Self::OtherSort { .. }
+            | Self::OtherChunkSizes { .. }
             | Self::OtherVolume { .. }
             | Self::DependentStore { .. }
             | Self::WholeStore(_)

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use jiff::tz::TimeZone;
+use vellum_chunker::ChunkSizes;
 use vellum_host::escape::is_invisible_char;
 use vellum_types::key::check_name;
 
@@ -14,6 +15,8 @@ use crate::refs::check_ref_name;
 pub const VALUES_MAX: usize = 64;
 /// Longest value, bytes: a command line of some length.
 pub const VALUE_MAX: usize = 1024;
+/// The setting that says how a volume cuts content.
+pub(crate) const CHUNK_SIZE: &str = "chunk-size";
 /// Most letters that differ between a name and what was typed for it.
 const TYPOS_MAX: usize = 4;
 
@@ -32,6 +35,8 @@ pub enum SettingKind {
     FileNames,
     /// `none`, or a number from 1 to 19.
     Compression,
+    /// An average length of chunks.
+    ChunkSize,
     /// The name of a user.
     UserName,
     /// A command line.
@@ -59,6 +64,8 @@ pub struct SettingDefinition {
 
 const EVERYWHERE: &[SettingScope] = &SettingScope::ALL;
 const NOT_IN_VOLUMES: &[SettingScope] = &[SettingScope::Worktree, SettingScope::User];
+/// What is chosen when a volume is made is read like a setting, and cannot be set.
+const NOWHERE: &[SettingScope] = &[];
 const USER_ALONE: &[SettingScope] = &[SettingScope::User];
 
 const fn count(name: &'static str, help: &'static str) -> SettingDefinition {
@@ -81,6 +88,13 @@ pub const SETTINGS: &[SettingDefinition] = &[
         scopes: NOT_IN_VOLUMES,
         default: &[],
         help: "who makes snapshots and pins, if not the user that the environment names",
+    },
+    SettingDefinition {
+        name: CHUNK_SIZE,
+        kind: SettingKind::ChunkSize,
+        scopes: NOWHERE,
+        default: &["64K"],
+        help: "how long the chunks are, on average, into which content is cut; chosen by 'init --chunk-size' for good",
     },
     SettingDefinition {
         name: "compression",
@@ -107,6 +121,20 @@ pub const SETTINGS: &[SettingDefinition] = &[
         scopes: EVERYWHERE,
         default: &[".vellumignore"],
         help: "names of the files whose rules say what is left out of snapshots; the last one decides first",
+    },
+    SettingDefinition {
+        name: "merge.tool",
+        kind: SettingKind::CommandLine,
+        scopes: NOT_IN_VOLUMES,
+        default: &[],
+        help: "the command that 'resolve --tool' runs: it merges $BASE, $LOCAL and $REMOTE into $MERGED",
+    },
+    SettingDefinition {
+        name: "merge.tool-timeout",
+        kind: SettingKind::Duration,
+        scopes: NOT_IN_VOLUMES,
+        default: &["10m"],
+        help: "how long a merge tool may run where there is no terminal, before it is killed",
     },
     SettingDefinition {
         name: "mount.meta",
@@ -235,6 +263,12 @@ impl SettingDefinition {
         self.scopes.contains(&scope)
     }
 
+    /// Whether it is chosen once, when a volume is made.
+    #[must_use]
+    pub fn is_fixed(&self) -> bool {
+        self.scopes.is_empty()
+    }
+
     /// What its value is, in words.
     #[must_use]
     pub fn describe_kind(&self) -> String {
@@ -245,6 +279,7 @@ impl SettingDefinition {
             SettingKind::Tags => "names of tags, as a list".into(),
             SettingKind::FileNames => "names of files without a '/', as a list".into(),
             SettingKind::Compression => "none, or a level from 1 to 19".into(),
+            SettingKind::ChunkSize => "a size from 8K to 1M, which never changes".into(),
             SettingKind::UserName => "a name".into(),
             SettingKind::CommandLine => "a command line".into(),
             SettingKind::LogAddress => {
@@ -279,6 +314,7 @@ impl SettingDefinition {
             SettingKind::Tags => check_ref_name(value).is_ok(),
             SettingKind::FileNames => check_name(value.as_bytes()).is_ok(),
             SettingKind::Compression => parse_compression_level(value).is_some(),
+            SettingKind::ChunkSize => parse_chunk_size(value).is_some(),
             SettingKind::UserName => !value.trim().is_empty() && value.len() <= WHO_MAX,
             SettingKind::CommandLine => !value.trim().is_empty(),
             SettingKind::LogAddress => is_log_address(value),
@@ -304,6 +340,28 @@ pub fn parse_compression_level(value: &str) -> Option<i32> {
         "none" => Some(0),
         number => number.parse().ok().filter(|level| (1..=19).contains(level)),
     }
+}
+
+/// The average length of a volume's chunks, as it is typed: `64K`.
+#[must_use]
+pub fn format_chunk_size(sizes: ChunkSizes) -> String {
+    let target = sizes.target_len();
+    match (target % (1 << 20), target % (1 << 10)) {
+        (0, _) => format!("{}M", target >> 20),
+        (_, 0) => format!("{}K", target >> 10),
+        (_, _) => target.to_string(),
+    }
+}
+
+/// What [`format_chunk_size`] writes.
+fn parse_chunk_size(value: &str) -> Option<ChunkSizes> {
+    let (digits, shift) = match (value.strip_suffix('K'), value.strip_suffix('M')) {
+        (Some(digits), _) => (digits, 10),
+        (_, Some(digits)) => (digits, 20),
+        (None, None) => (value, 0),
+    };
+    let number: usize = digits.parse().ok()?;
+    ChunkSizes::from_target(number.checked_mul(1 << shift)?).ok()
 }
 
 /// A duration: a number and a unit, as in `30d`. A year has 365 days.
@@ -355,6 +413,18 @@ mod tests {
             ["", "store", "redis:", "redis://", "redis://:secret@host", "postgres://ann:secret@db", "/a/path"]
         {
             assert!(!is_log_address(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn sizes_of_chunks_are_read_as_they_are_written() {
+        for value in ["8K", "64K", "1M", "10000", "520K"] {
+            assert_eq!(parse_chunk_size(value).map(format_chunk_size).as_deref(), Some(value));
+        }
+        for other in
+            ["", "0", "K", "-8K", "8k", "2M", "4K", "1.5K", "99999999999999999999M", "18446744073709551615K"]
+        {
+            assert_eq!(parse_chunk_size(other), None, "{other}");
         }
     }
 

@@ -205,8 +205,13 @@ mod tests {
     fn a_chain_of_nodes_that_lie_about_their_level_ends() {
         let dir = tempfile::tempdir().unwrap();
         let state = StateDir::create(dir.path()).unwrap();
-        let new =
-            NewWorktree { store: None, name: "main".into(), encrypted: false, is_in_device_line: false };
+        let new = NewWorktree {
+            store: None,
+            name: "main".into(),
+            encrypted: false,
+            is_in_device_line: false,
+            chunk_sizes: None,
+        };
         let volume = Volume::init_volume(&state, &new, || unreachable!("a plain volume asks for nothing"))
             .unwrap()
             .volume;

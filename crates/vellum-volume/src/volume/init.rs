@@ -23,6 +23,7 @@ use crate::error::{Result, VolumeError, is_data_loss};
 use crate::key_epochs::{self, HeldSlot, KeyEpochs, KeyHome, SLOT_KEY_PREFIX};
 use crate::keyring::{self, UnlockedKey};
 use crate::refs::{RefKind, WorktreeHead, check_ref_name, is_ref_key};
+use crate::settings::format_chunk_size;
 use crate::state::{DirectoryIdentity, StateDir, WorktreeFile};
 use crate::store_check::{
     STORE_CHECK_OBJECT, join_store, refuse_wrong_clock, require_fit_store, set_up_store,
@@ -46,11 +47,25 @@ pub struct NewWorktree {
     pub encrypted: bool,
     /// Whether the name becomes `DEVICE.NAME` if the secret that opens the volume is that of a device.
     pub is_in_device_line: bool,
+    /// How content is cut. None: as the volume that is there does; a new one, by default. A volume that is there and cuts
+    /// otherwise is refused.
+    pub chunk_sizes: Option<ChunkSizes>,
 }
 
 impl NewWorktree {
     fn store_location(&self) -> StoreLocation {
         self.store.clone().unwrap_or_else(|| StoreLocation::new(DEFAULT_STORE))
+    }
+
+    /// How a volume cuts never changes: equal content would not be found to be equal any more.
+    fn check_chunk_sizes(&self, objects: &dyn ObjectStore, found: &VolumeConfig) -> Result<()> {
+        if self.chunk_sizes.is_none_or(|wanted| wanted == found.chunker) {
+            return Ok(());
+        }
+        Err(VolumeError::OtherChunkSizes {
+            place: objects.describe_location(),
+            target: format_chunk_size(found.chunker),
+        })
     }
 }
 
@@ -136,7 +151,14 @@ impl Volume {
     /// Looks at what [`Self::init_volume`] would find in the store, without making anything.
     pub fn inspect_store(state: &StateDir, new: &NewWorktree) -> Result<InspectedStore> {
         match open_chosen_store(state, new)? {
-            Some(objects) => Self::inspect_objects(objects, state),
+            Some(objects) => {
+                let inspected = Self::inspect_objects(objects.clone(), state)?;
+                if let KnownConfig::Found(stored) = &inspected.config {
+                    // Before somebody is asked for a secret.
+                    new.check_chunk_sizes(&*objects, &stored.config)?;
+                }
+                Ok(inspected)
+            }
             None => Ok(InspectedStore::without_volume(None, KnownConfig::Unread)),
         }
     }
@@ -350,11 +372,12 @@ fn open_or_create(
         None => {
             // Tried before anything is written: a store that is not fit is left as it was.
             let identity = StoreIdentity::new_random(require_fit_store(state, &*objects)?, None);
-            let created = create_volume(state, &objects, new.encrypted)?;
+            let created = create_volume(state, &objects, new)?;
             let objects = set_up_store(state, objects, created.epochs.volume_keys(), identity)?;
             Ok((created, objects))
         }
         Some(stored) => {
+            new.check_chunk_sizes(&*objects, &stored.config)?;
             let joined = join_volume(state, &objects, &stored, new.encrypted, secret)?;
             let objects = join_store(state, objects, joined.epochs.volume_keys())?;
             // Its seal was checked: the first command need not ask for it again.
@@ -365,11 +388,17 @@ fn open_or_create(
 }
 
 /// Makes a volume in an empty store. The key is kept before anything needs it, so that a crash loses nothing.
-fn create_volume(state: &StateDir, objects: &Arc<dyn ObjectStore>, encrypted: bool) -> Result<OpenedVolume> {
+fn create_volume(
+    state: &StateDir,
+    objects: &Arc<dyn ObjectStore>,
+    new: &NewWorktree,
+) -> Result<OpenedVolume> {
+    let encrypted = new.encrypted;
     let mut id = [0; VolumeId::LEN];
     fill_random(&mut id);
     let volume = VolumeId(id);
-    let config = VolumeConfig { volume, encrypted, chunker: ChunkSizes::DEFAULT, level: LEVEL };
+    let config =
+        VolumeConfig { volume, encrypted, chunker: new.chunk_sizes.unwrap_or_default(), level: LEVEL };
     let epochs = if encrypted {
         let master = match state.read_master_key()? {
             Some(kept) => kept,

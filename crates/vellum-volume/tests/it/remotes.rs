@@ -56,6 +56,33 @@ fn assert_same_history(a: &Volume, b: &Volume) {
 }
 
 #[test]
+fn blobs_pass_as_they_are_to_and_from_a_store_that_says_other_chunk_sizes() {
+    let world = World::new(SEALED);
+    let url = "memory://remotes-chunk-sizes";
+    let store = vellum_store::open_store(&StoreLocation::new(url)).unwrap();
+    // No command makes one: only who has the key can.
+    let chunker = vellum_volume::config::ChunkSizes::from_target(1 << 20).unwrap();
+    let config = vellum_volume::config::VolumeConfig { chunker, ..world.volume.config };
+    store.put_object(&ObjectKey::new("config").unwrap(), &config.encode(&world.volume.keys)).unwrap();
+    let first = snapshot(&world.volume, &small(1), "first");
+    let there = world.seen_in(store.clone());
+    assert_eq!(there.config.chunker, chunker);
+    push(&world.volume, &there).unwrap();
+    let there = world.seen_in(store.clone());
+    small(1).assert_readable(&there, there.catalog.fetch_record(&first).unwrap().root);
+    assert_clean(&there);
+    let second = snapshot(&there, &changed(), "second");
+    world.volume.add_remote("origin", &StoreLocation::new(url)).unwrap();
+    let remote = world.volume.find_remote(None).unwrap();
+    let request = PullRequest::default();
+    let report = pull_snapshots(&world.volume, &remote, request, &ProgressMeter::default()).unwrap();
+    assert_eq!(report.fetched.snapshots, 1);
+    let back = world.seen_in(world.ram.clone());
+    changed().assert_readable(&back, back.catalog.fetch_record(&second).unwrap().root);
+    assert_clean(&back);
+}
+
+#[test]
 fn what_is_pushed_is_whole_there_and_sent_once() {
     for encrypted in [SEALED, PLAIN] {
         let world = World::new(encrypted);

@@ -41,6 +41,7 @@ pub fn new_worktree(name: &str, encrypted: bool) -> NewWorktree {
         name: name.into(),
         encrypted,
         is_in_device_line: false,
+        chunk_sizes: None,
     }
 }
 

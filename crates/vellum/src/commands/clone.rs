@@ -252,6 +252,8 @@ fn attach_worktree(
             name,
             plain: args.plain,
             meta: None,
+            // That of the volume there.
+            chunk_size: None,
             secret: args.secret.clone(),
         },
         context,

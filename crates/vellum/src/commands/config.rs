@@ -11,7 +11,7 @@ use crate::commands::pin::target::open_unsettled_volume;
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
 use crate::mounting::MountingError;
-use crate::settings::{SettingsFile, check_typed_values, require_setting};
+use crate::settings::{SettingsFile, check_typed_values, load_personal_settings, require_setting};
 use crate::ui::table::TextTable;
 
 /// Show and change settings
@@ -139,8 +139,14 @@ fn load_settings(scope: Option<SettingScope>, context: &CommandContext) -> Resul
         }
     }
     if is_wanted(SettingScope::Volume) {
-        match open_unsettled_volume(context).and_then(|volume| read_volume_settings(&volume, context)) {
-            Ok(values) => settings.add_place(SettingScope::Volume, values),
+        match open_unsettled_volume(context).and_then(|volume| {
+            let values = read_volume_settings(&volume, context)?;
+            Ok((volume.config, values))
+        }) {
+            Ok((config, values)) => {
+                settings.add_place(SettingScope::Volume, values);
+                settings.add_volume_config(&config);
+            }
             Err(error) if scope.is_none() && error.is_store_failure() => {
                 context.ui.print_warning(format!("the settings of the volume are not known: {error}"))?;
             }
@@ -174,11 +180,7 @@ pub fn read_volume_settings(volume: &Volume, context: &CommandContext) -> Result
 
 /// The settings of the worktree that a volume was opened for, of the volume, and of this user.
 pub fn load_settings_with_volume(volume: &Volume, context: &CommandContext) -> Result<Settings> {
-    let mut settings = Settings::default();
-    if let Some(file) = SettingsFile::of_user() {
-        settings.add_place(SettingScope::User, file.read()?.values);
-    }
-    settings.add_place(SettingScope::Worktree, SettingsFile::of_worktree(&volume.state).read()?.values);
+    let mut settings = load_personal_settings(&volume.state)?;
     settings.add_place(SettingScope::Volume, read_volume_settings(volume, context)?);
     Ok(settings)
 }
@@ -186,7 +188,9 @@ pub fn load_settings_with_volume(volume: &Volume, context: &CommandContext) -> R
 fn list_settings(all: bool, scope: Option<SettingScope>, context: &CommandContext) -> Result<CommandOutcome> {
     let settings = load_settings(scope, context)?;
     let found = SETTINGS.iter().map(|setting| (setting, settings.find_value(setting)));
-    let shown: Vec<_> = found.filter(|(_, found)| all || found.scope.is_some()).collect();
+    // What was chosen when the volume was made is none of the settings that somebody has set.
+    let shown: Vec<_> =
+        found.filter(|(setting, found)| all || found.scope.is_some() && !setting.is_fixed()).collect();
     let ui = &context.ui;
     if ui.is_json() {
         let settings = shown.into_iter().map(|(setting, found)| SettingJson::new(setting, found)).collect();
@@ -277,6 +281,12 @@ fn choose_scope(setting: &SettingDefinition, typed: Option<SettingScope>) -> Res
     let scope = typed.unwrap_or_else(default);
     if setting.may_be_set_in(scope) {
         return Ok(scope);
+    }
+    if setting.is_fixed() {
+        return Err(CliError::usage_error(
+            format!("{} cannot be changed: the volume has it for good", setting.name),
+            "'vellum init --chunk-size SIZE' chooses it; equal content that is cut differently would be stored twice",
+        ));
     }
     let places: Vec<_> = setting.scopes.iter().map(|scope| format!("--{scope}")).collect();
     Err(CliError::usage_error(

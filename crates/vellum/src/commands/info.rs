@@ -3,6 +3,7 @@
 use serde::Serialize;
 use vellum_host::escape::format_path;
 use vellum_volume::Volume;
+use vellum_volume::config::ChunkSizes;
 use vellum_volume::gc::count_node_packs;
 
 use crate::context::CommandContext;
@@ -33,6 +34,7 @@ struct InfoJson {
     source: Option<String>,
     encrypted: bool,
     compression_level: i32,
+    chunk_bytes: ChunkBytesJson,
     snapshots: usize,
     tags: usize,
     worktrees: usize,
@@ -43,11 +45,30 @@ struct InfoJson {
     metadata: Option<MetadataJson>,
 }
 
+/// How long the chunks are into which content is cut.
+#[derive(Serialize)]
+struct ChunkBytesJson {
+    min: usize,
+    average: usize,
+    max: usize,
+}
+
 /// Where the nodes of the worktree's tree are.
 #[derive(Serialize)]
 struct MetadataJson {
     packs: u64,
     small_packs: u64,
+}
+
+impl ChunkBytesJson {
+    fn new(sizes: ChunkSizes) -> Self {
+        Self { min: sizes.min_len(), average: sizes.target_len(), max: sizes.max_len() }
+    }
+
+    fn describe(&self) -> String {
+        let size = |len: usize| format::format_size(len as u64);
+        format!("{} on average, {} to {}", size(self.average), size(self.min), size(self.max))
+    }
 }
 
 /// Describes them.
@@ -81,6 +102,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         facts.add_fact("Source", format!("{} (what is not in the store)", format_path(source)));
     }
     facts.add_fact("Encrypted", if report.encrypted { "yes" } else { "no" });
+    facts.add_fact("Chunks", report.chunk_bytes.describe());
     let counts = [
         format::format_count(report.snapshots as u64, "snapshot"),
         format::format_count(report.tags as u64, "tag"),
@@ -132,6 +154,7 @@ fn collect_volume_info(volume: &Volume, names: &SnapshotNames) -> Result<InfoJso
         source: volume.find_source()?.map(|source| source.url),
         encrypted: volume.config.encrypted,
         compression_level: volume.compression_level()?,
+        chunk_bytes: ChunkBytesJson::new(volume.config.chunker),
         snapshots: names.len(),
         tags: volume.list_readable_tags()?.0.len(),
         worktrees: volume.list_readable_worktrees()?.0.len(),

@@ -10,6 +10,7 @@ use serde::Serialize;
 use vellum_host::escape::format_path;
 use vellum_library::live::LogLocation;
 use vellum_store::StoreAddress;
+use vellum_volume::config::ChunkSizes;
 use vellum_volume::own_place::resolve_existing_path;
 use vellum_volume::refs::check_ref_name;
 use vellum_volume::volume::{InitialisedVolume, InspectedStore, NewWorktree, StoreContent};
@@ -19,6 +20,7 @@ use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
 use crate::secret::{NewSecret, SecretArgs, SecretBytes};
 use crate::store_args::CredentialsArgs;
+use crate::ui::format;
 
 /// What is asked when the store holds a volume.
 pub const SECRET_QUESTION: &str = "Passphrase, recovery code or code of the device: ";
@@ -65,8 +67,21 @@ pub struct Args {
     /// 'store:' is the volume's own store. The setting 'mount.meta' of the volume
     #[arg(long, value_name = "URL", conflicts_with = "volume")]
     pub meta: Option<String>,
+    /// Cut content into chunks of SIZE on average, from 8K to 1M. It cannot be changed later [default: 64K]
+    #[arg(long, value_name = "SIZE", value_parser = parse_chunk_size, conflicts_with = "volume")]
+    pub chunk_size: Option<ChunkSizes>,
     #[command(flatten)]
     pub secret: SecretArgs,
+}
+
+/// A typed average length of chunks.
+fn parse_chunk_size(typed: &str) -> std::result::Result<ChunkSizes, String> {
+    let target = usize::try_from(format::parse_size(typed)?).unwrap_or(usize::MAX);
+    ChunkSizes::from_target(target).map_err(|_| {
+        let size = |target: usize| format::format_size(target as u64);
+        let least = size(ChunkSizes::TARGET_MIN);
+        format!("chunks are from {least} to {} long on average", size(ChunkSizes::TARGET_MAX))
+    })
 }
 
 #[derive(Serialize)]
@@ -170,6 +185,7 @@ pub fn prepare_worktree(
         name: worktree_name(args, &root.path)?,
         encrypted: !args.plain,
         is_in_device_line: rules.is_in_device_line,
+        chunk_sizes: args.chunk_size,
     };
     // The store is looked at before a passphrase is asked for: whether it is a new or an existing one depends on what
     // the store holds.

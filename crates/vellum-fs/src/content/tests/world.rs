@@ -64,7 +64,13 @@ impl World {
         let dir = temporary();
         std::fs::create_dir(dir.path().join("worktree")).unwrap();
         let state = StateDir::create(&dir.path().join("worktree")).unwrap();
-        let new = NewWorktree { store: None, name: "main".into(), encrypted: true, is_in_device_line: false };
+        let new = NewWorktree {
+            store: None,
+            name: "main".into(),
+            encrypted: true,
+            is_in_device_line: false,
+            chunk_sizes: None,
+        };
         let made = Volume::init_volume(&state, &new, || panic!("a new volume asks for nothing"));
         let volume = Arc::new(made.unwrap().volume);
         let base = publish(&volume);
