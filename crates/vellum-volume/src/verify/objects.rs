@@ -206,8 +206,12 @@ pub fn check_packs(
         damage.add_object(index_object_name(&problem), problem.to_string());
     }
     // The index before the packs: what is put in between is listed and not known, and is checked all the same.
-    let listed = fresh.list_packs()?;
+    let mut listed = fresh.list_packs()?;
+    let present: HashSet<PackId> = listed.iter().map(|pack| pack.id).collect();
     let known = list_indexed_packs(&fresh);
+    // A repair or a collection has let the index forget these: nothing is read from them, and the collector deletes them.
+    let condemned = fresh.condemned_packs();
+    listed.retain(|pack| known.contains_key(&pack.id) || !condemned.contains_key(&pack.id));
     damage.index_gaps += listed.iter().filter(|pack| !known.contains_key(&pack.id)).count();
     let wanted = |pack: &PackId| match known.get(pack) {
         Some(kind) => !choice.metadata_only || *kind == BlobKind::Node,
@@ -225,9 +229,9 @@ pub fn check_packs(
     let noted = verified.write_to_state(&volume.state);
     let ReadPacks { mut flawed, ranges } = outcome?;
     forget_replaced_packs(&fresh, &known, &flawed, damage);
-    let present: HashSet<PackId> = listed.iter().map(|pack| pack.id).collect();
     check_missing_packs(&fresh, |pack| !present.contains(pack) && wanted(pack), &mut flawed, damage)?;
     check_flawed_blobs(&fresh, &flawed, damage)?;
+    forget_replaced_blobs(&fresh, damage)?;
     let mut read = CheckedAmount::default();
     fresh.for_each_entry(|_, place| {
         let is_read =
@@ -349,6 +353,27 @@ fn forget_replaced_packs(
             }
         }
     }
+}
+
+/// Takes off the damage the blobs of damaged packs of which there is a copy elsewhere that can be read. The packs stay in the
+/// report as long as the index names them.
+fn forget_replaced_blobs(fresh: &BlobStore, damage: &mut FoundDamage) -> Result<()> {
+    let FoundDamage { blobs, packs, .. } = damage;
+    let mut replaced = Vec::new();
+    for id in packs.keys() {
+        let Some((kind, _)) = blobs.get(id) else { continue };
+        // Read, and not only looked up: a verification of a part has not read the other packs.
+        match fresh.read_blob(*kind, id) {
+            Ok(_) => replaced.push(*id),
+            Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    for id in replaced {
+        blobs.remove(&id);
+        packs.remove(&id);
+    }
+    Ok(())
 }
 
 /// Names the packs that are missing, unless a collector just took them away, as the index then says.
