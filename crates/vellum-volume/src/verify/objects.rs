@@ -10,7 +10,7 @@ use vellum_store::{BlobOptions, BlobStore, PackFinding, PackRangeCheck, StoreErr
 use vellum_types::{BlobKind, ErrorKind, PackId, SnapshotId};
 
 use super::small_objects::{self, NamedByRefs};
-use super::verified_packs::{PackPart, PackReading, PartReport, VerifiedPacks};
+use super::verified_packs::{IdSlice, PackPart, PackReading, PartReport, VerifiedPacks};
 use super::{CheckedAmount, FoundDamage, TreeOwner, VerifiedTree};
 use crate::error::{Result, VolumeError};
 use crate::record::SnapshotRecord;
@@ -73,6 +73,8 @@ pub struct CheckedPacks {
     pub part: Option<PartReport>,
     /// Those that were read.
     pub packs: HashSet<PackId>,
+    /// The records that a sample looks at.
+    pub(super) slice: Option<IdSlice>,
 }
 
 /// Checks the records of all snapshots; those of `needed` must be there. Returns the trees of those that are sound.
@@ -225,6 +227,11 @@ pub fn check_packs(
         None => listed.iter().filter(|pack| wanted(&pack.id)).copied().map(PackReading::whole).collect(),
     };
     let outcome = read_packs(&fresh, &checked, &mut verified, damage, meter);
+    // Of a run that was stopped, the next one looks at the same records.
+    let slice = match choice.part {
+        Some(PackPart::Sample(percent)) if outcome.is_ok() => Some(verified.take_slice(percent)),
+        Some(PackPart::Sample(_) | PackPart::SinceLast) | None => None,
+    };
     // Also what was read before the run was stopped.
     let noted = verified.write_to_state(&volume.state);
     let ReadPacks { mut flawed, ranges } = outcome?;
@@ -248,7 +255,7 @@ pub fn check_packs(
         left: verified.list_left(part, &listed).len() as u64,
         not_noted: noted.err().map(|error| error.to_string()),
     });
-    Ok(CheckedPacks { read, part, packs: ranges.into_keys().collect() })
+    Ok(CheckedPacks { read, part, packs: ranges.into_keys().collect(), slice })
 }
 
 /// Packs that were read.
@@ -411,6 +418,9 @@ fn check_missing_packs(
 
 /// Reads, one by one and wherever they are, the blobs that should be in packs that are not as they should be.
 fn check_flawed_blobs(fresh: &BlobStore, flawed: &HashSet<PackId>, damage: &mut FoundDamage) -> Result<()> {
+    if flawed.is_empty() {
+        return Ok(());
+    }
     let mut suspects = Vec::new();
     fresh.for_each_entry(|id, place| {
         if flawed.contains(&place.pack) {
