@@ -2,7 +2,8 @@
 //!
 //! Invariant: repair only adds. Nothing is stored whose content does not have the id that is looked for, no pack and no
 //! snapshot is deleted or changed, and a copy that cannot be read stays where it is: the index forgets it when another one
-//! is stored, and the collector deletes its pack. Deliberately absent: files of directories, which callers offer.
+//! is stored, and condemns its pack when all that it holds is stored elsewhere, so that nobody takes it for a pack that the
+//! index lost, and the collector deletes it. Deliberately absent: files of directories, which callers offer.
 
 mod uses;
 
@@ -10,7 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 use vellum_host::ProgressMeter;
-use vellum_store::{BlobError, BlobStore};
+use vellum_store::pack::pack_key;
+use vellum_store::{BlobError, BlobStore, StoreError};
 use vellum_types::{BlobId, BlobKind, ErrorKind, PackId};
 
 pub use self::uses::{ChunkUse, find_chunk_uses};
@@ -88,6 +90,8 @@ pub struct BlobRepair<'a> {
     session: WriteSession,
     lost: BTreeMap<BlobId, BlobKind>,
     damaged_packs: BTreeSet<PackId>,
+    /// Those of them that the index knew.
+    indexed_packs: BTreeSet<PackId>,
     mended: BTreeSet<BlobId>,
     report: RepairReport,
 }
@@ -97,7 +101,6 @@ impl<'a> BlobRepair<'a> {
     /// first, unless somebody collects: they may have some of the blobs.
     pub fn begin(volume: &'a Volume, verification: &Verification) -> Result<Self> {
         let lost = verification.lost_blobs();
-        let damaged_packs = verification.damaged_packs();
         let unknown: Vec<BlobId> =
             lost.keys().filter(|id| volume.blobs.locate_blob(id).is_none()).copied().collect();
         adopt_unindexed_packs(volume)?;
@@ -108,13 +111,15 @@ impl<'a> BlobRepair<'a> {
             volume,
             session,
             lost,
-            damaged_packs,
+            damaged_packs: verification.damaged_packs(),
+            indexed_packs: BTreeSet::new(),
             mended: BTreeSet::new(),
             report: RepairReport::default(),
         };
         for id in unknown {
             repair.accept_adopted(id);
         }
+        repair.find_damaged_packs();
         repair.renew_intact_blobs()?;
         Ok(repair)
     }
@@ -133,11 +138,34 @@ impl<'a> BlobRepair<'a> {
         }
     }
 
+    /// Adds the packs that have lost blobs: a verification of one snapshot names the blobs alone.
+    fn find_damaged_packs(&mut self) {
+        let Self { volume, lost, damaged_packs, indexed_packs, .. } = self;
+        volume.blobs.for_each_entry(|id, place| {
+            if lost.contains_key(id) {
+                damaged_packs.insert(place.pack);
+            }
+            if damaged_packs.contains(&place.pack) {
+                indexed_packs.insert(place.pack);
+            }
+        });
+    }
+
     /// Stores again what is intact in damaged packs, so that nothing is read from them any more.
     fn renew_intact_blobs(&self) -> Result<()> {
+        let blobs = &self.volume.blobs;
+        let missing = self.list_missing_packs()?;
+        // Of a missing pack, the blobs that have no other place would be asked for in vain, one by one.
+        let is_elsewhere = |id: &BlobId| {
+            let place = blobs.locate_in_present(id, |pack| !missing.contains(pack));
+            blobs.has_source() || place.is_some_and(|place| !missing.contains(&place.pack))
+        };
         let mut intact = Vec::new();
-        self.volume.blobs.for_each_entry(|id, place| {
-            if self.damaged_packs.contains(&place.pack) && !self.lost.contains_key(id) {
+        blobs.for_each_entry(|id, place| {
+            if self.indexed_packs.contains(&place.pack)
+                && !self.lost.contains_key(id)
+                && (!missing.contains(&place.pack) || is_elsewhere(id))
+            {
                 intact.push((place.kind, *id));
             }
         });
@@ -150,6 +178,21 @@ impl<'a> BlobRepair<'a> {
             }
         }
         Ok(())
+    }
+
+    /// The damaged packs that are not there.
+    fn list_missing_packs(&self) -> Result<BTreeSet<PackId>> {
+        let mut missing = BTreeSet::new();
+        for pack in &self.indexed_packs {
+            match self.volume.objects.object_size(&pack_key(pack)) {
+                Ok(_) => {}
+                Err(StoreError::NotFound { .. } | StoreError::NotAFile { .. }) => {
+                    missing.insert(*pack);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(missing)
     }
 
     /// Stores content again if it is that of a lost blob. Returns whether it is.
@@ -234,12 +277,17 @@ impl<'a> BlobRepair<'a> {
     /// Makes durable what was found.
     pub fn finish(mut self) -> Result<FinishedRepair> {
         self.session.flush_blobs()?;
-        self.session.end_session()?;
         let mut report = self.report;
         let mut unused_packs = self.damaged_packs;
         self.volume.blobs.for_each_entry(|_, place| {
             unused_packs.remove(&place.pack);
         });
+        // Only what the index knew: a writer may be about to tell it of another pack, which would be of no use then.
+        let replaced: Vec<_> = unused_packs.intersection(&self.indexed_packs).copied().collect();
+        if !replaced.is_empty() {
+            self.volume.blobs.condemn_packs(&replaced)?;
+        }
+        self.session.end_session()?;
         report.unused_packs = unused_packs.len() as u64;
         Ok(FinishedRepair { mended: self.mended, unused_packs, report })
     }

@@ -9,6 +9,7 @@
 //! sessions, too, which name its tree (`reader`).
 
 mod claim;
+mod node_batch;
 mod others;
 mod reader;
 
@@ -21,6 +22,7 @@ use vellum_store::{BlobStore, BlobWriter, ObjectKey, ObjectStore, WriteStats};
 use vellum_types::{BlobId, BlobKind, FieldReader, FieldWriter, UnixTime};
 
 pub(crate) use self::claim::SessionClaim;
+pub(crate) use self::node_batch::NodeBatch;
 pub use self::others::WaitingSession;
 pub(crate) use self::others::{end_sessions, list_sessions};
 pub use self::reader::ReadSession;

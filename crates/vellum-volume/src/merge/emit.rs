@@ -12,10 +12,11 @@ use vellum_types::{Dentry, Extent, FileKind, Ino, InodeAttr, MapKey};
 use super::conflict::MergeConflict;
 use super::files::{FileId, FileResult};
 use super::links::ResultPaths;
-use super::side::{SideName, read_inode_itself, read_next_number};
+use super::side::{SideName, read_next_number};
 use super::work::{ConflictOther, MergeWork};
 use crate::error::{Result, VolumeError};
 use crate::record::SnapshotStatistics;
+use crate::session::NodeBatch;
 use crate::tree::InodeRecord;
 
 /// Makes the tree of a merge whose files and names are settled.
@@ -63,7 +64,10 @@ impl<'w, 'a> ResultWriter<'w, 'a> {
         }
         let MergeWork { volume, session, .. } = &self.work;
         let changes = std::mem::take(&mut self.changes);
-        Ok(apply_changes(&*volume.nodes, *session, volume.map_shape(), &base, changes)?)
+        let batch = NodeBatch::new(volume, session);
+        let root = apply_changes(&*volume.nodes, &batch, volume.map_shape(), &base, changes)?;
+        batch.finish()?;
+        Ok(root)
     }
 
     fn count_subdirs(&mut self) {
@@ -154,7 +158,7 @@ impl<'w, 'a> ResultWriter<'w, 'a> {
         if !is_written {
             return Ok(());
         }
-        let base = file.base.map(|base| read_inode_itself(&self.work.table.base, base)).transpose()?;
+        let base = file.base.map(|base| self.work.table.read_base_inode(base)).transpose()?;
         let record = match &file.result {
             FileResult::Kept(record) => Some(InodeRecord::clone(record)),
             FileResult::Unchanged => base.clone(),

@@ -10,7 +10,7 @@ use vellum_types::{BlobKind, Extent, ExtentSource, FileKind, InodeAttr};
 
 use super::conflict::{ConflictKind, ConflictPolicy};
 use super::files::{FileId, FileLink, FileResult, LinkChanges};
-use super::side::{PerSide, SideName, read_inode_itself};
+use super::side::{PerSide, SideName};
 use super::text::{TEXT_MAX, TextVersion, is_text, merge_texts};
 use super::work::{ConflictOther, MergeWork, VersionCopy};
 use crate::diff::compare_inodes;
@@ -79,8 +79,8 @@ impl MergeWork<'_> {
         let file = self.table.get(id);
         let missing = || crate::VolumeError::BadTree("a file vanished while it was merged".into());
         match (file.base, file.sides.get(side)) {
-            (Some(base), Some(_)) if !file.is_touched.get(side) => read_inode_itself(&self.table.base, base),
-            (_, Some(ino)) => read_inode_itself(self.side_tree(side), *ino),
+            (Some(base), Some(_)) if !file.is_touched.get(side) => self.table.read_base_inode(base),
+            (_, Some(ino)) => self.table.read_side_inode(side, *ino),
             (_, None) => Err(missing()),
         }
     }
@@ -115,7 +115,7 @@ impl MergeWork<'_> {
         }
         let record = match (is_touched.first, is_touched.second) {
             (true, true) => {
-                let base = file.base.map(|base| read_inode_itself(&self.table.base, base)).transpose()?;
+                let base = file.base.map(|base| self.table.read_base_inode(base)).transpose()?;
                 let first = self.read_version(id, SideName::First)?;
                 let second = self.read_version(id, SideName::Second)?;
                 self.merge_versions(id, FileVersions { base, first, second })?
@@ -184,7 +184,7 @@ impl MergeWork<'_> {
     /// Whether a side changed more than times.
     fn is_edited(&self, id: FileId, side: SideName) -> Result<bool> {
         let Some(base) = self.table.get(id).base else { return Ok(true) };
-        let base = read_inode_itself(&self.table.base, base)?;
+        let base = self.table.read_base_inode(base)?;
         let aspects = compare_inodes(&base, &self.read_version(id, side)?);
         Ok(aspects.content || aspects.mode || aspects.owner || aspects.xattr)
     }

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use vellum_types::{FileKind, Ino, InodeAttr};
 
 use super::conflict::MergedFileKey;
-use super::side::{PerSide, SideChanges, SideName};
+use super::side::{PerSide, SideChanges, SideName, read_inode_itself};
 use crate::error::Result;
 use crate::tree::{FsTree, InodeRecord};
 
@@ -217,6 +217,19 @@ impl FileTable {
     /// The attributes of an inode of a side: where the side has no others, those of the base.
     pub fn side_attr(&self, side: SideName, ino: Ino) -> Result<Option<InodeAttr>> {
         self.side_attrs.get(side).get(&ino).map_or_else(|| self.base_attr(ino), |known| Ok(known.clone()))
+    }
+
+    /// An inode of the base without its directory entries.
+    pub fn read_base_inode(&self, ino: Ino) -> Result<InodeRecord> {
+        let known = SideName::BOTH.into_iter().find_map(|side| self.sides.get(side).read.before.get(&ino));
+        known.cloned().map_or_else(|| read_inode_itself(&self.base, ino), Ok)
+    }
+
+    /// An inode of a side without its directory entries.
+    pub fn read_side_inode(&self, side: SideName, ino: Ino) -> Result<InodeRecord> {
+        let changes = self.sides.get(side);
+        let known = changes.read.after.get(&ino);
+        known.cloned().map_or_else(|| read_inode_itself(&changes.tree, ino), Ok)
     }
 
     fn match_side(&mut self, side: SideName) -> Result<()> {

@@ -2,7 +2,7 @@
 //!
 //! Equal subtrees are not read. Nothing here decides anything.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use vellum_map::{KeySpan, MapRoot, diff_maps};
 use vellum_types::value::SuperBlock;
@@ -11,6 +11,11 @@ use vellum_types::{Dentry, Extent, Ino, InodeAttr, MapKey, MapKeyRef, MapKeyTag,
 use crate::error::{Result, VolumeError};
 use crate::tree::{FsTree, InodeRecord};
 use crate::volume::Volume;
+
+/// Changed inodes of a side that are kept in memory before they are asked for, a count: some tens of MiB.
+const INODES_READ_MAX: usize = 1 << 16;
+/// Extended attributes and extents of one of them, a count: larger ones are read when they are asked for.
+const PARTS_READ_MAX: usize = 8;
 
 /// The two sides of a merge. The first is the one with the lower snapshot id, so that nothing depends on who merges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -75,12 +80,23 @@ pub(super) struct ChangedAttr {
     pub after: Option<InodeAttr>,
 }
 
+/// Changed inodes that were read on the walk that met them, while the nodes that hold them were in memory. A merge that looks at
+/// them later would read these nodes once more if they are more than the cache holds.
+#[derive(Default)]
+pub(super) struct ReadInodes {
+    /// As the base has them.
+    pub before: HashMap<Ino, InodeRecord>,
+    /// As the side has them.
+    pub after: HashMap<Ino, InodeRecord>,
+}
+
 /// One side, and how it differs from the base.
 pub(super) struct SideChanges {
     pub id: SnapshotId,
     pub tree: FsTree,
     pub next_ino: Ino,
     pub attrs: BTreeMap<Ino, ChangedAttr>,
+    pub read: ReadInodes,
     /// Inodes whose extended attributes or extents differ.
     pub contents: BTreeSet<Ino>,
     pub removed: Vec<NamedInode>,
@@ -98,19 +114,41 @@ impl SideChanges {
             tree,
             next_ino,
             attrs: BTreeMap::new(),
+            read: ReadInodes::default(),
             contents: BTreeSet::new(),
             removed: Vec::new(),
             added: Vec::new(),
         };
+        let base_tree = volume.open_tree(*base);
         for change in diff_maps(&*volume.nodes, base, &side.root) {
             let change = change?;
             let before = change.before.as_deref();
             let after = change.after.as_deref();
-            MapKeyRef::parse(&change.key)
-                .and_then(|key| changes.record_change(key, before, after))
+            let key = MapKeyRef::parse(&change.key);
+            let key = key.map_err(VolumeError::wrap_decode_error("a changed part of the tree"))?;
+            changes
+                .record_change(key, before, after)
                 .map_err(VolumeError::wrap_decode_error("a changed part of the tree"))?;
+            if let MapKeyRef::Attr(ino) = key {
+                changes.read_changed_inode(&base_tree, ino)?;
+            }
         }
         Ok(changes)
+    }
+
+    /// Keeps both versions of an inode whose attributes were just found to differ.
+    fn read_changed_inode(&mut self, base: &FsTree, ino: Ino) -> Result<()> {
+        let Some(changed) = self.attrs.get(&ino).filter(|_| self.attrs.len() <= INODES_READ_MAX) else {
+            return Ok(());
+        };
+        let ReadInodes { before, after } = &mut self.read;
+        if let Some(attr) = &changed.before {
+            before.extend(read_small_inode(base, ino, attr)?.map(|record| (ino, record)));
+        }
+        if let Some(attr) = &changed.after {
+            after.extend(read_small_inode(&self.tree, ino, attr)?.map(|record| (ino, record)));
+        }
+        Ok(())
     }
 
     fn record_change(
@@ -157,12 +195,31 @@ pub(super) fn read_next_number(volume: &Volume, tree: &FsTree) -> Result<Ino> {
 /// An inode without its directory entries, which may be many.
 pub(super) fn read_inode_itself(tree: &FsTree, ino: Ino) -> Result<InodeRecord> {
     let attr = tree.expect_inode_attr(ino)?;
+    Ok(read_inode_parts(tree, ino, attr, usize::MAX)?.0)
+}
+
+/// The same, given its attributes; None if it has many extended attributes and extents.
+fn read_small_inode(tree: &FsTree, ino: Ino, attr: &InodeAttr) -> Result<Option<InodeRecord>> {
+    let (record, is_whole) = read_inode_parts(tree, ino, attr.clone(), PARTS_READ_MAX)?;
+    Ok(is_whole.then_some(record))
+}
+
+/// An inode with so many of its extended attributes and extents, and whether these are all.
+fn read_inode_parts(
+    tree: &FsTree,
+    ino: Ino,
+    attr: InodeAttr,
+    parts_max: usize,
+) -> Result<(InodeRecord, bool)> {
     let mut record = InodeRecord { ino, attr, entries: Vec::new(), xattrs: Vec::new(), extents: Vec::new() };
     // Of an inode's keys, the entries come first after the attributes: the scan begins behind them.
     let start = MapKey::first_for_tag(ino, MapKeyTag::Xattr);
     let end = MapKey::first_for_tag(Ino(ino.0.saturating_add(1)), MapKeyTag::Attr);
     let span = KeySpan::from_bounds(start.as_bytes(), end.as_bytes());
     for entry in tree.map_view().read_range(tree.nodes(), span)? {
+        if record.xattrs.len() + record.extents.len() == parts_max {
+            return Ok((record, false));
+        }
         let entry = entry?;
         let key = MapKeyRef::parse(&entry.key);
         match key.map_err(VolumeError::wrap_decode_error("an inode of the tree"))? {
@@ -175,5 +232,5 @@ pub(super) fn read_inode_itself(tree: &FsTree, ino: Ino) -> Result<InodeRecord> 
             MapKeyRef::Attr(_) | MapKeyRef::Dentry(..) => {}
         }
     }
-    Ok(record)
+    Ok((record, true))
 }

@@ -10,7 +10,7 @@ use vellum_store::{BlobOptions, BlobStore, PackFinding, PackRangeCheck, StoreErr
 use vellum_types::{BlobKind, ErrorKind, PackId, SnapshotId};
 
 use super::small_objects::{self, NamedByRefs};
-use super::verified_packs::{PackPart, PackReading, PartReport, VerifiedPacks};
+use super::verified_packs::{IdSlice, PackPart, PackReading, PartReport, VerifiedPacks};
 use super::{CheckedAmount, FoundDamage, TreeOwner, VerifiedTree};
 use crate::error::{Result, VolumeError};
 use crate::record::SnapshotRecord;
@@ -73,6 +73,8 @@ pub struct CheckedPacks {
     pub part: Option<PartReport>,
     /// Those that were read.
     pub packs: HashSet<PackId>,
+    /// The records that a sample looks at.
+    pub(super) slice: Option<IdSlice>,
 }
 
 /// Checks the records of all snapshots; those of `needed` must be there. Returns the trees of those that are sound.
@@ -206,8 +208,12 @@ pub fn check_packs(
         damage.add_object(index_object_name(&problem), problem.to_string());
     }
     // The index before the packs: what is put in between is listed and not known, and is checked all the same.
-    let listed = fresh.list_packs()?;
+    let mut listed = fresh.list_packs()?;
+    let present: HashSet<PackId> = listed.iter().map(|pack| pack.id).collect();
     let known = list_indexed_packs(&fresh);
+    // A repair or a collection has let the index forget these: nothing is read from them, and the collector deletes them.
+    let condemned = fresh.condemned_packs();
+    listed.retain(|pack| known.contains_key(&pack.id) || !condemned.contains_key(&pack.id));
     damage.index_gaps += listed.iter().filter(|pack| !known.contains_key(&pack.id)).count();
     let wanted = |pack: &PackId| match known.get(pack) {
         Some(kind) => !choice.metadata_only || *kind == BlobKind::Node,
@@ -221,13 +227,18 @@ pub fn check_packs(
         None => listed.iter().filter(|pack| wanted(&pack.id)).copied().map(PackReading::whole).collect(),
     };
     let outcome = read_packs(&fresh, &checked, &mut verified, damage, meter);
+    // Of a run that was stopped, the next one looks at the same records.
+    let slice = match choice.part {
+        Some(PackPart::Sample(percent)) if outcome.is_ok() => Some(verified.take_slice(percent)),
+        Some(PackPart::Sample(_) | PackPart::SinceLast) | None => None,
+    };
     // Also what was read before the run was stopped.
     let noted = verified.write_to_state(&volume.state);
     let ReadPacks { mut flawed, ranges } = outcome?;
     forget_replaced_packs(&fresh, &known, &flawed, damage);
-    let present: HashSet<PackId> = listed.iter().map(|pack| pack.id).collect();
     check_missing_packs(&fresh, |pack| !present.contains(pack) && wanted(pack), &mut flawed, damage)?;
     check_flawed_blobs(&fresh, &flawed, damage)?;
+    forget_replaced_blobs(&fresh, damage)?;
     let mut read = CheckedAmount::default();
     fresh.for_each_entry(|_, place| {
         let is_read =
@@ -244,7 +255,7 @@ pub fn check_packs(
         left: verified.list_left(part, &listed).len() as u64,
         not_noted: noted.err().map(|error| error.to_string()),
     });
-    Ok(CheckedPacks { read, part, packs: ranges.into_keys().collect() })
+    Ok(CheckedPacks { read, part, packs: ranges.into_keys().collect(), slice })
 }
 
 /// Packs that were read.
@@ -351,6 +362,27 @@ fn forget_replaced_packs(
     }
 }
 
+/// Takes off the damage the blobs of damaged packs of which there is a copy elsewhere that can be read. The packs stay in the
+/// report as long as the index names them.
+fn forget_replaced_blobs(fresh: &BlobStore, damage: &mut FoundDamage) -> Result<()> {
+    let FoundDamage { blobs, packs, .. } = damage;
+    let mut replaced = Vec::new();
+    for id in packs.keys() {
+        let Some((kind, _)) = blobs.get(id) else { continue };
+        // Read, and not only looked up: a verification of a part has not read the other packs.
+        match fresh.read_blob(*kind, id) {
+            Ok(_) => replaced.push(*id),
+            Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    for id in replaced {
+        blobs.remove(&id);
+        packs.remove(&id);
+    }
+    Ok(())
+}
+
 /// Names the packs that are missing, unless a collector just took them away, as the index then says.
 fn check_missing_packs(
     fresh: &BlobStore,
@@ -386,6 +418,9 @@ fn check_missing_packs(
 
 /// Reads, one by one and wherever they are, the blobs that should be in packs that are not as they should be.
 fn check_flawed_blobs(fresh: &BlobStore, flawed: &HashSet<PackId>, damage: &mut FoundDamage) -> Result<()> {
+    if flawed.is_empty() {
+        return Ok(());
+    }
     let mut suspects = Vec::new();
     fresh.for_each_entry(|id, place| {
         if flawed.contains(&place.pack) {

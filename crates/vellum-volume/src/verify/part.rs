@@ -15,7 +15,7 @@ use super::objects::{
 };
 use super::small_objects::{self, NamedByRefs};
 use super::trees::{self, CheckedContent, WalkExtent};
-use super::verified_packs::{PackPart, VerifiedPacks};
+use super::verified_packs::PackPart;
 use super::{FoundDamage, VerifiedTree};
 use crate::error::Result;
 use crate::volume::Volume;
@@ -30,19 +30,19 @@ pub fn check_part(
     // Refs before records, as a writer puts its record first.
     let NamedByRefs { snapshots: mut needed, unsnapshotted } =
         small_objects::check_keys_and_refs(volume, damage)?;
-    let mut checked =
-        check_packs(volume, &PackChoice { metadata_only: false, part: Some(part) }, damage, meter)?;
+    let checked = check_packs(volume, &PackChoice { metadata_only: false, part: Some(part) }, damage, meter)?;
     let listed = volume.catalog.list_ids()?;
     let mut met: BTreeSet<_> = listed.iter().copied().collect();
     met.extend(volume.catalog.list_forgotten_ids()?);
     needed.extend(volume.catalog.known_ids());
     check_needed_records(volume, &needed, &met, damage)?;
     match part {
-        PackPart::Sample(percent) => {
-            let (chosen, noted) = select_sample(volume, percent, &listed);
-            if let (Some(part), Err(error)) = (&mut checked.part, noted) {
-                part.not_noted = Some(error.to_string());
-            }
+        PackPart::Sample(_) => {
+            // As many runs as there are such parts in the whole look at all. Where this cannot be noted, the next run looks
+            // at the same ones.
+            let is_chosen =
+                |id: &&SnapshotId| checked.slice.is_some_and(|slice| slice.contains(id.as_bytes()));
+            let chosen: Vec<_> = listed.iter().filter(is_chosen).copied().collect();
             check_chosen_records(volume, &chosen, damage, meter)?;
         }
         PackPart::SinceLast => {
@@ -56,15 +56,6 @@ pub fn check_part(
         }
     }
     Ok(checked)
-}
-
-/// The records that this run of a sample looks at: as many runs as there are such parts in the whole look at all.
-/// Where this cannot be noted, the next run looks at the same ones.
-fn select_sample(volume: &Volume, percent: f64, listed: &[SnapshotId]) -> (Vec<SnapshotId>, Result<()>) {
-    let mut verified = VerifiedPacks::read_from_state(&volume.state);
-    let slice = verified.take_slice(percent);
-    let noted = verified.write_to_state(&volume.state);
-    (listed.iter().filter(|id| slice.contains(id.as_bytes())).copied().collect(), noted)
 }
 
 /// The snapshots whose trees are new.

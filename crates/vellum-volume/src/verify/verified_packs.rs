@@ -113,7 +113,8 @@ impl VerifiedPacks {
     }
 
     pub(super) fn write_to_state(&self, state: &StateDir) -> Result<()> {
-        state.write_json_file(VERIFIED_FILE, self)
+        // Not durably: without it more is read, and on a busy disk to wait for it takes longer than to read a sample.
+        state.write_json_file_unsynced(VERIFIED_FILE, self)
     }
 
     /// The records that this run of a sample looks at; another share the next time.

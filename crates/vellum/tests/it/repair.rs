@@ -31,11 +31,133 @@ fn has_chunks(pack: &Path) -> bool {
     vellum_types::BlobKind::from_byte(fs::read(pack).unwrap()[12]) == Some(vellum_types::BlobKind::Chunk)
 }
 
+/// Damages all blobs of a pack, and nothing else of it.
+fn damage_blobs(pack: &Path) {
+    let mut bytes = fs::read(pack).unwrap();
+    let footer: [u8; 4] = bytes[bytes.len() - 8..][..4].try_into().unwrap();
+    let table_at = bytes.len() - 8 - u32::from_le_bytes(footer) as usize;
+    bytes[30..table_at].iter_mut().step_by(50).for_each(|byte| *byte ^= 1);
+    fs::remove_file(pack).unwrap();
+    fs::write(pack, bytes).unwrap();
+}
+
 fn damage(pack: &Path) {
     let mut bytes = fs::read(pack).unwrap();
     bytes[30..].iter_mut().step_by(50).for_each(|byte| *byte ^= 1);
     fs::remove_file(pack).unwrap();
     fs::write(pack, bytes).unwrap();
+}
+
+/// One snapshot, with several chunks in one pack and several nodes in another, and all of it on a remote.
+fn world_of_two_packs() -> World {
+    let world = World::new();
+    world.write("large", noise(400_000));
+    for number in 0..400 {
+        world.write(&format!("dir/{number:0>100}"), "");
+    }
+    world.snapshot("first");
+    world.run(&["remote", "add", "origin", "../remote"]).ok();
+    world.run(&["push"]).ok();
+    world
+}
+
+/// Changes one bit of a pack; `at` counts from its end if it is negative.
+fn flip_bit(pack: &Path, at: isize) {
+    let mut bytes = fs::read(pack).unwrap();
+    let at = if at < 0 { bytes.len().checked_add_signed(at).unwrap() } else { at.unsigned_abs() };
+    bytes[at] ^= 1;
+    fs::remove_file(pack).unwrap();
+    fs::write(pack, bytes).unwrap();
+}
+
+/// In the first blob of a pack: behind its header.
+const IN_FIRST_BLOB: isize = 40;
+
+fn expect_sound_now_and_when_collected(world: &World, damaged: &Path) {
+    world.run(&["verify", "--all"]).ok();
+    world.run(&["verify", "--sample", "100%"]).ok();
+    world.run(&["verify", "--since-last"]).ok();
+    // Nothing was deleted.
+    assert!(damaged.exists());
+    world.run(&["gc", "run"]).ok();
+    assert!(!damaged.exists());
+    world.run(&["verify", "--all"]).ok();
+    world.run(&["verify", "first"]).ok();
+}
+
+#[test]
+fn what_the_repair_of_one_snapshot_mended_is_not_named_again() {
+    let world = world_of_two_packs();
+    for pack in packs(&world) {
+        flip_bit(&pack, IN_FIRST_BLOB);
+        world.run(&["verify", "--all"]).code(1);
+        world.run(&["verify", "--repair"]).ok().says("Mended").remarks("not needed any more");
+        expect_sound_now_and_when_collected(&world, &pack);
+    }
+}
+
+#[test]
+fn two_damaged_packs_are_mended_together_and_one_after_the_other() {
+    let world = world_of_two_packs();
+    let damaged = packs(&world);
+    damaged.iter().for_each(|pack| flip_bit(pack, IN_FIRST_BLOB));
+    world.run(&["verify", "--repair"]).ok();
+    world.run(&["verify", "--all"]).ok();
+    // The packs that took their places. Those of before are there still, and their tables can be read.
+    for pack in packs(&world).difference(&damaged) {
+        flip_bit(pack, IN_FIRST_BLOB);
+        world.run(&["verify", "--repair"]).ok().says("Mended");
+        world.run(&["verify", "--all"]).ok();
+    }
+    world.run(&["gc", "run"]).ok();
+    assert!(damaged.iter().all(|pack| !pack.exists()));
+    world.run(&["verify", "--all"]).ok();
+}
+
+#[test]
+fn a_part_that_was_repaired_is_not_named_again() {
+    for part in [&["--sample", "100%"][..], &["--since-last"]] {
+        let world = world_of_two_packs();
+        for pack in packs(&world) {
+            // Found intact before, it is not new.
+            let _ = fs::remove_file(world.tree().join(".vellum/verified.json"));
+            flip_bit(&pack, IN_FIRST_BLOB);
+            let ran = world.run(&[&["verify"], part].concat()).code(1);
+            ran.says(pack.file_name().unwrap().to_str().unwrap());
+            world.run(&[&["verify", "--repair"], part].concat()).ok().says("Mended");
+            expect_sound_now_and_when_collected(&world, &pack);
+        }
+    }
+}
+
+#[test]
+fn a_pack_with_a_damaged_header_table_or_footer_is_replaced() {
+    let world = world_of_two_packs();
+    for at in [0, -10, -1] {
+        for pack in packs(&world) {
+            flip_bit(&pack, at);
+            // All that the snapshot needs can be read.
+            world.run(&["verify", "--repair"]).ok();
+            world.run(&["verify", "--all"]).code(1).says("packs/");
+            world.run(&["verify", "--all", "--repair"]).ok();
+            expect_sound_now_and_when_collected(&world, &pack);
+        }
+    }
+}
+
+#[test]
+fn content_that_is_lost_keeps_its_pack_in_the_report_and_what_was_mended_is_not_named() {
+    let world = World::new();
+    world.write("gone", noise(300_000));
+    world.write("kept", &noise(700_000)[400_000..]);
+    world.snapshot("first");
+    world.remove("gone");
+    world.snapshot("second");
+    let pack = packs(&world).into_iter().find(|pack| has_chunks(pack)).unwrap();
+    damage_blobs(&pack);
+    world.run(&["verify", "--repair"]).ok().says("Mended");
+    let ran = world.run(&["verify", "--all"]).code(1).says("packs/").says("gone");
+    assert!(!ran.out.contains("kept"), "{}", ran.out);
 }
 
 #[test]
