@@ -200,7 +200,7 @@ impl SnapshotAnnotation {
     }
 
     /// Reads the value of the ref.
-    pub fn decode(bytes: &[u8]) -> std::result::Result<Self, DecodeError> {
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = FieldReader::new(bytes);
         match reader.read_u8()? {
             VERSION => {}

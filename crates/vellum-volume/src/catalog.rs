@@ -79,7 +79,7 @@ impl KnownRecords {
 }
 
 /// Stores the bytes of an object.
-type PutObject<'p> = dyn FnMut(&ObjectKey, &[u8]) -> std::result::Result<(), StoreError> + 'p;
+type PutObject<'p> = dyn FnMut(&ObjectKey, &[u8]) -> Result<(), StoreError> + 'p;
 
 impl SnapshotCatalog {
     /// Opens a catalog. Its file is read when it is first needed.
@@ -106,7 +106,7 @@ impl SnapshotCatalog {
         &self,
         record: &SnapshotRecord,
         operation: &SealedOperation,
-    ) -> Result<std::result::Result<(), StoreError>> {
+    ) -> Result<Result<(), StoreError>> {
         let mut other = Ok(());
         self.store_record_by(LIVE, record, &mut |key, sealed| {
             let SealedOperation { key: beside, bytes, .. } = operation;

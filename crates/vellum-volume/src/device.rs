@@ -49,7 +49,7 @@ impl DeviceRecord {
     }
 
     /// Reads the stored form. What decodes has a legal name, and encodes to the same bytes.
-    pub fn decode(bytes: &[u8]) -> std::result::Result<Self, DecodeError> {
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = FieldReader::new(bytes);
         let version = reader.read_u8()?;
         if version != VERSION {

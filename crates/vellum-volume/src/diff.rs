@@ -249,7 +249,7 @@ impl StateComparison<'_> {
     /// Visits every key under which the states hold different values: before, and after.
     fn visit_differences(
         &self,
-        mut each: impl FnMut(MapKeyRef<'_>, Option<&[u8]>, Option<&[u8]>) -> std::result::Result<(), DecodeError>,
+        mut each: impl FnMut(MapKeyRef<'_>, Option<&[u8]>, Option<&[u8]>) -> Result<(), DecodeError>,
     ) -> Result<()> {
         let mut visit = |key: &[u8], before: Option<&[u8]>, after: Option<&[u8]>| {
             let visited = MapKeyRef::parse(key).and_then(|key| each(key, before, after));
@@ -299,7 +299,7 @@ impl CollectedChanges {
         key: MapKeyRef<'_>,
         before: Option<&[u8]>,
         after: Option<&[u8]>,
-    ) -> std::result::Result<(), DecodeError> {
+    ) -> Result<(), DecodeError> {
         match key {
             MapKeyRef::Attr(Ino::SUPER) => drop(before.or(after).map(SuperBlock::decode).transpose()?),
             MapKeyRef::Attr(ino) => {

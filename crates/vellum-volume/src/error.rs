@@ -10,7 +10,7 @@ use vellum_types::{DecodeError, ErrorKind, Ino, SnapshotId, UnixTime};
 use crate::gc::LostRecord;
 
 /// Result of an operation on a volume.
-pub type Result<T> = std::result::Result<T, VolumeError>;
+pub type Result<T, E = VolumeError> = std::result::Result<T, E>;
 
 /// A failure of an operation on a volume.
 #[derive(Debug, thiserror::Error)]

@@ -34,7 +34,7 @@ const PART_MAX: usize = 4096;
 const OBJECT_MAX: u64 = 2 * (PART_MAX as u64 + 2);
 
 /// The bytes of a slot's object, or why they cannot be read.
-type SlotObject = std::result::Result<Vec<u8>, StoreError>;
+type SlotObject = Result<Vec<u8>, StoreError>;
 
 /// All slots in the store.
 pub fn list_key_slots(objects: &dyn ObjectStore) -> Result<Vec<(ObjectKey, KeySlot)>> {
@@ -70,7 +70,7 @@ fn decode_slot_object(key: &ObjectKey, bytes: &[u8]) -> Result<KeySlot> {
 }
 
 /// The slot and its seal in the object of a slot.
-pub fn split_slot_seal(bytes: &[u8]) -> std::result::Result<(&[u8], &[u8]), DecodeError> {
+pub fn split_slot_seal(bytes: &[u8]) -> Result<(&[u8], &[u8]), DecodeError> {
     let mut reader = FieldReader::new(bytes);
     let slot = reader.read_bytes(PART_MAX)?;
     let seal = reader.read_bytes(PART_MAX)?;

@@ -160,7 +160,7 @@ fn store_object_key() -> Result<ObjectKey> {
 }
 
 /// Decodes the plaintext of the object.
-pub(crate) fn parse_identity(plain: &[u8]) -> std::result::Result<StoreIdentity, DecodeError> {
+pub(crate) fn parse_identity(plain: &[u8]) -> Result<StoreIdentity, DecodeError> {
     let mut reader = FieldReader::new(plain);
     let version = reader.read_u8()?;
     if ![VERSION, VERSION_WITH_SOURCE].contains(&version) {
@@ -189,7 +189,7 @@ fn require_length(what: &str, text: &str, max: usize) -> Result<()> {
     Err(VolumeError::TooLong { what: what.into(), len: text.len(), max })
 }
 
-fn parse_source(reader: &mut FieldReader<'_>) -> std::result::Result<StoreLocation, DecodeError> {
+fn parse_source(reader: &mut FieldReader<'_>) -> Result<StoreLocation, DecodeError> {
     let url = reader.read_string(URL_MAX)?.to_owned();
     let credentials = match reader.read_u8()? {
         0 => None,

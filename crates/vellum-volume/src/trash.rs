@@ -38,7 +38,7 @@ impl TrashRecord {
     }
 
     /// Reads the stored form.
-    pub fn decode(bytes: &[u8]) -> std::result::Result<Self, DecodeError> {
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = FieldReader::new(bytes);
         let version = reader.read_u8()?;
         if version != VERSION {

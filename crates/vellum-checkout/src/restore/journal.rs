@@ -32,9 +32,7 @@ struct RestoreJournal {
 const VERSION: u32 = 1;
 
 /// Reads the record of an interrupted restore from a state directory, if there is one.
-pub(crate) fn read_interrupted_restore(
-    state: &StateDir,
-) -> std::result::Result<Option<InterruptedRestore>, VolumeError> {
+pub(crate) fn read_interrupted_restore(state: &StateDir) -> Result<Option<InterruptedRestore>, VolumeError> {
     let path = state.join(JOURNAL_FILE);
     let Some(text) = state.read_file(JOURNAL_FILE)? else { return Ok(None) };
     let damaged =

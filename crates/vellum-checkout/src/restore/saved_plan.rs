@@ -116,7 +116,7 @@ struct PlanHeader {
 
 impl SavedRestorePlan {
     /// Reads a file. What it says is not checked against anything yet.
-    pub fn decode(bytes: &[u8]) -> std::result::Result<Self, SavedPlanError> {
+    pub fn decode(bytes: &[u8]) -> Result<Self, SavedPlanError> {
         let header: PlanHeader = serde_json::from_slice(bytes)?;
         if header.format != FORMAT {
             return Err(SavedPlanError::OtherFormat);
@@ -161,7 +161,7 @@ impl SavedPath {
     }
 
     /// The path, if a plan can have it: relative, of names that a file can have, and outside of the state directory.
-    fn to_bytes(&self) -> std::result::Result<Vec<u8>, SavedPlanError> {
+    fn to_bytes(&self) -> Result<Vec<u8>, SavedPlanError> {
         let refused = || SavedPlanError::Path(EscapedPath(self.path.as_bytes()).to_string());
         let bytes = match &self.path_hex {
             None => self.path.clone().into_bytes(),
@@ -182,7 +182,7 @@ impl SavedStep {
         SavedPath { path: self.path.clone(), path_hex: self.path_hex.clone() }
     }
 
-    fn to_path(&self) -> std::result::Result<Vec<u8>, SavedPlanError> {
+    fn to_path(&self) -> Result<Vec<u8>, SavedPlanError> {
         self.name().to_bytes()
     }
 }
@@ -235,9 +235,8 @@ impl CheckoutWorktree {
             return Err(SavedPlanError::Edited.into());
         }
         let id: SnapshotId = saved.target.parse().map_err(|_| SavedPlanError::Id)?;
-        let bytes = |paths: &[SavedPath]| {
-            paths.iter().map(SavedPath::to_bytes).collect::<std::result::Result<Vec<_>, _>>()
-        };
+        let bytes =
+            |paths: &[SavedPath]| paths.iter().map(SavedPath::to_bytes).collect::<Result<Vec<_>, _>>();
         Ok(RestoreRequest {
             target: HistoryEntry { id, record: self.volume.catalog.get_record(&id)? },
             paths: bytes(&saved.paths)?,

@@ -48,7 +48,7 @@ impl SnapshotExclusions {
         }
     }
 
-    fn add_to_scan(&self, scan: ScanExclusions) -> std::result::Result<ScanExclusions, String> {
+    fn add_to_scan(&self, scan: ScanExclusions) -> Result<ScanExclusions, String> {
         let patterns = parse_exclude_patterns(&self.patterns)?;
         let Self { other_file_systems, caches, .. } = *self;
         Ok(ScanExclusions { patterns, other_file_systems, caches, ..scan })

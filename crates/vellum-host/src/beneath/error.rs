@@ -7,6 +7,9 @@ use vellum_types::ErrorKind;
 
 use crate::escape::EscapedPath;
 
+/// The result of an operation below a held directory.
+pub(super) type Result<T, E = BeneathError> = std::result::Result<T, E>;
+
 /// A failed operation on an entry below an open directory.
 #[derive(Debug, thiserror::Error)]
 pub enum BeneathError {

@@ -9,9 +9,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
 use super::dir::{HeldDir, system_error};
-use super::{BeneathError, StagedFile, new_temp_name};
-
-type Result<T> = std::result::Result<T, BeneathError>;
+use super::{BeneathError, Result, StagedFile, new_temp_name};
 
 /// Permissions of a directory until its own are applied, so that other users cannot read it before.
 const PRIVATE: u32 = 0o700;

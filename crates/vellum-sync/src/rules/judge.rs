@@ -34,7 +34,7 @@ impl SyncFilters {
         self: &Arc<Self>,
         side: SyncSide,
         root: &[u8],
-    ) -> std::result::Result<Arc<dyn EntryFilter>, RuleError> {
+    ) -> Result<Arc<dyn EntryFilter>, RuleError> {
         self.create_named_filter(side, root, b"")
     }
 
@@ -44,7 +44,7 @@ impl SyncFilters {
         side: SyncSide,
         root: &[u8],
         top: &[u8],
-    ) -> std::result::Result<Arc<dyn EntryFilter>, RuleError> {
+    ) -> Result<Arc<dyn EntryFilter>, RuleError> {
         let rules = SyncRules::new_named(&self.rules, root, !top.is_empty())?;
         // Rule files above the root are read once. Those in the tree are read while it is walked.
         let scope = rules.read_top_scope(&mut |dir, name| {

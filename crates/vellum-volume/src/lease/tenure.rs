@@ -96,7 +96,7 @@ pub struct HeldLease {
 /// What else than the lease allows a holder to change its worktree: the claim of a log outside this machine.
 pub trait ChangeGuard: Send + Sync {
     /// Fails if nothing may be changed now.
-    fn check_change(&self) -> std::result::Result<(), GuardRefusal>;
+    fn check_change(&self) -> Result<(), GuardRefusal>;
 
     /// Whether a change may have to wait before it is carried out or refused.
     fn may_change_wait(&self) -> bool;

@@ -165,7 +165,7 @@ pub(crate) fn fuzz_decoder(bytes: &[u8]) {
 }
 
 /// Refs from the bytes of the file.
-fn decode_known_refs(bytes: &[u8]) -> std::result::Result<HashMap<ObjectKey, KnownRef>, DecodeError> {
+fn decode_known_refs(bytes: &[u8]) -> Result<HashMap<ObjectKey, KnownRef>, DecodeError> {
     let mut reader = FieldReader::new(bytes);
     if reader.read_array::<8>()? != *MAGIC {
         return Err(DecodeError::Invalid("beginning of the known refs"));
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_damaged_file_of_known_refs_is_refused() -> std::result::Result<(), vellum_store::StoreError> {
+    fn a_damaged_file_of_known_refs_is_refused() -> Result<(), vellum_store::StoreError> {
         let mut known = HashMap::new();
         for number in 0..5 {
             let known_ref = KnownRef { tag: format!("\"{number}\""), stored: vec![number; 40] };

@@ -425,7 +425,7 @@ impl<'a> EntryWriter<'a> {
         dir: &HeldDir,
         name: &[u8],
         entry: &ListingEntry<'_>,
-    ) -> std::result::Result<(), BeneathError> {
+    ) -> Result<(), BeneathError> {
         match SpecialFile::from_kind(entry.kind(), entry.rdev()) {
             Some(special) => dir.create_special(name, special, 0o600),
             None => dir.create_symlink(name, entry.symlink_target()),

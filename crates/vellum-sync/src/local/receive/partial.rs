@@ -112,12 +112,7 @@ impl PartialFile {
     }
 
     /// Renames it to its final name.
-    pub fn commit_in(
-        &self,
-        to: &HeldDir,
-        name: &[u8],
-        replace: ReplacePolicy,
-    ) -> std::result::Result<(), BeneathError> {
+    pub fn commit_in(&self, to: &HeldDir, name: &[u8], replace: ReplacePolicy) -> Result<(), BeneathError> {
         match replace {
             ReplacePolicy::Always => self.dir.rename(&self.name, to, name)?,
             ReplacePolicy::Never => self.dir.rename_no_replace(&self.name, to, name)?,

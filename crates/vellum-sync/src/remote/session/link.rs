@@ -292,11 +292,7 @@ impl SessionLink {
         }
     }
 
-    fn dispatch_frame(
-        &self,
-        frame: WireFrame,
-        partial: &mut PartialMessages,
-    ) -> std::result::Result<(), WireError> {
+    fn dispatch_frame(&self, frame: WireFrame, partial: &mut PartialMessages) -> Result<(), WireError> {
         match frame.kind {
             FrameKind::Ping => Ok(()),
             FrameKind::Part | FrameKind::Message => {
@@ -360,7 +356,7 @@ impl SessionLink {
         &self,
         message: SessionMessage,
         partial: &mut PartialMessages,
-    ) -> std::result::Result<(), WireError> {
+    ) -> Result<(), WireError> {
         match message {
             // This is handled here and not queued: the thread that takes messages is executing the operation
             // that has to stop.
@@ -395,7 +391,7 @@ impl SessionLink {
         }
     }
 
-    fn enqueue_message(&self, incoming: IncomingMessage) -> std::result::Result<(), WireError> {
+    fn enqueue_message(&self, incoming: IncomingMessage) -> Result<(), WireError> {
         let mut control = self.control.lock();
         // The reading thread must not wait until messages are taken, so too many of them end the connection.
         if control.queue.len() >= MESSAGES_MAX {
@@ -424,7 +420,7 @@ fn write_frames(
     codec: WireCodec,
     frames: &Receiver<WireFrame>,
     timeout: &AtomicU64,
-) -> std::result::Result<(), WireError> {
+) -> Result<(), WireError> {
     Greeting::new(codec).send_to(&mut out)?;
     let mut writer = WireWriter::new(out, codec)?;
     loop {

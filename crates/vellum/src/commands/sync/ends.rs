@@ -333,7 +333,7 @@ impl DestinationEndpoint {
 }
 
 /// Makes a directory and its missing parents, without passing through symlinks of other users.
-pub fn create_trusted_dir(path: &Path, above: usize) -> std::result::Result<(), BeneathError> {
+pub fn create_trusted_dir(path: &Path, above: usize) -> Result<(), BeneathError> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return HeldDir::open_trusted_root(path).map(drop);
     };

@@ -209,7 +209,7 @@ impl ControlService {
         &self,
         request: &ControlRequest,
         stream: &UnixStream,
-    ) -> std::result::Result<ControlReply, OpenError> {
+    ) -> Result<ControlReply, OpenError> {
         let meter = Arc::new(ProgressMeter::default());
         // Only these report progress, and end when nobody waits for them any more; all others are carried out whole.
         if !matches!(
@@ -246,7 +246,7 @@ impl ControlService {
         &self,
         request: &ControlRequest,
         meter: &Arc<ProgressMeter>,
-    ) -> std::result::Result<ControlReply, OpenError> {
+    ) -> Result<ControlReply, OpenError> {
         let mut answer = ControlReply::default();
         let _change = changes_files(request).then(|| self.sharing.begin_change_of_all());
         match request {
@@ -272,7 +272,7 @@ impl ControlService {
             }
             ControlRequest::MergeSnapshot { note, parents } => {
                 let parents: Vec<_> =
-                    parents.iter().map(|id| parse_snapshot_id(id)).collect::<std::result::Result<_, _>>()?;
+                    parents.iter().map(|id| parse_snapshot_id(id)).collect::<Result<_, _>>()?;
                 let origin = if parents.is_empty() { SnapshotOrigin::Safety } else { SnapshotOrigin::User };
                 let request = LiveSnapshotRequest { note: note.clone(), tags: Vec::new(), origin };
                 let made = self.fs.create_snapshot_with_parents(&request, &parents)?;
@@ -385,25 +385,18 @@ impl ControlService {
         }
     }
 
-    fn restore_snapshot(
-        &self,
-        target: SnapshotId,
-        discard: bool,
-    ) -> std::result::Result<Option<SnapshotId>, FsError> {
+    fn restore_snapshot(&self, target: SnapshotId, discard: bool) -> Result<Option<SnapshotId>, FsError> {
         self.replace_worktree(|| self.fs.restore_snapshot(target, discard))
     }
 
     /// Moves the worktree from a snapshot to one that descends from it, if nothing was changed since.
-    pub fn advance_snapshot(&self, target: SnapshotId, from: SnapshotId) -> std::result::Result<(), FsError> {
+    pub fn advance_snapshot(&self, target: SnapshotId, from: SnapshotId) -> Result<(), FsError> {
         let _change = self.sharing.begin_change_of_all();
         self.replace_worktree(|| self.fs.advance_snapshot(target, from))
     }
 
     /// Lets the kernel forget what it knows of the worktree, which `replace` replaces.
-    fn replace_worktree<T>(
-        &self,
-        replace: impl FnOnce() -> std::result::Result<T, FsError>,
-    ) -> std::result::Result<T, FsError> {
+    fn replace_worktree<T>(&self, replace: impl FnOnce() -> Result<T, FsError>) -> Result<T, FsError> {
         let wanted = self.forgetter.get().is_some_and(|forgetter| forgetter.needs_root_names());
         let names = || match wanted {
             true => self
@@ -423,7 +416,7 @@ impl ControlService {
         Ok(replaced)
     }
 
-    fn unpublished_snapshots(&self) -> std::result::Result<Option<Vec<UnpublishedSnapshot>>, FsError> {
+    fn unpublished_snapshots(&self) -> Result<Option<Vec<UnpublishedSnapshot>>, FsError> {
         let waiting = self.fs.live_map().pending_snapshots()?;
         let named =
             waiting.into_iter().map(|(_, PendingSnapshot { id, record, tags, .. })| UnpublishedSnapshot {
@@ -461,7 +454,7 @@ impl ControlService {
             .collect()
     }
 
-    fn add_worktree_status(&self, answer: ControlReply) -> std::result::Result<ControlReply, FsError> {
+    fn add_worktree_status(&self, answer: ControlReply) -> Result<ControlReply, FsError> {
         let unpublished = self.fs.unpublished_changes()?;
         // A copy, because the lock must not be held while the rest is collected.
         let head = self.fs.live_map().lock_head().clone();
@@ -525,6 +518,6 @@ fn changes_files(request: &ControlRequest) -> bool {
     }
 }
 
-fn parse_snapshot_id(text: &str) -> std::result::Result<SnapshotId, FsError> {
+fn parse_snapshot_id(text: &str) -> Result<SnapshotId, FsError> {
     text.parse().map_err(|_| FsError::Posix(rustix::io::Errno::INVAL))
 }
