@@ -6,8 +6,8 @@
 //! opened the volume has its key, also when the slot is gone, until a rotation changes it (`key_epochs`).
 
 use vellum_crypto::{CreatedSlot, KeySlot, RecordDomain, SlotSecret, VolumeKeys};
-use vellum_store::{ObjectKey, ObjectStore, StoreError, map_requests};
-use vellum_types::{DecodeError, FieldReader, FieldWriter, UnixTime};
+use vellum_store::{ObjectKey, ObjectStore, map_requests};
+use vellum_types::{DecodeError, FieldReader, FieldWriter, LookupResult, UnixTime};
 
 use crate::error::{Result, VolumeError, is_data_loss};
 use crate::keyring::{self, SLOT_PREFIX, SLOTS_MAX};
@@ -307,11 +307,8 @@ fn read_device_record(
     keys: &VolumeKeys,
     key: &ObjectKey,
 ) -> Result<Option<DeviceRecord>> {
-    match objects.get_object(key, OBJECT_MAX) {
-        Ok(sealed) => open_device_record(keys, key, &sealed).map(Some),
-        Err(StoreError::NotFound { .. }) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
+    let sealed = objects.get_object(key, OBJECT_MAX).none_if_missing()?;
+    sealed.map(|sealed| open_device_record(keys, key, &sealed)).transpose()
 }
 
 fn open_device_record(keys: &VolumeKeys, key: &ObjectKey, sealed: &[u8]) -> Result<DeviceRecord> {

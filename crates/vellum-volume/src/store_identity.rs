@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use vellum_crypto::{RecordDomain, VolumeKeys, fill_random};
 use vellum_store::{NumberedRefStore, ObjectKey, ObjectStore, StoreError, StoreLocation, StoreMode};
-use vellum_types::{DecodeError, FieldReader, FieldWriter};
+use vellum_types::{DecodeError, FieldReader, FieldWriter, LookupResult};
 
 use crate::error::{Result, VolumeError};
 
@@ -55,11 +55,9 @@ impl StoreIdentity {
     /// Reads the identity of a store, if it has one. Fails with [`VolumeError::Damaged`] if it was not written with the
     /// volume's keys.
     pub fn read_from(objects: &dyn ObjectStore, keys: &VolumeKeys) -> Result<Option<Self>> {
-        let sealed = match objects.get_object(&store_object_key()?, OBJECT_MAX) {
-            Ok(sealed) => sealed,
-            // Stores of early versions have none, and are used as they always were.
-            Err(StoreError::NotFound { .. }) => return Ok(None),
-            Err(error) => return Err(error.into()),
+        // Stores of early versions have none, and are used as they always were.
+        let Some(sealed) = objects.get_object(&store_object_key()?, OBJECT_MAX).none_if_missing()? else {
+            return Ok(None);
         };
         let mut plain = Vec::new();
         keys.open_record(RecordDomain::Config, STORE_OBJECT.as_bytes(), &sealed, &mut plain).map_err(

@@ -3,7 +3,7 @@
 use std::io;
 
 use rustix::io::Errno;
-use vellum_types::ErrorKind;
+use vellum_types::{ErrorKind, MissingError};
 
 use crate::escape::EscapedPath;
 
@@ -96,5 +96,11 @@ impl BeneathError {
     pub fn is_not_a_directory(&self) -> bool {
         // A symlink that is opened with O_NOFOLLOW gives ELOOP, and ENOTDIR together with O_DIRECTORY.
         matches!(self.errno(), Some(Errno::NOTDIR | Errno::LOOP))
+    }
+}
+
+impl MissingError for BeneathError {
+    fn is_missing(&self) -> bool {
+        self.is_not_found()
     }
 }

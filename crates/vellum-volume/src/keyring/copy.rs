@@ -2,6 +2,7 @@
 
 use vellum_crypto::{ExchangePublic, KeyEpoch, KeySlot, RecordDomain};
 use vellum_store::{ObjectKey, StoreError};
+use vellum_types::LookupResult;
 
 use super::{
     OBJECT_MAX, REMOVED_PREFIX, SLOT_PREFIX, check_key_slot, damaged_slot_error, decode_slot_object,
@@ -100,10 +101,8 @@ fn find_removed_slots(from: &Volume, there: Vec<ObjectKey>) -> Result<Vec<Remove
     let mut removed = Vec::new();
     for key in there {
         let note = removal_note_key(&key)?;
-        match from.objects.get_object(&note, OBJECT_MAX) {
-            Ok(sealed) => removed.push(RemovedSlot { key, note, sealed }),
-            Err(StoreError::NotFound { .. }) => {}
-            Err(error) => return Err(error.into()),
+        if let Some(sealed) = from.objects.get_object(&note, OBJECT_MAX).none_if_missing()? {
+            removed.push(RemovedSlot { key, note, sealed });
         }
     }
     Ok(removed)

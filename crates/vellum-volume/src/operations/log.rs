@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use vellum_crypto::{RecordDomain, VolumeKeys};
-use vellum_store::{ObjectKey, ObjectStore, StoreError};
-use vellum_types::BlobId;
+use vellum_store::{ObjectKey, ObjectStore};
+use vellum_types::{BlobId, LookupResult};
 
 use super::command::current_command_words;
 use super::record::{OperationEffect, OperationLink, OperationRecord, RECORD_MAX};
@@ -134,10 +134,8 @@ impl OperationLog {
 
     /// The record in an object; None if it is not there.
     pub fn fetch_record(&self, key: &ObjectKey) -> Result<Option<OperationRecord>> {
-        let sealed = match self.objects.get_object(key, OBJECT_MAX) {
-            Ok(sealed) => sealed,
-            Err(StoreError::NotFound { .. }) => return Ok(None),
-            Err(error) => return Err(error.into()),
+        let Some(sealed) = self.objects.get_object(key, OBJECT_MAX).none_if_missing()? else {
+            return Ok(None);
         };
         let mut plain = Vec::new();
         // Of whatever key: records are not sealed anew by a rotation. A ref, which is, leads to each of them by its hash.

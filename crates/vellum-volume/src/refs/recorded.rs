@@ -6,7 +6,7 @@
 
 use vellum_store::pack::pack_key;
 use vellum_store::{ObjectKey, StoreError};
-use vellum_types::{DecodeError, FieldReader, FieldWriter, SnapshotId};
+use vellum_types::{DecodeError, FieldReader, FieldWriter, LookupResult, SnapshotId};
 
 use super::{RETRIES, RefKind, RefStore, RememberedRef, StoredRef, WorktreeHead};
 use crate::catalog::record_object_key;
@@ -310,11 +310,7 @@ impl RefStore {
     }
 
     fn has_object(&self, key: &ObjectKey) -> Result<bool> {
-        match self.objects.object_size(key) {
-            Ok(_) => Ok(true),
-            Err(StoreError::NotFound { .. }) => Ok(false),
-            Err(error) => Err(error.into()),
-        }
+        Ok(self.objects.object_size(key).none_if_missing()?.is_some())
     }
 
     /// Lets the ref of its chain name an operation that was carried out.

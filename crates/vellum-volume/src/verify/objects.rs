@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use vellum_host::ProgressMeter;
 use vellum_store::pack::{PackFlaw, pack_key};
 use vellum_store::{BlobOptions, BlobStore, PackFinding, PackRangeCheck, StoreError, map_requests};
-use vellum_types::{BlobKind, ErrorKind, PackId, SnapshotId};
+use vellum_types::{BlobKind, ErrorKind, LookupResult, PackId, SnapshotId};
 
 use super::small_objects::{self, NamedByRefs};
 use super::verified_packs::{PackPart, PackReading, PartReport, VerifiedPacks};
@@ -416,12 +416,7 @@ fn open_fresh_index(volume: &Volume) -> Result<BlobStore> {
 
 fn remove_fresh_index(volume: &Volume) -> Result<()> {
     let local = volume.state.join(FRESH_INDEX_FOLDER);
-    match std::fs::remove_dir_all(&local) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(VolumeError::wrap_local_error(local)(error))
-        }
-        _ => Ok(()),
-    }
+    std::fs::remove_dir_all(&local).ignore_missing().map_err(VolumeError::wrap_local_error(local))
 }
 
 fn index_object_name(problem: &vellum_store::BlobError) -> String {

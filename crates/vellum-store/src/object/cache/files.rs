@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::RwLock;
-use vellum_types::{BlobKind, PackId};
+use vellum_types::{BlobKind, LookupResult, PackId};
 
 use super::evict::EvictionCandidate;
 use super::pack_file::{self, CachedPack};
@@ -240,10 +240,7 @@ impl CacheFiles {
             let left: u64 = packs.iter().map(|pack| pack.bytes - pack.remove_unpinned(&pinned)).sum();
             // The folder contains nothing but packs, so whatever else was left in it goes, too.
             if pinned.is_empty() {
-                match fs::remove_dir_all(self.packs_folder(part)) {
-                    Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                    _ => {}
-                }
+                fs::remove_dir_all(self.packs_folder(part)).ignore_missing()?;
             }
             usage.set_used(part, left + reserved)?;
         }

@@ -11,7 +11,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use vellum_types::{DecodeError, FieldReader, FieldWriter, PackId};
+use vellum_types::{DecodeError, FieldReader, FieldWriter, LookupResult, PackId};
 
 use super::{FOLDER_MODE, PIECES_MAX};
 use crate::object::PieceSet;
@@ -162,11 +162,7 @@ fn write_new_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
 
 /// Removes a pin; false if there is none with this name.
 pub(super) fn remove_pin(cache: &Path, name: &str) -> io::Result<bool> {
-    match fs::remove_file(pin_path(cache, name)) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error),
-    }
+    Ok(fs::remove_file(pin_path(cache, name)).none_if_missing()?.is_some())
 }
 
 /// The decoder on any bytes; see [`crate::fuzzing`].

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use vellum_types::LookupResult;
 
 use crate::object::cache::CacheDisk;
 use crate::object::open::RequestLimits;
@@ -110,11 +111,7 @@ pub(in crate::object) fn set_offline(cache: &Path, is_offline: bool) -> io::Resu
             Err(error) => Err(error),
         };
     }
-    match fs::remove_file(&file) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error),
-    }
+    Ok(fs::remove_file(&file).none_if_missing()?.is_some())
 }
 
 /// Whether requests are switched off.

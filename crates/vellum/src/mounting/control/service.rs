@@ -20,7 +20,7 @@ use vellum_host::ProgressMeter;
 use vellum_library::LiveStateClaim;
 use vellum_library::live::{self, HolderStage, OpenError};
 use vellum_store::PackCache;
-use vellum_types::{Ino, SnapshotId};
+use vellum_types::{Ino, LookupResult, SnapshotId};
 use vellum_volume::SnapshotOrigin;
 use vellum_volume::refs::WorktreeQuota;
 use vellum_volume::residence::{ContentScope, NewPin};
@@ -103,11 +103,8 @@ fn listen_while_found<H: ControlHandler>(
     let path = dir.join(SOCKET);
     let failed = || CliError::io_error("listen on", path.display().to_string());
     // A second `bind` fails with EADDRINUSE as long as the name exists, even if nobody listens.
-    match std::fs::remove_file(&path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed()(error)),
-        // A daemon that was killed leaves its socket; the claim says that there is none now.
-        Ok(()) | Err(_) => {}
-    }
+    // A daemon that was killed leaves its socket; the claim says that there is none now.
+    std::fs::remove_file(&path).ignore_missing().map_err(failed())?;
     let listener = socket::listen_at(&path).map_err(failed())?;
     let serve = move || {
         for stream in listener.incoming() {

@@ -13,8 +13,8 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use vellum_host::lock::find_file_lock_holder;
-use vellum_types::UnixTime;
 use vellum_types::codec::{DecodeError, FieldReader, FieldWriter};
+use vellum_types::{LookupResult, UnixTime};
 
 const MAGIC: &[u8; 8] = b"vlupload";
 const VERSION: u8 = 1;
@@ -114,10 +114,7 @@ impl UploadStates {
 
     /// Takes the records that no process has.
     pub(super) fn take_abandoned(&self) -> io::Result<Vec<UploadState>> {
-        let entries = match std::fs::read_dir(&self.folder) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries?,
-        };
+        let Some(entries) = std::fs::read_dir(&self.folder).none_if_missing()? else { return Ok(Vec::new()) };
         let mut found = Vec::new();
         for entry in entries {
             found.extend(UploadState::take_file(entry?.path(), false)?);
