@@ -72,7 +72,7 @@ pub(crate) fn remove_unchanged_entries<'l>(
 }
 
 fn remove_unchanged_entry(dir: &HeldDir, name: &[u8], entry: &ListingEntry<'_>) -> Result<()> {
-    // Another process removed it.
+    // Another process may have removed it.
     let Some(stat) = dir.stat(name).none_if_missing()? else { return Ok(()) };
     let size = if stat.kind == FileKind::File { stat.size } else { 0 };
     let same = (entry.kind(), entry.size(), entry.mtime()) == (stat.kind, size, stat.mtime);
