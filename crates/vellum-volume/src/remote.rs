@@ -12,8 +12,8 @@ mod tracking;
 mod under_way;
 
 use std::fs;
-use std::os::unix::fs::DirBuilderExt;
 
+use vellum_host::private_dir::create_private_dir;
 use vellum_store::{ObjectStore, RequestLimits, StoreLocation, set_owner_from_dir};
 use vellum_types::{ErrorKind, LookupResult};
 
@@ -334,7 +334,7 @@ const UNFINISHED_SUFFIX: &str = ".new";
 /// that runs as root must leave folders that the owner of the worktree can use.
 pub(crate) fn create_remote_dir(worktree: &StateDir, remote: &StateDir) -> Result<()> {
     let make = || -> std::io::Result<()> {
-        fs::DirBuilder::new().mode(0o700).recursive(true).create(remote.path())?;
+        create_private_dir(remote.path())?;
         for made in [remote.root(), remote.path()] {
             set_owner_from_dir(fs::File::open(worktree.path())?, fs::File::open(made)?)?;
         }

@@ -9,7 +9,7 @@ mod placement;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -18,6 +18,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use vellum_crypto::MasterKey;
 use vellum_host::lock::lock_exclusive;
+use vellum_host::private_dir::create_private_dir;
 pub use vellum_store::set_owner_from_dir;
 use vellum_types::{LookupResult, VolumeId};
 use zeroize::Zeroizing;
@@ -210,7 +211,7 @@ impl StateDir {
         let path = &state.path;
         let make = || -> std::io::Result<()> {
             // Private from the first moment: the key is written into it.
-            fs::DirBuilder::new().mode(0o700).recursive(true).create(path)?;
+            create_private_dir(path)?;
             set_owner_from_dir(File::open(root)?, File::open(path)?)
         };
         make().map_err(VolumeError::wrap_local_error(path))?;

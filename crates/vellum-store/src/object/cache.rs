@@ -42,8 +42,6 @@ use super::{BandwidthLimits, FetchPolicy, ObjectKey, PieceSet, service};
 pub(super) const PIECE: u64 = 256 << 10;
 /// Most pieces of a pack: packs have 256 MiB at most.
 pub(super) const PIECES_MAX: u64 = 1024;
-/// Permissions of folders: the content of the cache is sealed, but its names reveal which packs are read.
-const FOLDER_MODE: u32 = 0o700;
 
 /// The pieces of one store's packs on the local disk. Shared by all processes of a user.
 pub struct PackCache {

@@ -297,7 +297,7 @@ impl ObjectStore for LocalStore {
     fn delete_object(&self, key: &ObjectKey) -> Result<(), StoreError> {
         // An open descriptor would keep the space of the deleted pack in use.
         self.handles.evict_handle(key);
-        // It is gone: another process deleted it, or this deletion is a repetition.
+        // It may be gone: another process deleted it, or this deletion is a repetition.
         self.tree
             .unlink(key.folder(), key.name())
             .ignore_missing()

@@ -9,12 +9,13 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 use vellum_host::lock::lock_exclusive;
+use vellum_host::private_dir::create_private_dir;
 
 use super::{STATE_DIR, StateDir, WORKTREE_FILE};
 use crate::error::{Result, VolumeError};
@@ -103,7 +104,7 @@ fn change_list(change: impl FnOnce(&mut StatePaths)) -> Result<()> {
     let path = dir.join(LIST_FILE);
     let failed = || VolumeError::wrap_local_error(&path);
     let lock = || -> std::io::Result<File> {
-        fs::DirBuilder::new().mode(0o700).recursive(true).create(&dir)?;
+        create_private_dir(&dir)?;
         let lock = dir.join(LIST_LOCK);
         let file = File::options().create(true).write(true).truncate(false).mode(0o600).open(&lock)?;
         lock_exclusive(&file, || lock.display().to_string())?;
@@ -190,7 +191,7 @@ impl StateDir {
     /// Creates a state directory for `root` in `holder`, and what leads to it. Fails as [`Self::for_new_holder`] does.
     pub fn create_in_holder(root: &Path, holder: &Path) -> Result<Self> {
         let state = Self::for_new_holder(root, holder)?;
-        let make = || fs::DirBuilder::new().mode(0o700).recursive(true).create(&state.path);
+        let make = || create_private_dir(&state.path);
         make().map_err(VolumeError::wrap_local_error(&state.path))?;
         state.lead_to_state()?;
         state.hide_from_git()?;

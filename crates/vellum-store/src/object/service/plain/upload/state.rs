@@ -6,13 +6,14 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use vellum_host::lock::find_file_lock_holder;
+use vellum_host::private_dir::create_private_dir;
 use vellum_types::codec::{DecodeError, FieldReader, FieldWriter};
 use vellum_types::{LookupResult, UnixTime};
 
@@ -108,7 +109,7 @@ impl UploadStates {
     /// Takes the record of a key; none if another process has it, which is uploading the same object.
     pub(super) fn take_state(&self, key: &str) -> io::Result<Option<UploadState>> {
         // Keys say what a user keeps, so that nobody else may read them.
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
+        create_private_dir(&self.folder)?;
         UploadState::take_file(self.folder.join(short_hash(key)), true)
     }
 
