@@ -158,8 +158,7 @@ pub fn create_live_worktree(
 ) -> Result<WorktreeHead> {
     let place = live_state_dir(volume, worktree).display().to_string();
     volume.add_worktree(worktree, from, &place)?;
-    let head = volume.read_worktree_head(worktree)?;
-    head.ok_or_else(|| VolumeError::NoSuchRef { kind: "worktree", name: worktree.into() }.into())
+    Ok(volume.require_worktree_head(worktree)?)
 }
 
 /// Removes a worktree and its local live state: one whose creation failed later, or a temporary one. Only the caller

@@ -51,10 +51,7 @@ impl DeviceRecord {
     /// Reads the stored form. What decodes has a legal name, and encodes to the same bytes.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = FieldReader::new(bytes);
-        let version = reader.read_u8()?;
-        if version != VERSION {
-            return Err(DecodeError::Version(u32::from(version)));
-        }
+        reader.expect_version(VERSION)?;
         let name = reader.read_string(DEVICE_NAME_MAX)?.to_owned();
         // A holder of the key may have written any name, and messages show it.
         check_device_name(&name).map_err(|_| DecodeError::Invalid("device name"))?;

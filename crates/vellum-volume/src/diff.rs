@@ -167,7 +167,7 @@ impl StateComparison<'_> {
         }
         collected.removed.sort_entries();
         collected.added.sort_entries();
-        let mut changes = ChangePairing::new(self, collected, shared)?.finish_pairing()?;
+        let mut changes = ChangePairing::new(self, collected, shared).finish_pairing()?;
         // In place: a list of a million deletions is not copied.
         changes.sort_unstable_by(|a, b| a.path().cmp(b.path()).then_with(|| a.kind.cmp(&b.kind)));
         Ok(changes)
@@ -336,13 +336,9 @@ struct ChangePairing<'a> {
 }
 
 impl<'a> ChangePairing<'a> {
-    fn new(
-        states: &'a StateComparison<'a>,
-        collected: CollectedChanges,
-        shared: Option<Ino>,
-    ) -> Result<Self> {
+    fn new(states: &'a StateComparison<'a>, collected: CollectedChanges, shared: Option<Ino>) -> Self {
         let CollectedChanges { inodes, removed, added } = collected;
-        Ok(Self {
+        Self {
             states,
             shared,
             inodes,
@@ -351,7 +347,7 @@ impl<'a> ChangePairing<'a> {
             reported: BTreeSet::new(),
             changes: Vec::new(),
             budget: PathBudget::default(),
-        })
+        }
     }
 
     fn finish_pairing(mut self) -> Result<Vec<FileChange>> {

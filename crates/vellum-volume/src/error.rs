@@ -540,6 +540,11 @@ impl VolumeError {
         move |source| Self::Local { path, source }
     }
 
+    /// There is no worktree of this name.
+    pub fn no_worktree(name: impl Into<String>) -> Self {
+        Self::NoSuchRef { kind: "worktree", name: name.into() }
+    }
+
     /// Says what was being decoded.
     pub fn wrap_decode_error(what: impl Into<String>) -> impl FnOnce(DecodeError) -> Self {
         let what = what.into();

@@ -153,10 +153,7 @@ struct RecordStart<'a> {
 
 impl<'a> RecordStart<'a> {
     fn decode(reader: &mut FieldReader<'a>) -> Result<Self, DecodeError> {
-        let version = reader.read_u8()?;
-        if version != VERSION {
-            return Err(DecodeError::Version(u32::from(version)));
-        }
+        reader.expect_version(VERSION)?;
         let nonce = reader.read_array()?;
         let parents = (0..reader.read_count(PARENTS_MAX)?)
             .map(|_| reader.read_array().map(SnapshotId))

@@ -501,10 +501,7 @@ pub(crate) fn is_ref_key(key: &ObjectKey) -> bool {
 /// Counter, name and value of a ref, from the plaintext of its object.
 pub fn parse_ref(plain: &[u8]) -> Result<(u64, String, Vec<u8>), DecodeError> {
     let mut reader = FieldReader::new(plain);
-    let version = reader.read_u8()?;
-    if version != VERSION {
-        return Err(DecodeError::Version(u32::from(version)));
-    }
+    reader.expect_version(VERSION)?;
     let counter = reader.read_varint()?;
     let name = reader.read_string(REF_NAME_MAX)?.to_owned();
     let value = reader.read_bytes(VALUE_MAX)?.to_vec();

@@ -122,10 +122,7 @@ impl SnapshotPin {
     /// Reads the value of the ref.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = FieldReader::new(bytes);
-        match reader.read_u8()? {
-            VERSION => {}
-            other => return Err(DecodeError::Version(u32::from(other))),
-        }
+        reader.expect_version(VERSION)?;
         let is_pinned = decode_flag(&mut reader, "pin")?;
         let set = UnixTime::decode(&mut reader)?;
         let until =

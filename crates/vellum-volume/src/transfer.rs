@@ -108,7 +108,7 @@ impl TransferPlan {
     }
 
     /// The nearest ancestors of a snapshot that have a tree at hand: what the target has, or will have before this one.
-    fn find_bases(&self, from: &Volume, record: &SnapshotRecord) -> Result<Vec<HistoryEntry>> {
+    fn find_bases(&self, from: &Volume, record: &SnapshotRecord) -> Vec<HistoryEntry> {
         let mut bases = Vec::new();
         let mut met = HashSet::new();
         let mut waiting = record.parents.clone();
@@ -125,7 +125,7 @@ impl TransferPlan {
                 waiting.extend(entry.record.parents.iter().copied());
             }
         }
-        Ok(bases)
+        bases
     }
 }
 
@@ -265,7 +265,7 @@ fn find_missing_blobs(
 ) -> Result<MissingBlobs> {
     let mut missing = MissingBlobs::default();
     for entry in &plan.snapshots {
-        let bases = plan.find_bases(from, &entry.record)?;
+        let bases = plan.find_bases(from, &entry.record);
         let bases = bases.iter().map(|base| {
             // What both have is read where it costs less.
             let reads_target = plan.there.contains(&base.id) && !to.objects.is_remote();

@@ -209,10 +209,7 @@ impl RotationEnd {
     /// Reads the plaintext. The ids of what decodes are in order, each of them once.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = FieldReader::new(bytes);
-        let version = reader.read_u8()?;
-        if version != END_VERSION {
-            return Err(DecodeError::Version(u32::from(version)));
-        }
+        reader.expect_version(END_VERSION)?;
         let count = reader.read_count(RECORDS_MAX)?;
         // The count is whatever the writer said: memory is reserved only for what the bytes can hold.
         let mut records: Vec<KnownRecordHash> = Vec::with_capacity(count.min(reader.remaining() / 64));
@@ -294,10 +291,7 @@ pub fn encode_slot_public(public: &ExchangePublic) -> Vec<u8> {
 /// The public key of a slot, from what is sealed in its object.
 pub fn decode_slot_public(plain: &[u8]) -> Result<ExchangePublic, DecodeError> {
     let mut reader = FieldReader::new(plain);
-    let version = reader.read_u8()?;
-    if version != SLOT_KEY_VERSION {
-        return Err(DecodeError::Version(u32::from(version)));
-    }
+    reader.expect_version(SLOT_KEY_VERSION)?;
     let public = ExchangePublic(reader.read_array()?);
     reader.expect_end()?;
     Ok(public)

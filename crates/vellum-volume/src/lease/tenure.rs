@@ -131,7 +131,7 @@ impl HeldLease {
         // sooner than this process expects.
         let begun = claimant.clock.now();
         let mut taken = None;
-        let missing = || VolumeError::NoSuchRef { kind: "worktree", name: worktree.into() };
+        let missing = || VolumeError::no_worktree(worktree);
         let key = volume.refs.ref_object_key(RefKind::Worktree, worktree)?;
         volume.refs.update_ref(RefKind::Worktree, worktree, |old| {
             let mut head = decode_worktree_head(old.ok_or_else(missing)?)?;

@@ -99,7 +99,7 @@ impl Volume {
     pub fn list_operations(&self, worktree: &str, limit: usize) -> Result<ChainListing> {
         let chain = ChainName::of_worktree(worktree);
         let found = self.find_chain(chain)?;
-        let missing = || VolumeError::NoSuchRef { kind: "worktree", name: worktree.into() };
+        let missing = || VolumeError::no_worktree(worktree);
         self.read_chain(&found.ok_or_else(missing)?, limit)
     }
 
@@ -122,7 +122,7 @@ impl Volume {
 
     /// Checks the chain of a worktree.
     pub fn verify_operations(&self, worktree: &str) -> Result<ChainCheck> {
-        let missing = || VolumeError::NoSuchRef { kind: "worktree", name: worktree.into() };
+        let missing = || VolumeError::no_worktree(worktree);
         let found = self.find_chain(ChainName::of_worktree(worktree))?.ok_or_else(missing)?;
         let mut check = ChainCheck::default();
         self.check_chain(&found, &mut check)?;

@@ -12,7 +12,7 @@ use vellum_library::live;
 use vellum_types::LookupResult;
 use vellum_volume::own_place::resolve_existing_path;
 use vellum_volume::refs::WorktreeHead;
-use vellum_volume::{StateDir, Volume, VolumeError};
+use vellum_volume::{StateDir, Volume};
 
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
@@ -45,8 +45,7 @@ pub(super) fn remove_worktree(
     check_has_no_log(volume, name)?;
     let mut elsewhere = None;
     if deletes {
-        let missing = || VolumeError::NoSuchRef { kind: "worktree", name: name.into() };
-        let head = volume.read_worktree_head(name)?.ok_or_else(missing)?;
+        let head = volume.require_worktree_head(name)?;
         check_deletable(context, volume, name, &head)?;
         elsewhere = volume.find_worktree_state(name, &head)?.filter(StateDir::is_elsewhere);
     }
