@@ -107,6 +107,7 @@ impl StoreIdentity {
 
     fn seal(&self, keys: &VolumeKeys) -> Result<Vec<u8>> {
         if let Some(StoreLocation { url, credentials }) = &self.source {
+            // Before it is written: no reader accepts a longer object, so the store could not be opened any more.
             require_length("the address of the source", url, URL_MAX)?;
             let name = credentials.as_deref().unwrap_or_default();
             require_length("the name of the credentials", name, CREDENTIALS_MAX)?;

@@ -111,6 +111,7 @@ impl Volume {
             all.operations.extend(operations);
             all.more |= more;
         }
+        // By time, as people look for them: the numbers of different chains have nothing to do with each other.
         all.operations.sort_by(|a, b| {
             let key = |of: &ListedOperation| (of.record.time, of.record.sequence);
             key(b).cmp(&key(a))
@@ -134,6 +135,7 @@ impl Volume {
         let mut check = ChainCheck::default();
         let Some(log) = self.refs.operation_log() else { return Ok(check) };
         let folder = |key: &ObjectKey| format!("{}/", key.folder());
+        // Listed before the refs are: a chain that begins in between is then not taken for one whose ref is lost.
         let mut folders: BTreeSet<_> = log.list_records()?.iter().map(folder).collect();
         for chain in self.list_chains()? {
             folders.remove(&log.chain_folder(&chain.name));
@@ -194,6 +196,8 @@ impl Volume {
         while let Some(link) = next {
             match listing.checkpoint {
                 Some(checkpoint) if link == checkpoint.last => break,
+                // Records at and below a checkpoint may be deleted at any time, so nothing else may stand in for the
+                // one that it names.
                 Some(checkpoint) if link.sequence <= checkpoint.last.sequence => {
                     let object = format!("operation {} of '{}'", link.sequence, chain.name.name);
                     let reason = "a checkpoint names another record in its place".into();
@@ -334,6 +338,7 @@ impl ChainWalk<'_> {
             let record = match self.log.fetch_operation(&self.chain.name, link.sequence) {
                 Ok(Some(record)) => record,
                 Ok(None) => {
+                    // Only the record knew the hash of the one before it, so the walk cannot go on.
                     self.report(link, "it is missing");
                     return Ok(first);
                 }
@@ -347,6 +352,7 @@ impl ChainWalk<'_> {
                 self.report(link, "it is not the one that was recorded: its hash is another");
                 return Ok(first);
             }
+            // Only after its hash was compared: of a record that is not the right one, nothing that it says counts.
             self.check_effects(link, &record);
             self.checkpoint = self.checkpoint.or(record.checkpoint());
             self.check.operations += 1;
@@ -356,6 +362,7 @@ impl ChainWalk<'_> {
     }
 
     fn check_effects(&mut self, link: OperationLink, record: &OperationRecord) {
+        // The walk goes back in time, within a record as well.
         for effect in record.effects.iter().rev() {
             let OperationEffect::Ref(RefEffect { kind, name, counter, before, after }) = effect else {
                 continue;
