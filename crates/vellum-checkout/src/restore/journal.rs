@@ -37,6 +37,7 @@ pub(crate) fn read_interrupted_restore(state: &StateDir) -> Result<Option<Interr
     let Some(text) = state.read_file(JOURNAL_FILE)? else { return Ok(None) };
     let damaged =
         || VolumeError::wrap_local_error(&path)(std::io::Error::other("it is not the record of a restore"));
+    // Damage is an error, not the absence of a note: the directory may be a mixture of two snapshots.
     let note: RestoreJournal = serde_json::from_slice(&text).map_err(|_| damaged())?;
     if note.version != VERSION {
         return Err(damaged());

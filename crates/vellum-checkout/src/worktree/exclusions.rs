@@ -107,6 +107,7 @@ impl CheckoutWorktree {
             let file = ExclusionsFile { version: VERSION, exclusions: self.exclusions.clone() };
             return Ok(state.write_json_file(FILE, &file)?);
         }
+        // Removing waits for the disk, and most worktrees leave nothing out.
         if state.read_file(FILE)?.is_some() {
             state.remove_file(FILE)?;
         }

@@ -280,6 +280,7 @@ impl PackCache {
     #[must_use]
     pub fn missing_pieces(&self, wanted: &PieceSet) -> PieceSet {
         let pieces = wanted.clone();
+        // Of a disk that does not answer, nothing is here.
         self.run(move |files| Ok(files.missing_pieces(&pieces))).unwrap_or_else(|_| wanted.clone())
     }
 
@@ -343,6 +344,7 @@ fn does_use_count() -> bool {
 
 impl Drop for PackCache {
     fn drop(&mut self) {
+        // Closing a file may wait for a disk that does not answer, and whoever drops the cache must not.
         if let Some(file) = self.files.take_reservations() {
             self.disk.discard(file);
         }
