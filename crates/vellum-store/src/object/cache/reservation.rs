@@ -57,6 +57,7 @@ impl OwnReservations {
             state.file = Some(ReservationFile::create(cache)?);
         }
         let mut total = state.bytes;
+        // In a copy, which counts only once it is written: if that fails, nothing is reserved.
         *total.get_mut(part) += bytes;
         if let Some(file) = &state.file {
             file.write(total)?;

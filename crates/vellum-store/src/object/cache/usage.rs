@@ -138,6 +138,7 @@ fn decode_usage(bytes: &[u8]) -> Option<PerPart<PartUsage>> {
         return None;
     }
     let mut read_part = || -> Option<PartUsage> {
+        // A damaged number may be any: above this one, adding to it would overflow.
         let used = u64::from_le_bytes(reader.read_array().ok()?).min(UNKNOWN);
         let limit = u64::from_le_bytes(reader.read_array().ok()?);
         Some(PartUsage { used, limit })
