@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use vellum_host::ProgressMeter;
 use vellum_host::mount_table::read_mounts;
+use vellum_types::LookupResult;
 
 use crate::error::{BenchError, Result, check_interrupted};
 use crate::ground::{self, BenchDirectory};
@@ -259,13 +260,10 @@ impl EngineTrial<'_> {
         }
         for name in ["tree", "work", "fork"].into_iter().chain(ENGINES) {
             let path = self.place.join(name);
-            match fs::remove_dir_all(&path) {
-                // Not every engine makes all of these directories.
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(BenchError::io_error("remove", path.display().to_string())(error));
-                }
-                Ok(()) | Err(_) => {}
-            }
+            // Not every engine makes all of these directories.
+            fs::remove_dir_all(&path)
+                .ignore_missing()
+                .map_err(BenchError::io_error("remove", path.display().to_string()))?;
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use vellum_store::{BlobError, StoreError};
 use vellum_types::ErrorKind;
 
 /// Result of this crate.
-pub type Result<T> = std::result::Result<T, BenchError>;
+pub type Result<T, E = BenchError> = std::result::Result<T, E>;
 
 /// Why there are no figures.
 #[derive(Debug, thiserror::Error)]

@@ -167,7 +167,7 @@ pub fn random_name(stem: &str) -> Result<String> {
 }
 
 /// Removes what a bench made in a directory. Returns whether the directory is empty then.
-fn remove_bench_entries(dir: &HeldDir) -> std::result::Result<bool, BeneathError> {
+fn remove_bench_entries(dir: &HeldDir) -> Result<bool, BeneathError> {
     let mut all = true;
     for listed in dir.read_names()?.iter() {
         if !listed.name.starts_with(PREFIX.as_bytes()) {

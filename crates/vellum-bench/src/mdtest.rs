@@ -80,7 +80,7 @@ struct MdtestPhase<'a> {
     up: &'a (dyn Fn(&HeldDir) -> MdtestOutcome + Sync),
 }
 
-type MdtestOutcome = std::result::Result<(), BeneathError>;
+type MdtestOutcome = Result<(), BeneathError>;
 
 /// One bench under way.
 struct MdtestTrees<'a> {

@@ -92,7 +92,7 @@ impl BenchKeys {
         Ok(Self { folder: crate::ground::random_name("vellum-objbench")? })
     }
 
-    fn object_key(&self, name: &str) -> std::result::Result<ObjectKey, StoreError> {
+    fn object_key(&self, name: &str) -> Result<ObjectKey, StoreError> {
         ObjectKey::new(format!("{}/{name}", self.folder))
     }
 }
@@ -144,7 +144,7 @@ fn measure_store(
 }
 
 /// Deletes everything in the bench's folder.
-fn delete_bench_objects(store: &dyn ObjectStore, keys: &BenchKeys) -> std::result::Result<(), StoreError> {
+fn delete_bench_objects(store: &dyn ObjectStore, keys: &BenchKeys) -> Result<(), StoreError> {
     let mut first = Ok(());
     let mut delete = |key: &ObjectKey| {
         // A failure does not end this, so that everything goes that can be deleted.

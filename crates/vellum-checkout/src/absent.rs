@@ -111,6 +111,7 @@ impl AbsentPaths {
             return;
         }
         let path = TreePath(path.to_vec());
+        // Paths are mostly added in their order. Then nothing can lie below the new one, and nothing is looked for.
         if self.paths.last().is_some_and(|last| *last > path) {
             self.remove_within(&path.0);
         }
@@ -141,6 +142,7 @@ impl AbsentPaths {
             let dir = base.find_path(&here, "the last snapshot")?.0;
             let rest = path.get(here.len() + 1..).unwrap_or_default();
             let next = rest.split(|byte| *byte == b'/').next().unwrap_or_default();
+            // The path above stood for all of these. Each that stays absent has to be named itself now.
             for (name, _) in base.list_entries(dir)? {
                 if name != next {
                     self.add_path(&join_name(&here, &name));
@@ -274,6 +276,7 @@ impl CheckoutWorktree {
     fn write_list_file(&self, name: &str, list: &AbsentPaths) -> Result<()> {
         let state = &self.volume.state;
         if list.is_empty() {
+            // Removing waits for the disk, and most worktrees never have the file.
             if state.read_file(name)?.is_some() {
                 state.remove_file(name)?;
             }
@@ -300,6 +303,7 @@ impl CheckoutWorktree {
     ) -> Result<Option<AbsentRevision>> {
         let Some(base) = base.filter(|_| !absent.is_empty()) else { return Ok(None) };
         let mut revised = revise_after_snapshot(absent, base, tree, captured)?;
+        // A hydration was interrupted: until it is finished, the list must not get shorter.
         if !self.read_hydrating_paths()?.is_empty() {
             revised = absent.join_with(&revised);
         }
@@ -307,6 +311,8 @@ impl CheckoutWorktree {
             return Ok(None);
         }
         let joined = absent.join_with(&revised);
+        // Both before the snapshot is made: killed before or after, the list covers what is absent of the one that
+        // counts.
         if joined != *absent {
             self.write_absent_paths(&joined)?;
         }
@@ -337,6 +343,7 @@ impl CheckoutWorktree {
         if self.read_absent_paths()? == last {
             return Ok(());
         }
+        // A power cut that loses the files must find them on the list still, or they would count as deleted.
         self.sync_files()?;
         self.write_absent_paths(&last)
     }

@@ -168,7 +168,7 @@ impl CaptureRequest<'_> {
         let mut sum = CaptureTotals { statistics: self.statistics, ..CaptureTotals::default() };
         // The sink requires ascending keys. The filesystem's own record has the lowest inode number, so it
         // comes before all jobs.
-        if numbers.is_super_record_changed(self.base)? {
+        if numbers.is_super_record_changed(self.base) {
             changes.apply_change(
                 MapKey::for_attr(Ino::SUPER).as_bytes(),
                 Some(&numbers.super_block().encode()),

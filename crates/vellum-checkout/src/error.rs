@@ -11,7 +11,7 @@ use crate::restore::SavedPlanError;
 use crate::statcache::StatCacheError;
 
 /// Result of an operation on a worktree.
-pub type Result<T> = std::result::Result<T, CheckoutError>;
+pub type Result<T, E = CheckoutError> = std::result::Result<T, E>;
 
 /// A failure of an operation on a worktree.
 #[derive(Debug, thiserror::Error)]

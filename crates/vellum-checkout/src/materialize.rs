@@ -445,12 +445,7 @@ fn collect_next_batch<'a>(
 }
 
 /// Fails if an entry differs from the scan, because another process works on it.
-fn check_unchanged(
-    dir: &HeldDir,
-    name: &[u8],
-    tree: &ScanTree,
-    id: ScanEntryId,
-) -> std::result::Result<(), BeneathError> {
+fn check_unchanged(dir: &HeldDir, name: &[u8], tree: &ScanTree, id: ScanEntryId) -> Result<(), BeneathError> {
     let seen = tree.entry(id);
     let now = dir.stat(name)?;
     // There is no call that replaces a file on the condition that it is unchanged. A write between this check

@@ -301,7 +301,7 @@ impl<'a> PlanBuilder<'a> {
             || if part.is_missing_only() { !differs } else { self.is_selected(here) };
         let first_child = self.stack.len();
         if let Some(view) = view.filter(|_| !self.planner.elsewhere && !part.is_missing_only()) {
-            self.plan_surplus_deletes(&view, &target, task)?;
+            self.plan_surplus_deletes(&view, &target, task);
         }
         let mut path = here.to_vec();
         for (name, dentry) in &target.entries {
@@ -403,12 +403,7 @@ impl<'a> PlanBuilder<'a> {
     }
 
     /// What is here and not in the target goes.
-    fn plan_surplus_deletes(
-        &mut self,
-        view: &ScanDir<'_>,
-        target: &InodeRecord,
-        task: &PlanTask,
-    ) -> Result<()> {
+    fn plan_surplus_deletes(&mut self, view: &ScanDir<'_>, target: &InodeRecord, task: &PlanTask) {
         for entry in view.entries() {
             let known =
                 target.entries.binary_search_by(|(name, _)| name.as_slice().cmp(entry.name())).is_ok();
@@ -417,7 +412,6 @@ impl<'a> PlanBuilder<'a> {
                 self.mark_dir_changed(task.dir);
             }
         }
-        Ok(())
     }
 
     fn plan_delete(&mut self, entry: &ScanEntryRef<'_>) {

@@ -6,7 +6,7 @@ use vellum_types::{DecodeError, ErrorKind};
 use vellum_volume::VolumeError;
 
 /// Result of a file operation.
-pub type Result<T> = std::result::Result<T, FsError>;
+pub type Result<T, E = FsError> = std::result::Result<T, E>;
 
 /// A failure of a file operation.
 #[derive(Debug, thiserror::Error)]

@@ -65,7 +65,7 @@ impl WorktreeLease {
 
     /// Renews the lease now, which writes the ref with the trees in use. Returns `false` if there is no lease, and
     /// nothing was written.
-    pub fn renew(&self) -> std::result::Result<bool, VolumeError> {
+    pub fn renew(&self) -> Result<bool, VolumeError> {
         self.tenure.as_ref().map_or(Ok(false), |tenure| tenure.renew_lease().map(|()| true))
     }
 

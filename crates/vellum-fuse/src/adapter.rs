@@ -172,7 +172,7 @@ impl FuseAdapter {
         &self,
         request: ServedRequest<'_>,
         work: impl FnOnce() -> Result<T>,
-    ) -> std::result::Result<T, Errno> {
+    ) -> Result<T, Errno> {
         // A read may wait for a distant store, and a restore must not wait for that. So reads do not hold the epoch;
         // `read_node` checks instead whether it has changed meanwhile.
         let is_read = matches!(request.operation, FuseOperation::Read { .. });

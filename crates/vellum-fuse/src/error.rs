@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 /// Result of mounting and unmounting.
-pub type Result<T> = std::result::Result<T, MountError>;
+pub type Result<T, E = MountError> = std::result::Result<T, E>;
 
 /// A failure of mounting or unmounting.
 #[derive(Debug, thiserror::Error)]

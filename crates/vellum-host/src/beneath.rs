@@ -27,6 +27,7 @@ pub use create::{
 };
 pub use dir::{HeldDir, SpecialFile};
 pub use error::BeneathError;
+use error::Result;
 pub use file::{OpenedFile, stat_file};
 pub use hidden::{HiddenDir, remove_stale_hidden_dir};
 pub use limit::{raise_open_files_limit, reserve_descriptor_table};

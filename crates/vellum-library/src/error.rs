@@ -12,7 +12,7 @@ use vellum_volume::VolumeError;
 use crate::live::OpenError;
 
 /// Result of an operation of this crate.
-pub type Result<T> = std::result::Result<T, Error>;
+pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// An error.
 #[derive(Debug, thiserror::Error)]

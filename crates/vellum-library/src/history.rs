@@ -198,8 +198,7 @@ impl Volume {
     fn walk_history(&self, worktree: Option<&str>) -> Result<EntryWalk<'_>> {
         let catalog = &self.inner().catalog;
         let Some(name) = worktree else { return Ok(Box::new(list_history(catalog)?.into_iter().map(Ok))) };
-        let missing = || VolumeError::NoSuchRef { kind: "worktree", name: name.into() };
-        let head = self.inner().read_worktree_head(name)?.ok_or_else(missing)?.head;
+        let head = self.inner().require_worktree_head(name)?.head;
         Ok(Box::new(AncestorWalk::from_heads(catalog, head)?))
     }
 

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use vellum_host::process::host_name;
-use vellum_types::SnapshotId;
+use vellum_types::{LookupResult, SnapshotId};
 use vellum_volume::refs::WorktreeHead;
 use vellum_volume::state::{STATE_DIR, set_owner_from_dir};
 use vellum_volume::{Volume, VolumeError};
@@ -158,8 +158,7 @@ pub fn create_live_worktree(
 ) -> Result<WorktreeHead> {
     let place = live_state_dir(volume, worktree).display().to_string();
     volume.add_worktree(worktree, from, &place)?;
-    let head = volume.read_worktree_head(worktree)?;
-    head.ok_or_else(|| VolumeError::NoSuchRef { kind: "worktree", name: worktree.into() }.into())
+    Ok(volume.require_worktree_head(worktree)?)
 }
 
 /// Removes a worktree and its local live state: one whose creation failed later, or a temporary one. Only the caller
@@ -173,12 +172,7 @@ pub fn remove_live_worktree(volume: &Volume, worktree: &str) -> Result<()> {
 
 /// Removes the directory of a live state whose worktree was removed. If it is gone, that is no error.
 pub fn remove_live_state_dir(dir: &Path) -> Result<()> {
-    match std::fs::remove_dir_all(dir) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(OpenError::io_error("remove", dir)(error))
-        }
-        Ok(()) | Err(_) => Ok(()),
-    }
+    std::fs::remove_dir_all(dir).ignore_missing().map_err(OpenError::io_error("remove", dir))
 }
 
 /// Opens the lock file of a live state, and waits for the lock as long as its holder is about to end.

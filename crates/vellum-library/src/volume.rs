@@ -133,7 +133,7 @@ impl Volume {
 
     /// Like [`Volume::open_worktree`], with the caller's limits.
     pub fn open_worktree_with(&self, name: &str, limits: LiveLimits) -> Result<Worktree> {
-        let missing = || VolumeError::NoSuchRef { kind: "worktree", name: name.into() };
+        let missing = || VolumeError::no_worktree(name);
         // Before the claim, which would make a directory for a worktree that does not exist.
         let head = live::find_live_worktree(&self.inner, name)?.ok_or_else(missing)?;
         self.open_live_worktree(name, limits, &LogUse::of_worktree(Some(&head)))

@@ -170,3 +170,9 @@ impl StoreError {
         matches!(self, Self::NotFound { .. })
     }
 }
+
+impl vellum_types::MissingError for StoreError {
+    fn is_missing(&self) -> bool {
+        self.is_not_found()
+    }
+}

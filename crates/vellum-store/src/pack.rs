@@ -123,6 +123,7 @@ fn decode_footer(bytes: &[u8], pack_len: u64) -> Result<u32, DecodeError> {
     }
     reader.expect_end()?;
     let room = pack_len.checked_sub((HEADER_LEN + FOOTER_LEN) as u64).ok_or(DecodeError::Truncated)?;
+    // Checked here, so that no caller computes the place of the table from a length that lies before the pack.
     if u64::from(table_len) > room {
         return Err(DecodeError::Invalid("length of the table of contents"));
     }
@@ -157,6 +158,7 @@ fn decode_table(bytes: &[u8], kind: BlobKind, table_start: u64) -> Result<Vec<Pa
         if len as usize > SEALED_MAX {
             return Err(DecodeError::Invalid("length of a blob"));
         }
+        // Each length is within its limit, and many of them together need not be.
         let start = u32::try_from(offset).map_err(|_| DecodeError::Invalid("offset of a blob"))?;
         entries.push(PackEntry { id, kind, offset: start, len });
         offset += u64::from(len);

@@ -16,7 +16,7 @@ use crate::model::listing::ListingError;
 use crate::plan::PlanRefusal;
 
 /// The result of an operation of a run.
-pub type Result<T> = std::result::Result<T, SyncError>;
+pub type Result<T, E = SyncError> = std::result::Result<T, E>;
 
 /// An error of a run.
 #[derive(Debug, thiserror::Error)]

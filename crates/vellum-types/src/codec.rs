@@ -137,6 +137,12 @@ impl<'a> FieldReader<'a> {
         std::str::from_utf8(self.read_bytes(max)?).map_err(|_| DecodeError::Invalid("text"))
     }
 
+    /// A version byte; any other than `known` is [`DecodeError::Version`].
+    pub fn expect_version(&mut self, known: u8) -> Result<(), DecodeError> {
+        let version = self.read_u8()?;
+        if version == known { Ok(()) } else { Err(DecodeError::Version(u32::from(version))) }
+    }
+
     /// Ends the reading: nothing may be left.
     pub fn expect_end(self) -> Result<(), DecodeError> {
         // With bytes left over, one value would have several stored forms.

@@ -200,12 +200,9 @@ impl SnapshotAnnotation {
     }
 
     /// Reads the value of the ref.
-    pub fn decode(bytes: &[u8]) -> std::result::Result<Self, DecodeError> {
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = FieldReader::new(bytes);
-        match reader.read_u8()? {
-            VERSION => {}
-            other => return Err(DecodeError::Version(u32::from(other))),
-        }
+        reader.expect_version(VERSION)?;
         let mut fields = BTreeMap::<String, AnnotationField>::new();
         for _ in 0..reader.read_count(PROPERTIES_MAX + 1)? {
             let name = reader.read_string(PROPERTY_NAME_MAX)?.to_owned();

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use vellum_crypto::{RecordDomain, VolumeKeys};
 use vellum_store::{ObjectKey, ObjectStore, RequestPurpose, StoreError, join_requests, map_requests};
-use vellum_types::{ErrorKind, FieldReader, SnapshotId};
+use vellum_types::{ErrorKind, FieldReader, LookupResult, SnapshotId};
 
 use crate::error::{Result, VolumeError};
 use crate::key_epochs::KeyEpochs;
@@ -79,7 +79,7 @@ impl KnownRecords {
 }
 
 /// Stores the bytes of an object.
-type PutObject<'p> = dyn FnMut(&ObjectKey, &[u8]) -> std::result::Result<(), StoreError> + 'p;
+type PutObject<'p> = dyn FnMut(&ObjectKey, &[u8]) -> Result<(), StoreError> + 'p;
 
 impl SnapshotCatalog {
     /// Opens a catalog. Its file is read when it is first needed.
@@ -106,7 +106,7 @@ impl SnapshotCatalog {
         &self,
         record: &SnapshotRecord,
         operation: &SealedOperation,
-    ) -> Result<std::result::Result<(), StoreError>> {
+    ) -> Result<Result<(), StoreError>> {
         let mut other = Ok(());
         self.store_record_by(LIVE, record, &mut |key, sealed| {
             let SealedOperation { key: beside, bytes, .. } = operation;
@@ -241,11 +241,7 @@ impl SnapshotCatalog {
 
     /// Returns whether the store has a snapshot now that was not forgotten.
     pub fn has_snapshot(&self, id: &SnapshotId) -> Result<bool> {
-        match self.objects.get_object(&record_key(LIVE, id)?, OBJECT_MAX) {
-            Ok(_) => Ok(true),
-            Err(StoreError::NotFound { .. }) => Ok(false),
-            Err(error) => Err(error.into()),
-        }
+        Ok(self.objects.get_object(&record_key(LIVE, id)?, OBJECT_MAX).none_if_missing()?.is_some())
     }
 
     /// Returns the record of a forgotten snapshot as the store has it now, authenticated. Fails with
@@ -259,10 +255,8 @@ impl SnapshotCatalog {
         // Before the object is read: a machine that has not heard of a rotation would accept a record that a revoked
         // device sealed with the old key.
         self.epochs.refresh_keys_if_due()?;
-        let sealed = match self.objects.get_object(&key, OBJECT_MAX) {
-            Ok(sealed) => sealed,
-            Err(StoreError::NotFound { .. }) => return Err(VolumeError::MissingRecord(*id)),
-            Err(error) => return Err(error.into()),
+        let Some(sealed) = self.objects.get_object(&key, OBJECT_MAX).none_if_missing()? else {
+            return Err(VolumeError::MissingRecord(*id));
         };
         let damaged = |reason: String| VolumeError::Damaged { object: key.to_string(), reason };
         let mut plain = Vec::new();

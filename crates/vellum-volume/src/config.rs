@@ -65,7 +65,7 @@ impl VolumeConfig {
     }
 
     /// Reads the object; [`VolumeConfig::authenticate`] must follow as soon as the key is known.
-    pub fn decode(bytes: &[u8]) -> std::result::Result<Self, DecodeError> {
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = FieldReader::new(bytes);
         if reader.read_raw(MAGIC.len())? != MAGIC {
             return Err(DecodeError::Magic);

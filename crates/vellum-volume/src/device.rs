@@ -6,8 +6,8 @@
 //! opened the volume has its key, also when the slot is gone, until a rotation changes it (`key_epochs`).
 
 use vellum_crypto::{CreatedSlot, KeySlot, RecordDomain, SlotSecret, VolumeKeys};
-use vellum_store::{ObjectKey, ObjectStore, StoreError, map_requests};
-use vellum_types::{DecodeError, FieldReader, FieldWriter, UnixTime};
+use vellum_store::{ObjectKey, ObjectStore, map_requests};
+use vellum_types::{DecodeError, FieldReader, FieldWriter, LookupResult, UnixTime};
 
 use crate::error::{Result, VolumeError, is_data_loss};
 use crate::keyring::{self, SLOT_PREFIX, SLOTS_MAX};
@@ -49,12 +49,9 @@ impl DeviceRecord {
     }
 
     /// Reads the stored form. What decodes has a legal name, and encodes to the same bytes.
-    pub fn decode(bytes: &[u8]) -> std::result::Result<Self, DecodeError> {
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = FieldReader::new(bytes);
-        let version = reader.read_u8()?;
-        if version != VERSION {
-            return Err(DecodeError::Version(u32::from(version)));
-        }
+        reader.expect_version(VERSION)?;
         let name = reader.read_string(DEVICE_NAME_MAX)?.to_owned();
         // A holder of the key may have written any name, and messages show it.
         check_device_name(&name).map_err(|_| DecodeError::Invalid("device name"))?;
@@ -307,11 +304,8 @@ fn read_device_record(
     keys: &VolumeKeys,
     key: &ObjectKey,
 ) -> Result<Option<DeviceRecord>> {
-    match objects.get_object(key, OBJECT_MAX) {
-        Ok(sealed) => open_device_record(keys, key, &sealed).map(Some),
-        Err(StoreError::NotFound { .. }) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
+    let sealed = objects.get_object(key, OBJECT_MAX).none_if_missing()?;
+    sealed.map(|sealed| open_device_record(keys, key, &sealed)).transpose()
 }
 
 fn open_device_record(keys: &VolumeKeys, key: &ObjectKey, sealed: &[u8]) -> Result<DeviceRecord> {

@@ -167,7 +167,7 @@ impl StateComparison<'_> {
         }
         collected.removed.sort_entries();
         collected.added.sort_entries();
-        let mut changes = ChangePairing::new(self, collected, shared)?.finish_pairing()?;
+        let mut changes = ChangePairing::new(self, collected, shared).finish_pairing()?;
         // In place: a list of a million deletions is not copied.
         changes.sort_unstable_by(|a, b| a.path().cmp(b.path()).then_with(|| a.kind.cmp(&b.kind)));
         Ok(changes)
@@ -249,7 +249,7 @@ impl StateComparison<'_> {
     /// Visits every key under which the states hold different values: before, and after.
     fn visit_differences(
         &self,
-        mut each: impl FnMut(MapKeyRef<'_>, Option<&[u8]>, Option<&[u8]>) -> std::result::Result<(), DecodeError>,
+        mut each: impl FnMut(MapKeyRef<'_>, Option<&[u8]>, Option<&[u8]>) -> Result<(), DecodeError>,
     ) -> Result<()> {
         let mut visit = |key: &[u8], before: Option<&[u8]>, after: Option<&[u8]>| {
             let visited = MapKeyRef::parse(key).and_then(|key| each(key, before, after));
@@ -299,7 +299,7 @@ impl CollectedChanges {
         key: MapKeyRef<'_>,
         before: Option<&[u8]>,
         after: Option<&[u8]>,
-    ) -> std::result::Result<(), DecodeError> {
+    ) -> Result<(), DecodeError> {
         match key {
             MapKeyRef::Attr(Ino::SUPER) => drop(before.or(after).map(SuperBlock::decode).transpose()?),
             MapKeyRef::Attr(ino) => {
@@ -336,13 +336,9 @@ struct ChangePairing<'a> {
 }
 
 impl<'a> ChangePairing<'a> {
-    fn new(
-        states: &'a StateComparison<'a>,
-        collected: CollectedChanges,
-        shared: Option<Ino>,
-    ) -> Result<Self> {
+    fn new(states: &'a StateComparison<'a>, collected: CollectedChanges, shared: Option<Ino>) -> Self {
         let CollectedChanges { inodes, removed, added } = collected;
-        Ok(Self {
+        Self {
             states,
             shared,
             inodes,
@@ -351,7 +347,7 @@ impl<'a> ChangePairing<'a> {
             reported: BTreeSet::new(),
             changes: Vec::new(),
             budget: PathBudget::default(),
-        })
+        }
     }
 
     fn finish_pairing(mut self) -> Result<Vec<FileChange>> {

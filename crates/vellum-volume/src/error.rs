@@ -10,7 +10,7 @@ use vellum_types::{DecodeError, ErrorKind, Ino, SnapshotId, UnixTime};
 use crate::gc::LostRecord;
 
 /// Result of an operation on a volume.
-pub type Result<T> = std::result::Result<T, VolumeError>;
+pub type Result<T, E = VolumeError> = std::result::Result<T, E>;
 
 /// A failure of an operation on a volume.
 #[derive(Debug, thiserror::Error)]
@@ -546,6 +546,11 @@ impl VolumeError {
     pub fn wrap_local_error(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |source| Self::Local { path, source }
+    }
+
+    /// There is no worktree of this name.
+    pub fn no_worktree(name: impl Into<String>) -> Self {
+        Self::NoSuchRef { kind: "worktree", name: name.into() }
     }
 
     /// Says what was being decoded.

@@ -111,6 +111,7 @@ impl<'a, I: Iterator<Item = Result<HistoryEntry>>> FileHistory<'a, I> {
         let tree = self.volume.open_tree(root);
         let file = match self.followed.remove(&entry.id) {
             Some(file) => file,
+            // Nothing newer descends from it: only the name that was typed says which file is meant.
             None => FollowedFile { found: find_file(&tree, &self.path)?, path: self.path.clone() },
         };
         self.was_found |= file.found.is_some();
@@ -144,6 +145,7 @@ impl<'a, I: Iterator<Item = Result<HistoryEntry>>> FileHistory<'a, I> {
     }
 
     fn compare_file(&self, file: &FollowedFile, before: MapRoot, after: MapRoot) -> Result<ComparedFile> {
+        // Equal roots are equal trees: most snapshots of a quiet worktree differ in nothing.
         if before == after {
             return Ok(ComparedFile { before: file.clone(), change: None });
         }

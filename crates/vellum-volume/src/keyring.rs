@@ -11,7 +11,7 @@ use vellum_crypto::{
     RecoveryCode, SlotSecret, UnlockedSlot, VolumeKeys,
 };
 use vellum_store::{ObjectKey, ObjectStore, StoreError, join_requests, map_requests, unlist_objects};
-use vellum_types::{DecodeError, ErrorKind, FieldReader, FieldWriter, VolumeId};
+use vellum_types::{DecodeError, ErrorKind, FieldReader, FieldWriter, LookupResult, VolumeId};
 
 pub(crate) use self::copy::{copy_key_slots, copy_sealed_record};
 use crate::error::{Result, VolumeError};
@@ -34,17 +34,15 @@ const PART_MAX: usize = 4096;
 const OBJECT_MAX: u64 = 2 * (PART_MAX as u64 + 2);
 
 /// The bytes of a slot's object, or why they cannot be read.
-type SlotObject = std::result::Result<Vec<u8>, StoreError>;
+type SlotObject = Result<Vec<u8>, StoreError>;
 
 /// All slots in the store.
 pub fn list_key_slots(objects: &dyn ObjectStore) -> Result<Vec<(ObjectKey, KeySlot)>> {
     let mut slots = Vec::new();
     for (key, read) in read_slot_objects(objects)? {
-        match read {
-            Ok(bytes) => slots.push((key.clone(), decode_slot_object(&key, &bytes)?)),
-            // It was removed since it was listed.
-            Err(StoreError::NotFound { .. }) => {}
-            Err(error) => return Err(error.into()),
+        // It may have been removed since it was listed.
+        if let Some(bytes) = read.none_if_missing()? {
+            slots.push((key.clone(), decode_slot_object(&key, &bytes)?));
         }
     }
     Ok(slots)
@@ -70,7 +68,7 @@ fn decode_slot_object(key: &ObjectKey, bytes: &[u8]) -> Result<KeySlot> {
 }
 
 /// The slot and its seal in the object of a slot.
-pub fn split_slot_seal(bytes: &[u8]) -> std::result::Result<(&[u8], &[u8]), DecodeError> {
+pub fn split_slot_seal(bytes: &[u8]) -> Result<(&[u8], &[u8]), DecodeError> {
     let mut reader = FieldReader::new(bytes);
     let slot = reader.read_bytes(PART_MAX)?;
     let seal = reader.read_bytes(PART_MAX)?;
@@ -265,11 +263,8 @@ pub(crate) fn is_key_change_seen(
     change: KeyChange,
     subject: &str,
 ) -> Result<bool> {
-    let is_there = |key: ObjectKey| match objects.object_size(&key) {
-        Ok(_) => Ok(true),
-        Err(StoreError::NotFound { .. }) => Ok(false),
-        Err(error) => Err(VolumeError::from(error)),
-    };
+    let is_there =
+        |key: ObjectKey| Ok::<_, VolumeError>(objects.object_size(&key).none_if_missing()?.is_some());
     let first = subject.split(' ').next().unwrap_or_default();
     match change {
         KeyChange::SlotAdded | KeyChange::SlotRemoved => {

@@ -89,7 +89,7 @@ impl SnapshotStatistics {
     }
 
     /// Reads the stored form.
-    pub fn decode(reader: &mut FieldReader<'_>) -> std::result::Result<Self, DecodeError> {
+    pub fn decode(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
         let mut number = || reader.read_varint();
         Ok(Self {
             files: number()?,
@@ -144,7 +144,7 @@ pub struct RecordSummary<'a> {
 
 impl<'a> RecordSummary<'a> {
     /// Decodes the beginning of an encoded record; what follows is not checked.
-    pub fn decode(bytes: &'a [u8]) -> std::result::Result<Self, DecodeError> {
+    pub fn decode(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         let mut reader = FieldReader::new(bytes);
         let RecordStart { counter, time, worktree, .. } = RecordStart::decode(&mut reader)?;
         Ok(Self { time, counter, worktree })
@@ -161,15 +161,12 @@ struct RecordStart<'a> {
 }
 
 impl<'a> RecordStart<'a> {
-    fn decode(reader: &mut FieldReader<'a>) -> std::result::Result<Self, DecodeError> {
-        let version = reader.read_u8()?;
-        if version != VERSION {
-            return Err(DecodeError::Version(u32::from(version)));
-        }
+    fn decode(reader: &mut FieldReader<'a>) -> Result<Self, DecodeError> {
+        reader.expect_version(VERSION)?;
         let nonce = reader.read_array()?;
         let parents = (0..reader.read_count(PARENTS_MAX)?)
             .map(|_| reader.read_array().map(SnapshotId))
-            .collect::<std::result::Result<_, _>>()?;
+            .collect::<Result<_, _>>()?;
         let counter = reader.read_varint()?;
         let time = UnixTime::decode(reader)?;
         // The last that a summary needs; lists of many snapshots read no further.
@@ -231,7 +228,7 @@ impl SnapshotRecord {
 
     /// Decodes what [`Self::encode`] wrote. Fails with [`DecodeError::Version`] if another version wrote it, and if a field
     /// is longer than [`Self::clamp_fields`] leaves it.
-    pub fn decode(bytes: &[u8]) -> std::result::Result<Self, DecodeError> {
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = FieldReader::new(bytes);
         let RecordStart { nonce, parents, counter, time, worktree } = RecordStart::decode(&mut reader)?;
         let mut text = |max| reader.read_string(max).map(str::to_owned);
@@ -251,9 +248,8 @@ impl SnapshotRecord {
             room -= path.len();
             Ok(path.to_vec())
         };
-        let paths = (0..reader.read_count(PATHS_MAX)?)
-            .map(|_| path(&mut reader))
-            .collect::<std::result::Result<_, _>>()?;
+        let paths =
+            (0..reader.read_count(PATHS_MAX)?).map(|_| path(&mut reader)).collect::<Result<_, _>>()?;
         let root = MapRoot(BlobId(reader.read_array()?));
         let statistics = SnapshotStatistics::decode(&mut reader)?;
         reader.expect_end()?;

@@ -462,7 +462,7 @@ impl RefStore {
     pub(crate) fn seen_objects(&self, folder: &str) -> Result<Vec<ObjectKey>> {
         let seen = self.seen.lock();
         let known = seen.keys().filter(|key| key.starts_with(folder)).cloned();
-        Ok(known.map(ObjectKey::new).collect::<std::result::Result<_, _>>()?)
+        Ok(known.map(ObjectKey::new).collect::<Result<_, _>>()?)
     }
 
     fn last_seen_counter(&self, key: &ObjectKey) -> u64 {
@@ -499,12 +499,9 @@ pub(crate) fn is_ref_key(key: &ObjectKey) -> bool {
 }
 
 /// Counter, name and value of a ref, from the plaintext of its object.
-pub fn parse_ref(plain: &[u8]) -> std::result::Result<(u64, String, Vec<u8>), DecodeError> {
+pub fn parse_ref(plain: &[u8]) -> Result<(u64, String, Vec<u8>), DecodeError> {
     let mut reader = FieldReader::new(plain);
-    let version = reader.read_u8()?;
-    if version != VERSION {
-        return Err(DecodeError::Version(u32::from(version)));
-    }
+    reader.expect_version(VERSION)?;
     let counter = reader.read_varint()?;
     let name = reader.read_string(REF_NAME_MAX)?.to_owned();
     let value = reader.read_bytes(VALUE_MAX)?.to_vec();

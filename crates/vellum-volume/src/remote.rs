@@ -12,10 +12,10 @@ mod tracking;
 mod under_way;
 
 use std::fs;
-use std::os::unix::fs::DirBuilderExt;
 
+use vellum_host::private_dir::create_private_dir;
 use vellum_store::{ObjectStore, RequestLimits, StoreLocation, set_owner_from_dir};
-use vellum_types::ErrorKind;
+use vellum_types::{ErrorKind, LookupResult};
 
 pub use self::published::{copy_keys_to_dir, publish_listing};
 pub use self::pull::{PullReport, PullRequest, PulledRef, pull_content, pull_snapshots};
@@ -61,10 +61,10 @@ impl Volume {
     /// All remotes, by name.
     pub fn list_remotes(&self) -> Result<Vec<Remote>> {
         let folder = self.state.join(REMOTES_FOLDER);
-        let entries = match fs::read_dir(&folder) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(VolumeError::wrap_local_error(folder)(error)),
+        let Some(entries) =
+            fs::read_dir(&folder).none_if_missing().map_err(VolumeError::wrap_local_error(&folder))?
+        else {
+            return Ok(Vec::new());
         };
         let mut remotes = Vec::new();
         for entry in entries {
@@ -195,12 +195,7 @@ impl Volume {
     pub(crate) fn copy_remotes_to(&self, state: &StateDir) -> Result<()> {
         let folder = state.join(REMOTES_FOLDER);
         // A killed attempt may have left a part of a remote, or one that is not there any more.
-        match fs::remove_dir_all(&folder) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(VolumeError::wrap_local_error(folder)(error));
-            }
-            _ => {}
-        }
+        fs::remove_dir_all(&folder).ignore_missing().map_err(VolumeError::wrap_local_error(&folder))?;
         for remote in self.list_remotes()? {
             let path = format!("{REMOTES_FOLDER}/{}", remote.name);
             let copy = state.within(&path);
@@ -339,7 +334,7 @@ const UNFINISHED_SUFFIX: &str = ".new";
 /// that runs as root must leave folders that the owner of the worktree can use.
 pub(crate) fn create_remote_dir(worktree: &StateDir, remote: &StateDir) -> Result<()> {
     let make = || -> std::io::Result<()> {
-        fs::DirBuilder::new().mode(0o700).recursive(true).create(remote.path())?;
+        create_private_dir(remote.path())?;
         for made in [remote.root(), remote.path()] {
             set_owner_from_dir(fs::File::open(worktree.path())?, fs::File::open(made)?)?;
         }

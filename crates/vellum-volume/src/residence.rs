@@ -140,13 +140,13 @@ pub trait ContentTree {
     type Error: From<VolumeError>;
 
     /// Returns the entry `name` of a directory; None if there is none.
-    fn lookup_dentry(&self, dir: Ino, name: &[u8]) -> std::result::Result<Option<Dentry>, Self::Error>;
+    fn lookup_dentry(&self, dir: Ino, name: &[u8]) -> Result<Option<Dentry>, Self::Error>;
 
     /// Returns the entries of a directory, by name.
-    fn list_entries(&self, dir: Ino) -> std::result::Result<Vec<(Vec<u8>, Dentry)>, Self::Error>;
+    fn list_entries(&self, dir: Ino) -> Result<Vec<(Vec<u8>, Dentry)>, Self::Error>;
 
     /// Returns the extents of a file that have data or were holes when they were written; None for what is no file.
-    fn file_extents(&self, ino: Ino) -> std::result::Result<Option<Vec<Extent>>, Self::Error>;
+    fn file_extents(&self, ino: Ino) -> Result<Option<Vec<Extent>>, Self::Error>;
 }
 
 /// Collects the pieces of some files.
@@ -201,7 +201,7 @@ impl<'v> ContentSelector<'v> {
         path: &[u8],
         place: &str,
         meter: &ProgressMeter,
-    ) -> std::result::Result<(), S::Error> {
+    ) -> Result<(), S::Error> {
         let mut top = Dentry { ino: Ino::ROOT, kind: FileKind::Dir };
         for name in path_components(path) {
             // Whoever opens the path without the store reads each directory above it.
@@ -321,7 +321,7 @@ struct NodeRecorder<'a> {
 }
 
 impl NodeSource for NodeRecorder<'_> {
-    fn load_node(&self, id: &BlobId) -> std::result::Result<Arc<MapNode>, MapError> {
+    fn load_node(&self, id: &BlobId) -> Result<Arc<MapNode>, MapError> {
         // Also if the node is in memory: later processes, which do not have this memory, must find it on the disk.
         self.seen.lock().insert(*id);
         self.nodes.load_node(id)
@@ -389,8 +389,8 @@ impl Volume {
         &self,
         pin: Option<&NewPin>,
         meter: &ProgressMeter,
-        select: impl Fn() -> std::result::Result<SelectedContent, E>,
-    ) -> std::result::Result<HydratedContent, E> {
+        select: impl Fn() -> Result<SelectedContent, E>,
+    ) -> Result<HydratedContent, E> {
         let Some(copies) = self.blobs.local_copies() else {
             let files = select()?.files;
             return Ok(HydratedContent { files, is_local: true, ..HydratedContent::default() });

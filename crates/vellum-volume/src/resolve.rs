@@ -131,6 +131,7 @@ impl Volume {
     /// Fails if the name of a new tag already has another meaning.
     pub fn check_new_tag(&self, name: &str) -> Result<()> {
         crate::refs::check_ref_name(name)?;
+        // Names count before beginnings of ids, so such a tag would hide a snapshot.
         if is_hexadecimal(name) && name.len() >= PREFIX_MIN {
             let reason = "it reads as the beginning of an id";
             return Err(VolumeError::BadName { name: name.into(), reason });

@@ -280,6 +280,7 @@ impl Volume {
                 uses.entry(*id).or_default().extend(names.iter().cloned().map(KeepReason::Tag));
             }
         }
+        // Also if tags are ignored: a pin is there to overrule whatever policy somebody types.
         for (id, pin) in self.find_pinned_snapshots(request.now)? {
             uses.entry(id).or_default().push(KeepReason::Pinned(pin.describe()));
         }
@@ -309,6 +310,7 @@ fn group_lines(
     }
     if let Some(wanted) = &request.worktrees {
         let has_line = |name: &String| lines.keys().any(|line| line.worktree == *name);
+        // A mistyped name would otherwise look like a line of which everything is kept.
         if let Some(unknown) = wanted.iter().find(|name| !has_line(name)) {
             return Err(VolumeError::NoSnapshotOfWorktree(unknown.clone()));
         }

@@ -95,7 +95,7 @@ impl SessionObject {
     }
 
     /// Decodes what [`Self::encode`] wrote.
-    pub fn decode(bytes: &[u8]) -> std::result::Result<Self, vellum_types::DecodeError> {
+    pub fn decode(bytes: &[u8]) -> Result<Self, vellum_types::DecodeError> {
         let mut reader = FieldReader::new(bytes);
         let version = reader.read_u8()?;
         if version != VERSION && version != READER_VERSION {
@@ -236,7 +236,7 @@ impl WriteSession {
 }
 
 impl NodeSink for WriteSession {
-    fn store_node(&self, bytes: &[u8]) -> std::result::Result<BlobId, MapError> {
+    fn store_node(&self, bytes: &[u8]) -> Result<BlobId, MapError> {
         self.put_blob(BlobKind::Node, bytes)
             .map_err(|error| MapError::from_store_failure(error.kind(), error))
     }

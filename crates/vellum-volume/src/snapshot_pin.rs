@@ -120,12 +120,9 @@ impl SnapshotPin {
     }
 
     /// Reads the value of the ref.
-    pub fn decode(bytes: &[u8]) -> std::result::Result<Self, DecodeError> {
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = FieldReader::new(bytes);
-        match reader.read_u8()? {
-            VERSION => {}
-            other => return Err(DecodeError::Version(u32::from(other))),
-        }
+        reader.expect_version(VERSION)?;
         let is_pinned = decode_flag(&mut reader, "pin")?;
         let set = UnixTime::decode(&mut reader)?;
         let until =
@@ -138,7 +135,7 @@ impl SnapshotPin {
     }
 }
 
-fn decode_flag(reader: &mut FieldReader<'_>, what: &'static str) -> std::result::Result<bool, DecodeError> {
+fn decode_flag(reader: &mut FieldReader<'_>, what: &'static str) -> Result<bool, DecodeError> {
     match reader.read_u8()? {
         0 => Ok(false),
         1 => Ok(true),

@@ -26,6 +26,7 @@ const SOURCE_FOLDER: &str = "source";
 impl Volume {
     /// Where content is read that the store of this volume does not have; none if it is to have all.
     pub fn find_source(&self) -> Result<Option<StoreLocation>> {
+        // Only a directory of this machine can have a source: of any other store, the question would cost a request.
         let is_possible = self.objects.local_dir().is_some_and(|dir| dir.join(STORE_OBJECT).exists());
         if !is_possible {
             return Ok(None);
@@ -41,6 +42,7 @@ impl Volume {
             ..StoreIdentity::new_random(StoreMode::Shared, None)
         };
         let settled = wanted.settle_in(&*self.objects, &self.keys)?;
+        // Another process may have been first, with another source.
         if settled.source.as_ref() != Some(source) {
             return Err(VolumeError::Exists { kind: "source of content", name: source.url.clone() });
         }
@@ -109,6 +111,7 @@ impl ClosedSource {
     fn open_blobs(&self) -> Result<BlobStore> {
         let state = self.owner.within(SOURCE_FOLDER);
         create_remote_dir(&self.owner, &state)?;
+        // Before its keys and its index are read: what another volume says must not get into this one's folder.
         self.check_config(&state)?;
         let volume = self.config.volume;
         let epochs = match &self.home {

@@ -9,7 +9,7 @@ mod placement;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -18,8 +18,9 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use vellum_crypto::MasterKey;
 use vellum_host::lock::lock_exclusive;
+use vellum_host::private_dir::create_private_dir;
 pub use vellum_store::set_owner_from_dir;
-use vellum_types::VolumeId;
+use vellum_types::{LookupResult, VolumeId};
 use zeroize::Zeroizing;
 
 pub use self::placement::find_user_state_dir;
@@ -210,7 +211,7 @@ impl StateDir {
         let path = &state.path;
         let make = || -> std::io::Result<()> {
             // Private from the first moment: the key is written into it.
-            fs::DirBuilder::new().mode(0o700).recursive(true).create(path)?;
+            create_private_dir(path)?;
             set_owner_from_dir(File::open(root)?, File::open(path)?)
         };
         make().map_err(VolumeError::wrap_local_error(path))?;
@@ -296,11 +297,8 @@ impl StateDir {
             return Ok(Some(MasterKey::from_bytes(*given.as_bytes())));
         }
         let path = self.join(KEY_FILE);
-        let text = match fs::read_to_string(&path) {
-            Ok(text) => Zeroizing::new(text),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(VolumeError::wrap_local_error(&path)(error)),
-        };
+        let text = fs::read_to_string(&path).map(Zeroizing::new).none_if_missing();
+        let Some(text) = text.map_err(VolumeError::wrap_local_error(&path))? else { return Ok(None) };
         let malformed =
             || VolumeError::wrap_local_error(&path)(std::io::Error::other("it does not hold a master key"));
         let hex = text.trim_end().strip_prefix(KEY_PREFIX).ok_or_else(malformed)?;
@@ -362,25 +360,17 @@ impl StateDir {
     /// Reads a file of the state directory; None if it is not there.
     pub fn read_file(&self, name: &str) -> Result<Option<Vec<u8>>> {
         let path = self.join(name);
-        match fs::read(&path) {
-            Ok(bytes) => Ok(Some(bytes)),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(VolumeError::wrap_local_error(&path)(error)),
-        }
+        fs::read(&path).none_if_missing().map_err(VolumeError::wrap_local_error(&path))
     }
 
     /// Removes a file of the state directory durably. A file that is not there counts as removed.
     pub fn remove_file(&self, name: &str) -> Result<()> {
         let path = self.join(name);
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(VolumeError::wrap_local_error(&path)(error))
-            }
+        fs::remove_file(&path)
+            .ignore_missing()
             // Also if it was gone before: whoever removed it may not have made that durable.
-            _ => File::open(&self.path)
-                .and_then(|dir| dir.sync_all())
-                .map_err(VolumeError::wrap_local_error(&path)),
-        }
+            .and_then(|()| File::open(&self.path)?.sync_all())
+            .map_err(VolumeError::wrap_local_error(&path))
     }
 
     /// Removes the whole state directory, of a worktree that could not be created.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use vellum_crypto::{RecordDomain, VolumeKeys, fill_random};
 use vellum_store::{NumberedRefStore, ObjectKey, ObjectStore, StoreError, StoreLocation, StoreMode};
-use vellum_types::{DecodeError, FieldReader, FieldWriter};
+use vellum_types::{DecodeError, FieldReader, FieldWriter, LookupResult};
 
 use crate::error::{Result, VolumeError};
 
@@ -55,11 +55,9 @@ impl StoreIdentity {
     /// Reads the identity of a store, if it has one. Fails with [`VolumeError::Damaged`] if it was not written with the
     /// volume's keys.
     pub fn read_from(objects: &dyn ObjectStore, keys: &VolumeKeys) -> Result<Option<Self>> {
-        let sealed = match objects.get_object(&store_object_key()?, OBJECT_MAX) {
-            Ok(sealed) => sealed,
-            // Stores of early versions have none, and are used as they always were.
-            Err(StoreError::NotFound { .. }) => return Ok(None),
-            Err(error) => return Err(error.into()),
+        // Stores of early versions have none, and are used as they always were.
+        let Some(sealed) = objects.get_object(&store_object_key()?, OBJECT_MAX).none_if_missing()? else {
+            return Ok(None);
         };
         let mut plain = Vec::new();
         keys.open_record(RecordDomain::Config, STORE_OBJECT.as_bytes(), &sealed, &mut plain).map_err(
@@ -109,6 +107,7 @@ impl StoreIdentity {
 
     fn seal(&self, keys: &VolumeKeys) -> Result<Vec<u8>> {
         if let Some(StoreLocation { url, credentials }) = &self.source {
+            // Before it is written: no reader accepts a longer object, so the store could not be opened any more.
             require_length("the address of the source", url, URL_MAX)?;
             let name = credentials.as_deref().unwrap_or_default();
             require_length("the name of the credentials", name, CREDENTIALS_MAX)?;
@@ -160,7 +159,7 @@ fn store_object_key() -> Result<ObjectKey> {
 }
 
 /// Decodes the plaintext of the object.
-pub(crate) fn parse_identity(plain: &[u8]) -> std::result::Result<StoreIdentity, DecodeError> {
+pub(crate) fn parse_identity(plain: &[u8]) -> Result<StoreIdentity, DecodeError> {
     let mut reader = FieldReader::new(plain);
     let version = reader.read_u8()?;
     if ![VERSION, VERSION_WITH_SOURCE].contains(&version) {
@@ -189,7 +188,7 @@ fn require_length(what: &str, text: &str, max: usize) -> Result<()> {
     Err(VolumeError::TooLong { what: what.into(), len: text.len(), max })
 }
 
-fn parse_source(reader: &mut FieldReader<'_>) -> std::result::Result<StoreLocation, DecodeError> {
+fn parse_source(reader: &mut FieldReader<'_>) -> Result<StoreLocation, DecodeError> {
     let url = reader.read_string(URL_MAX)?.to_owned();
     let credentials = match reader.read_u8()? {
         0 => None,

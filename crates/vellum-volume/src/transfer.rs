@@ -108,7 +108,7 @@ impl TransferPlan {
     }
 
     /// The nearest ancestors of a snapshot that have a tree at hand: what the target has, or will have before this one.
-    fn find_bases(&self, from: &Volume, record: &SnapshotRecord) -> Result<Vec<HistoryEntry>> {
+    fn find_bases(&self, from: &Volume, record: &SnapshotRecord) -> Vec<HistoryEntry> {
         let mut bases = Vec::new();
         let mut met = HashSet::new();
         let mut waiting = record.parents.clone();
@@ -125,7 +125,7 @@ impl TransferPlan {
                 waiting.extend(entry.record.parents.iter().copied());
             }
         }
-        Ok(bases)
+        bases
     }
 }
 
@@ -169,6 +169,7 @@ pub fn transfer_snapshots<T>(
     store_records(to, &plan, meter)?;
     let finished = finish()?;
     session.end_session()?;
+    // Last: if this is not reached, the next attempt looks once for packs that no index knows, and finds none.
     to.state.remove_file(UNFINISHED_FILE)?;
     let snapshots = plan.snapshots.len() as u64;
     let report = TransferReport { snapshots, blobs, packs: stats.packs, bytes: stats.bytes_stored };
@@ -207,6 +208,7 @@ pub(crate) fn copy_source_content(
     let mut session = volume.begin_write_session()?;
     volume.state.write_file(UNFINISHED_FILE, b"")?;
     let mut missing = MissingBlobs::default();
+    // After the session has begun: what is listed now stays until that ends.
     for root in find_live_roots(volume, &BTreeSet::new())?.all_roots() {
         missing.add_tree(volume, root, Vec::new(), session.blobs()?, meter)?;
     }
@@ -220,6 +222,7 @@ pub(crate) fn copy_source_content(
 
 /// Parents before children.
 fn store_records(to: &Volume, plan: &TransferPlan, meter: &ProgressMeter) -> Result<()> {
+    // They may be ancestors of the others, and the history of a listed snapshot must be readable at any moment.
     for entry in &plan.forgotten {
         to.catalog.store_forgotten_record(&entry.record)?;
     }
@@ -265,7 +268,7 @@ fn find_missing_blobs(
 ) -> Result<MissingBlobs> {
     let mut missing = MissingBlobs::default();
     for entry in &plan.snapshots {
-        let bases = plan.find_bases(from, &entry.record)?;
+        let bases = plan.find_bases(from, &entry.record);
         let bases = bases.iter().map(|base| {
             // What both have is read where it costs less.
             let reads_target = plan.there.contains(&base.id) && !to.objects.is_remote();

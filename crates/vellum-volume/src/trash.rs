@@ -38,12 +38,9 @@ impl TrashRecord {
     }
 
     /// Reads the stored form.
-    pub fn decode(bytes: &[u8]) -> std::result::Result<Self, DecodeError> {
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = FieldReader::new(bytes);
-        let version = reader.read_u8()?;
-        if version != VERSION {
-            return Err(DecodeError::Version(u32::from(version)));
-        }
+        reader.expect_version(VERSION)?;
         let path = reader.read_bytes(TRASH_PATH_MAX)?.to_vec();
         // Anything else could lead out of the worktree, or to its root.
         if path.split(|byte| *byte == b'/').any(|name| check_name(name).is_err()) {

@@ -78,7 +78,7 @@ struct EmptyMapNode<'a> {
 }
 
 impl NodeSink for EmptyMapNode<'_> {
-    fn store_node(&self, bytes: &[u8]) -> std::result::Result<BlobId, MapError> {
+    fn store_node(&self, bytes: &[u8]) -> Result<BlobId, MapError> {
         // A map without entries is one node.
         *self.bytes.lock() = bytes.to_vec();
         Ok(self.keys.compute_blob_id(BlobKind::Node, bytes))
@@ -86,7 +86,7 @@ impl NodeSink for EmptyMapNode<'_> {
 }
 
 impl LoadBytes for NodeLoader {
-    fn load_bytes(&self, id: &BlobId) -> std::result::Result<Vec<u8>, MapError> {
+    fn load_bytes(&self, id: &BlobId) -> Result<Vec<u8>, MapError> {
         // Also if the store has it: what is known needs no request.
         if *id == self.empty.0 {
             return Ok(self.empty.1.clone());
@@ -272,7 +272,7 @@ impl FsTree {
     fn scan_inode(
         &self,
         ino: Ino,
-        mut each: impl FnMut(MapKeyRef<'_>, &[u8]) -> std::result::Result<(), DecodeError>,
+        mut each: impl FnMut(MapKeyRef<'_>, &[u8]) -> Result<(), DecodeError>,
     ) -> Result<()> {
         self.scan_inode_raw(ino, |key, value| {
             MapKeyRef::parse(key).and_then(|key| each(key, value)).map_err(wrap_inode_error(ino))

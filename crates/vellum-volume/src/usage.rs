@@ -86,6 +86,7 @@ pub struct UsageReport {
 /// Measures what groups take of the store. Fails as a collection does if records are lost or nodes are damaged.
 pub fn measure_usage(volume: &Volume, groups: &[UsageGroup], meter: &ProgressMeter) -> Result<UsageReport> {
     volume.blobs.refresh_index()?;
+    // With a part of the index missing, what it names would count as nothing.
     if let Some(problem) = volume.blobs.index_problems().first() {
         return Err(VolumeError::Damaged { object: "index".into(), reason: problem.to_string() });
     }
@@ -240,6 +241,7 @@ impl VolumeState<'_> {
         for (root, role) in self.assign_roles(groups) {
             classes.entry(role).or_default().push(root);
         }
+        // Half an id is enough to tell blobs apart, and this has an entry for each blob of the store.
         let mut blobs: HashMap<u128, BlobRoles> = HashMap::new();
         for (role, roots) in classes {
             let reach = |id: &BlobId| blobs.entry(low_half_bits(id)).or_default().add_roles(role);

@@ -217,7 +217,7 @@ pub fn run_command_line() -> u8 {
 }
 
 /// Lets the options of every command and the settings hold. Returns the exit code if that fails.
-fn begin_command(cli: &CommandLine) -> std::result::Result<CommandContext, u8> {
+fn begin_command(cli: &CommandLine) -> Result<CommandContext, u8> {
     let GlobalOptions { directory, json, quiet, verbose, color, no_pager, retry_for } = &cli.global;
     // Set for the whole process and before any store is opened: commands open stores in many places, and most of
     // them have no arguments to pass on.

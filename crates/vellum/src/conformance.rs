@@ -86,7 +86,7 @@ pub enum TrialStop {
 }
 
 /// The outcome of a trial.
-pub type TrialResult<T = ()> = std::result::Result<T, TrialStop>;
+pub type TrialResult<T = ()> = Result<T, TrialStop>;
 
 impl From<io::Error> for TrialStop {
     fn from(error: io::Error) -> Self {

@@ -21,7 +21,7 @@ use crate::hooks::HookError;
 use crate::mounting::MountingError;
 
 /// Result of a command's parts.
-pub type Result<T> = std::result::Result<T, CliError>;
+pub type Result<T, E = CliError> = std::result::Result<T, E>;
 
 /// A command failed.
 pub const EXIT_FAILED: u8 = 2;
@@ -218,7 +218,7 @@ pub trait ResumeHint<T> {
     fn with_resume_hint(self, how: impl Into<String>) -> Result<T>;
 }
 
-impl<T, E: Into<CliError>> ResumeHint<T> for std::result::Result<T, E> {
+impl<T, E: Into<CliError>> ResumeHint<T> for Result<T, E> {
     fn with_resume_hint(self, how: impl Into<String>) -> Result<T> {
         self.map_err(|error| error.into().with_resume_hint(how))
     }

@@ -12,7 +12,7 @@ use rustix::fs::{FlockOperation, flock};
 use toml_edit::{Array, DocumentMut, Item, Table, value};
 use vellum_host::escape::format_path;
 use vellum_library::live::LogLocation;
-use vellum_types::ErrorKind;
+use vellum_types::{ErrorKind, LookupResult};
 use vellum_volume::settings::{
     SETTINGS, SettingDefinition, SettingKind, SettingScope, SettingValues, Settings, find_setting,
     set_local_settings, suggest_setting,
@@ -87,11 +87,8 @@ impl SettingsFile {
     }
 
     fn parse(&self) -> Result<DocumentMut> {
-        let text = match std::fs::read_to_string(&self.path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-            Err(error) => return Err(CliError::io_error("read", self.shown())(error)),
-        };
+        let text = std::fs::read_to_string(&self.path).none_if_missing();
+        let text = text.map_err(CliError::io_error("read", self.shown()))?.unwrap_or_default();
         let document: DocumentMut = text.parse().map_err(|error: toml_edit::TomlError| {
             CliError::usage_error(format!("{}: {}", self.shown(), format_path(error.message())), "")
         })?;

@@ -181,16 +181,13 @@ impl HostWorker {
         &mut self,
         command: &WorkerCommand,
         meter: &ProgressMeter,
-    ) -> std::result::Result<(Instant, WorkerReply), NoReply> {
+    ) -> Result<(Instant, WorkerReply), NoReply> {
         self.send(command);
         self.await_reply(meter)
     }
 
     /// Waits for a reply.
-    pub fn await_reply(
-        &mut self,
-        meter: &ProgressMeter,
-    ) -> std::result::Result<(Instant, WorkerReply), NoReply> {
+    pub fn await_reply(&mut self, meter: &ProgressMeter) -> Result<(Instant, WorkerReply), NoReply> {
         while self.lost.is_none() {
             if meter.is_stopped() {
                 return Err(NoReply::Stopped);

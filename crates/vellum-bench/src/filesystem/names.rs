@@ -18,7 +18,7 @@ const FLUSHES_MAX: u64 = 100;
 /// Bytes that are written before each flush.
 const FLUSHED: usize = 4096;
 
-type NamesOutcome = std::result::Result<(), BeneathError>;
+type NamesOutcome = Result<(), BeneathError>;
 
 /// All steps of one run.
 pub fn run_name_steps(step: &FilesystemBenchStep<'_>, report: &mut BenchReport) -> Result<()> {

@@ -69,7 +69,7 @@ impl From<StoreError> for BrokenPromise {
     }
 }
 
-type PromiseResult = std::result::Result<(), BrokenPromise>;
+type PromiseResult = Result<(), BrokenPromise>;
 
 /// A promise, and what Vellum makes of its lack.
 struct StorePromise {
@@ -231,7 +231,7 @@ impl PromiseTrial<'_> {
         })
     }
 
-    fn object_key(&self, name: &str) -> std::result::Result<vellum_store::ObjectKey, StoreError> {
+    fn object_key(&self, name: &str) -> Result<vellum_store::ObjectKey, StoreError> {
         self.keys.object_key(name)
     }
 
@@ -269,7 +269,7 @@ fn check_get(trial: &PromiseTrial<'_>) -> PromiseResult {
     expect_equal(&trial.store.get_object(&trial.object_key("object")?, CONTENT.len() as u64)?, CONTENT)
 }
 
-fn expect_not_found<T>(answer: std::result::Result<T, StoreError>) -> PromiseResult {
+fn expect_not_found<T>(answer: Result<T, StoreError>) -> PromiseResult {
     match answer {
         Err(StoreError::NotFound { .. }) => Ok(()),
         Err(error) => broken_promise(format!("in place of 'not found' it said: {error}")),
@@ -367,10 +367,7 @@ fn check_concurrent_swap(trial: &PromiseTrial<'_>) -> PromiseResult {
 }
 
 /// Adds one to the number in a ref, as often as others are in the way.
-fn increment_ref(
-    trial: &PromiseTrial<'_>,
-    key: &vellum_store::ObjectKey,
-) -> std::result::Result<(), StoreError> {
+fn increment_ref(trial: &PromiseTrial<'_>, key: &vellum_store::ObjectKey) -> Result<(), StoreError> {
     let mut tries = 0;
     loop {
         let before = trial.store.get_object(key, 16)?;

@@ -208,7 +208,7 @@ impl EvictPlan<'_> {
             if !going.contains(&entry.id()) {
                 continue;
             }
-            if !is_below_another && !self.plan_topmost(&entry)? {
+            if !is_below_another && !self.plan_topmost(&entry) {
                 going.remove(&entry.id());
                 continue;
             }
@@ -222,17 +222,17 @@ impl EvictPlan<'_> {
     }
 
     /// Plans an entry that goes from a directory that stays; false if it stays, too.
-    fn plan_topmost(&mut self, entry: &ScanEntryRef<'_>) -> Result<bool> {
+    fn plan_topmost(&mut self, entry: &ScanEntryRef<'_>) -> bool {
         if self.exclusions.is_rule_file(entry.name()) {
             self.refuse(entry.path(), "it says which files of its directory are ignored, and that stays");
-            return Ok(false);
+            return false;
         }
         let above = entry.containing_dir();
         let dir = self.looked.captured.number_of_dir(&above);
         let path = join_name(&above.path(), entry.name());
         self.gone.push(EvictedPlace { path, dir, name: entry.name().to_vec() });
         self.left.insert(above.index());
-        Ok(true)
+        true
     }
 
     /// Whether a directory can go: it is as the snapshot has it but for its times, and all that is in it goes.

@@ -57,6 +57,7 @@ impl CheckoutWorktree {
             return Ok(HydrateReport::default());
         }
         let looked = self.capture_unstored(&[], meter)?;
+        // A file with another name in the directory is linked, not written again: it is one file in the snapshot.
         let links = find_present_names(&looked, &base, &wanted)?;
         let now = CurrentDir { tree: &looked.tree, captured: &looked.captured, state: &looked.state };
         let part = WantedPart::Missing { wanted: &wanted, links: &links };
@@ -67,6 +68,7 @@ impl CheckoutWorktree {
         if !begun.is_empty() {
             remove_stale_temp_files(&looked, &self.root)?;
         }
+        // Before the first file: from here on, a kill leaves directories whose metadata are not what they are to be.
         self.write_list_file(NOTE_FILE, &wanted)?;
         let done = MaterializeRequest {
             volume: &self.volume,
@@ -85,6 +87,7 @@ impl CheckoutWorktree {
             message:
                 "what is here is not the directory that is absent: move it away, or take a snapshot".into(),
         }));
+        // Durable before the note goes and the list shrinks: until then, a repetition makes anew what a power cut took.
         self.sync_files()?;
         self.write_list_file(NOTE_FILE, &AbsentPaths::default())?;
         self.settle_hydrated(absent, &wanted, &base, &problems)?;
@@ -126,11 +129,14 @@ impl CheckoutWorktree {
                 absent.list_within(path).for_each(|path| wanted.add_path(path));
                 continue;
             };
+            // What lies below an absent path is known to the snapshot only, so that is where a mistyped path shows.
             base.find_path(path, "the last snapshot")?;
             let mut here = above.to_vec();
             let rest = path.get(above.len()..).unwrap_or_default();
             for name in path_components(rest) {
                 for file in &rule_files {
+                    // Without the rules of the directories above, files that these ignore would be new ones for the
+                    // next snapshot.
                     let rules = join_name(&here, file.as_bytes());
                     if base.find_path(&rules, "").is_ok() {
                         wanted.add_path(&rules);
@@ -194,6 +200,7 @@ fn find_present_names(
         let Ok((ino, _)) = base.find_path(path, "") else { continue };
         collect_linked_files(base, ino, &mut linked)?;
     }
+    // Names are stored by directory, so the other names of a file are found only by reading all of them.
     if linked.is_empty() {
         return Ok(links);
     }

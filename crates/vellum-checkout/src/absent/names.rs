@@ -56,6 +56,7 @@ impl AbsentNames {
     /// Whether the place that the snapshot gives an inode is absent, or below a place that is.
     pub(crate) fn is_place_absent(&self, base: &FsTree, ino: Ino) -> Result<bool> {
         let mut at = ino;
+        // A hostile tree can name an inode as its own ancestor.
         for _ in 0..DEPTH_MAX {
             if at == Ino::ROOT || self.leads_to_absent(at) {
                 return Ok(false);
@@ -98,6 +99,7 @@ pub(super) fn visit_resolved_paths<'p>(
     for path in absent.iter() {
         let mut parts: Vec<&[u8]> = path_components(path).collect();
         let Some(name) = parts.pop() else { continue };
+        // The list is in the order of the tree, so most of the way is that of the path before.
         let shared = way.iter().zip(&parts).take_while(|((known, _), part)| known == *part).count();
         way.truncate(shared);
         for part in parts.get(shared..).unwrap_or_default() {

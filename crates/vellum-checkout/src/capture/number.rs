@@ -102,8 +102,8 @@ impl InodeNumbers {
     }
 
     /// Whether that record differs from the base's.
-    pub fn is_super_record_changed(&self, base: Option<&FsTree>) -> Result<bool> {
-        Ok(base.is_none() || self.next != self.base_next)
+    pub fn is_super_record_changed(&self, base: Option<&FsTree>) -> bool {
+        base.is_none() || self.next != self.base_next
     }
 }
 

@@ -32,13 +32,12 @@ struct RestoreJournal {
 const VERSION: u32 = 1;
 
 /// Reads the record of an interrupted restore from a state directory, if there is one.
-pub(crate) fn read_interrupted_restore(
-    state: &StateDir,
-) -> std::result::Result<Option<InterruptedRestore>, VolumeError> {
+pub(crate) fn read_interrupted_restore(state: &StateDir) -> Result<Option<InterruptedRestore>, VolumeError> {
     let path = state.join(JOURNAL_FILE);
     let Some(text) = state.read_file(JOURNAL_FILE)? else { return Ok(None) };
     let damaged =
         || VolumeError::wrap_local_error(&path)(std::io::Error::other("it is not the record of a restore"));
+    // Damage is an error, not the absence of a note: the directory may be a mixture of two snapshots.
     let note: RestoreJournal = serde_json::from_slice(&text).map_err(|_| damaged())?;
     if note.version != VERSION {
         return Err(damaged());

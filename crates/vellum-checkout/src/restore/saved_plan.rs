@@ -116,7 +116,8 @@ struct PlanHeader {
 
 impl SavedRestorePlan {
     /// Reads a file. What it says is not checked against anything yet.
-    pub fn decode(bytes: &[u8]) -> std::result::Result<Self, SavedPlanError> {
+    pub fn decode(bytes: &[u8]) -> Result<Self, SavedPlanError> {
+        // First only what every version has: a later one is to be named as that, and not reported as damaged.
         let header: PlanHeader = serde_json::from_slice(bytes)?;
         if header.format != FORMAT {
             return Err(SavedPlanError::OtherFormat);
@@ -139,6 +140,7 @@ impl SavedRestorePlan {
     }
 
     fn compute_check(&self, keys: &VolumeKeys) -> Result<String> {
+        // A hash cannot cover itself.
         let unchecked = Self { check: String::new(), ..self.clone() };
         let bytes = serde_json::to_vec(&unchecked).map_err(SavedPlanError::NotAPlan)?;
         Ok(hash_with_key(keys, "check", &bytes))
@@ -161,7 +163,7 @@ impl SavedPath {
     }
 
     /// The path, if a plan can have it: relative, of names that a file can have, and outside of the state directory.
-    fn to_bytes(&self) -> std::result::Result<Vec<u8>, SavedPlanError> {
+    fn to_bytes(&self) -> Result<Vec<u8>, SavedPlanError> {
         let refused = || SavedPlanError::Path(EscapedPath(self.path.as_bytes()).to_string());
         let bytes = match &self.path_hex {
             None => self.path.clone().into_bytes(),
@@ -170,6 +172,8 @@ impl SavedPath {
         let is_whole = bytes.is_empty();
         let names = || bytes.split(|byte| *byte == b'/');
         let is_right = bytes.len() <= PATH_MAX
+            // Text that resembles other bytes than those in hexadecimal would show a user another path than the one
+            // that counts.
             && Self::new(&bytes) == *self
             && (is_whole || names().all(|name| check_name(name).is_ok()))
             && names().next() != Some(STATE_DIR);
@@ -182,7 +186,7 @@ impl SavedStep {
         SavedPath { path: self.path.clone(), path_hex: self.path_hex.clone() }
     }
 
-    fn to_path(&self) -> std::result::Result<Vec<u8>, SavedPlanError> {
+    fn to_path(&self) -> Result<Vec<u8>, SavedPlanError> {
         self.name().to_bytes()
     }
 }
@@ -235,9 +239,8 @@ impl CheckoutWorktree {
             return Err(SavedPlanError::Edited.into());
         }
         let id: SnapshotId = saved.target.parse().map_err(|_| SavedPlanError::Id)?;
-        let bytes = |paths: &[SavedPath]| {
-            paths.iter().map(SavedPath::to_bytes).collect::<std::result::Result<Vec<_>, _>>()
-        };
+        let bytes =
+            |paths: &[SavedPath]| paths.iter().map(SavedPath::to_bytes).collect::<Result<Vec<_>, _>>();
         Ok(RestoreRequest {
             target: HistoryEntry { id, record: self.volume.catalog.get_record(&id)? },
             paths: bytes(&saved.paths)?,
@@ -248,6 +251,7 @@ impl CheckoutWorktree {
 
     /// Fails if a plan that was drawn now is another than the one in a file, and names what is different.
     pub fn check_same_plan(&self, saved: &SavedRestorePlan, plan: &RestorePlan) -> Result<()> {
+        // Compared in the form of the file, so that what the file does not have cannot make a difference.
         let now = self.save_plan(plan)?;
         let mut differences = Vec::new();
         if now.head != saved.head {
@@ -300,6 +304,7 @@ impl CheckoutWorktree {
         }
         for ino in &plan.work.dirs {
             let path = plan.target.inode_path(*ino)?;
+            // A directory that is made has a step already, and there is nothing of it that could be lost.
             if made.binary_search(&path).is_ok() {
                 continue;
             }

@@ -145,7 +145,7 @@ pub(crate) fn collect_changed_inodes(state: &FsTree) -> Result<HashSet<Ino>> {
     let parse = |key: &[u8]| MapKeyRef::parse(key).map(|key| key.ino());
     Ok(changes
         .map(|(key, _)| parse(key).map_err(VolumeError::wrap_decode_error("a change")))
-        .collect::<std::result::Result<_, _>>()?)
+        .collect::<Result<_, _>>()?)
 }
 
 /// Finds what stands where something is to be made, though the scan did not list it.

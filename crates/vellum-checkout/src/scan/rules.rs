@@ -6,6 +6,7 @@ use std::sync::Arc;
 use vellum_host::beneath::HeldDir;
 use vellum_host::escape::EscapedPath;
 use vellum_host::ignore_files::{IgnorePatterns, ParsedIgnoreFile};
+use vellum_types::LookupResult;
 
 /// Name of the rule files that are applied unless others are set.
 pub const DEFAULT_RULES_FILE: &str = ".vellumignore";
@@ -38,10 +39,9 @@ pub(super) fn read_rules(
 }
 
 fn read_rule_text(dir: &HeldDir, name: &str) -> Result<Option<Vec<u8>>, String> {
-    let opened = match dir.open_file(name.as_bytes()) {
-        Ok(opened) => opened,
-        Err(error) if error.is_not_found() => return Ok(None),
-        Err(error) => return Err(error.to_string()),
+    let Some(opened) = dir.open_file(name.as_bytes()).none_if_missing().map_err(|error| error.to_string())?
+    else {
+        return Ok(None);
     };
     let mut text = Vec::new();
     opened.file.take(RULES_MAX + 1).read_to_end(&mut text).map_err(|error| error.to_string())?;

@@ -102,6 +102,7 @@ impl StatCacheRecord {
         let stat = &self.stat;
         let mut writer = FieldWriter::from_vec(std::mem::take(out));
         writer.write_u64(self.ino.0).write_u64(stat.ino);
+        // Devices have no size and nothing else has a device number, so one field is enough for both.
         writer.write_u64(if is_device(stat.kind) { stat.rdev } else { stat.size });
         for time in [stat.mtime, stat.ctime, stat.btime] {
             writer.write_u64(time.secs.cast_unsigned());
@@ -156,6 +157,7 @@ impl StatCacheRecord {
         let name_len = reader.read_u8()?;
         expect_zero(u32::from(reader.read_u8()?), "reserved")?;
         reader.expect_end()?;
+        // Bits without a meaning would be lost when the record is written again.
         if mode > 0o7777 || flags & !(IS_RACY | MAY_HAVE_HOLES | IS_MOUNT_ROOT) != 0 {
             return Err(DecodeError::Invalid("mode or flags"));
         }

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::scan::{ScanDir, ScanDirIndex, ScanEntryRef, ScanTree};
 
-type Result<T> = std::result::Result<T, StatCacheError>;
+type Result<T, E = StatCacheError> = std::result::Result<T, E>;
 
 /// What became of a scanned entry in the map.
 #[derive(Debug, Clone, Copy)]

@@ -10,7 +10,7 @@ use vellum_types::{BlobId, FieldWriter, FileKind, Ino};
 use super::format::{HEADER_LEN, NO_BLOCK, RECORD_LEN, StatCacheFooter, StatCacheHeader, StatCacheRecord};
 use super::{FilesystemTime, StatCacheError};
 
-type Result<T> = std::result::Result<T, StatCacheError>;
+type Result<T, E = StatCacheError> = std::result::Result<T, E>;
 
 /// Buffer between the writer and the file, bytes: one call for some thousand records.
 const WRITE_BUFFER: usize = 256 << 10;

@@ -48,7 +48,7 @@ impl SnapshotExclusions {
         }
     }
 
-    fn add_to_scan(&self, scan: ScanExclusions) -> std::result::Result<ScanExclusions, String> {
+    fn add_to_scan(&self, scan: ScanExclusions) -> Result<ScanExclusions, String> {
         let patterns = parse_exclude_patterns(&self.patterns)?;
         let Self { other_file_systems, caches, .. } = *self;
         Ok(ScanExclusions { patterns, other_file_systems, caches, ..scan })
@@ -107,6 +107,7 @@ impl CheckoutWorktree {
             let file = ExclusionsFile { version: VERSION, exclusions: self.exclusions.clone() };
             return Ok(state.write_json_file(FILE, &file)?);
         }
+        // Removing waits for the disk, and most worktrees leave nothing out.
         if state.read_file(FILE)?.is_some() {
             state.remove_file(FILE)?;
         }

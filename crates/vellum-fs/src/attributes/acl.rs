@@ -64,7 +64,7 @@ pub struct AccessControlList(Vec<AclEntry>);
 
 impl AccessControlList {
     /// Reads the kernel's form. None is the empty list, which stands for no list.
-    pub fn decode(bytes: &[u8]) -> std::result::Result<Option<Self>, Errno> {
+    pub fn decode(bytes: &[u8]) -> Result<Option<Self>, Errno> {
         let (version, rest) = bytes.split_first_chunk::<4>().ok_or(Errno::INVAL)?;
         // Linux gives the same answer for a version that it does not know: the list may be valid, but nobody
         // here can say what it allows.
@@ -79,7 +79,7 @@ impl AccessControlList {
         if entries.is_empty() {
             return Ok(None);
         }
-        let acl = Self(entries.iter().map(decode_acl_entry).collect::<std::result::Result<_, _>>()?);
+        let acl = Self(entries.iter().map(decode_acl_entry).collect::<Result<_, _>>()?);
         if acl.is_valid() { Ok(Some(acl)) } else { Err(Errno::INVAL) }
     }
 
@@ -144,7 +144,7 @@ impl AccessControlList {
     }
 }
 
-fn decode_acl_entry(bytes: &[u8; 8]) -> std::result::Result<AclEntry, Errno> {
+fn decode_acl_entry(bytes: &[u8; 8]) -> Result<AclEntry, Errno> {
     let [tag_low, tag_high, allowed_low, allowed_high, id @ ..] = *bytes;
     let number = u16::from_le_bytes([tag_low, tag_high]);
     let tag = AclTag::ALL.into_iter().find(|tag| tag.to_number() == number).ok_or(Errno::INVAL)?;

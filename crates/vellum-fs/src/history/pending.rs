@@ -45,7 +45,7 @@ impl PendingSnapshot {
     }
 
     /// Reads the stored form.
-    pub fn decode(bytes: &[u8]) -> std::result::Result<Self, DecodeError> {
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = FieldReader::new(bytes);
         let state = LayeredState::decode(&mut reader)?;
         let used = UsageAmount::decode(&mut reader)?;
@@ -53,7 +53,7 @@ impl PendingSnapshot {
         let record = SnapshotRecord::decode(reader.read_bytes(usize::MAX)?)?;
         let tags = (0..reader.read_count(TAGS_MAX)?)
             .map(|_| reader.read_string(usize::MAX).map(str::to_owned))
-            .collect::<std::result::Result<_, _>>()?;
+            .collect::<Result<_, _>>()?;
         reader.expect_end()?;
         Ok(Self { state, used, id, record, tags })
     }
@@ -62,7 +62,7 @@ impl PendingSnapshot {
 /// Returns all pending snapshots, oldest first, with the numbers in their keys. `scan` is that of a store or of a
 /// transaction.
 pub fn read_pending_snapshots(
-    scan: impl FnOnce(&KeySpan, &mut VisitScan<'_>) -> std::result::Result<(), LiveError>,
+    scan: impl FnOnce(&KeySpan, &mut VisitScan<'_>) -> Result<(), LiveError>,
 ) -> Result<Vec<(u64, PendingSnapshot)>> {
     read_numbered_records(PENDING, "a snapshot that waits to be published", PendingSnapshot::decode, scan)
 }

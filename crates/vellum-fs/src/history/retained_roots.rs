@@ -45,7 +45,7 @@ impl RetainedRoot {
         writer.into_vec()
     }
 
-    fn decode(bytes: &[u8]) -> std::result::Result<Self, DecodeError> {
+    fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = FieldReader::new(bytes);
         let root = MapRoot(BlobId(reader.read_array()?));
         let first = LayerId(reader.read_varint()?);
@@ -61,7 +61,7 @@ impl RetainedRoot {
 
 /// Returns all retained roots with their numbers. `scan` is that of a store or of a transaction.
 fn read_retained_roots(
-    scan: impl FnOnce(&KeySpan, &mut VisitScan<'_>) -> std::result::Result<(), LiveError>,
+    scan: impl FnOnce(&KeySpan, &mut VisitScan<'_>) -> Result<(), LiveError>,
 ) -> Result<Vec<(u64, RetainedRoot)>> {
     read_numbered_records(LOANS, "a retained root", RetainedRoot::decode, scan)
 }

@@ -168,8 +168,8 @@ impl LiveFilesystem {
     pub fn change_for<T, E: From<FsError>>(
         &self,
         purpose: ChangePurpose,
-        act: impl FnOnce() -> std::result::Result<T, E>,
-    ) -> std::result::Result<T, E> {
+        act: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
         self.lease().change_for(purpose, || {
             let done = act()?;
             self.publisher().publish_pending()?;

@@ -198,7 +198,7 @@ pub(super) fn visit_log_segments(
 
 /// Visits the extents within a span of layers' keys. `scan` is that of a store or of a transaction.
 fn visit_layer_extents(
-    scan: &mut dyn FnMut(&KeySpan, &mut VisitScan<'_>) -> std::result::Result<(), LiveError>,
+    scan: &mut dyn FnMut(&KeySpan, &mut VisitScan<'_>) -> Result<(), LiveError>,
     within: &KeySpan,
     visit: &mut dyn FnMut(Extent),
 ) -> Result<()> {

@@ -60,7 +60,7 @@ pub fn encode_bare_attr(attr: &BareInodeAttr) -> Result<ValueBytes> {
 }
 
 /// The attributes that a layer keeps, without their content.
-pub fn decode_bare_attr(stored: &[u8]) -> std::result::Result<BareInodeAttr, DecodeError> {
+pub fn decode_bare_attr(stored: &[u8]) -> Result<BareInodeAttr, DecodeError> {
     match stored.split_at_checked(HEAD) {
         Some(([BARE, ..], attributes)) => BareInodeAttr::decode_bare(attributes),
         Some(_) | None => BareInodeAttr::decode(stored),

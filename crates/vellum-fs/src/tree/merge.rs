@@ -26,33 +26,33 @@ const TAG_AT: usize = 8;
 /// What can be read from, be it the store or a transaction.
 pub trait LiveRead {
     /// The value under a key.
-    fn get(&self, key: &[u8]) -> std::result::Result<Option<ValueBytes>, LiveError>;
+    fn get(&self, key: &[u8]) -> Result<Option<ValueBytes>, LiveError>;
     /// Visits a span.
-    fn scan(&self, span: &KeySpan, visit: &mut VisitScan<'_>) -> std::result::Result<(), LiveError>;
+    fn scan(&self, span: &KeySpan, visit: &mut VisitScan<'_>) -> Result<(), LiveError>;
 }
 
 impl LiveRead for &dyn LiveStore {
-    fn get(&self, key: &[u8]) -> std::result::Result<Option<ValueBytes>, LiveError> {
+    fn get(&self, key: &[u8]) -> Result<Option<ValueBytes>, LiveError> {
         LiveStore::get(*self, key)
     }
 
-    fn scan(&self, span: &KeySpan, visit: &mut VisitScan<'_>) -> std::result::Result<(), LiveError> {
+    fn scan(&self, span: &KeySpan, visit: &mut VisitScan<'_>) -> Result<(), LiveError> {
         LiveStore::scan(*self, span, visit)
     }
 }
 
 impl LiveRead for &dyn StoreTransaction {
-    fn get(&self, key: &[u8]) -> std::result::Result<Option<ValueBytes>, LiveError> {
+    fn get(&self, key: &[u8]) -> Result<Option<ValueBytes>, LiveError> {
         StoreTransaction::get(*self, key)
     }
 
-    fn scan(&self, span: &KeySpan, visit: &mut VisitScan<'_>) -> std::result::Result<(), LiveError> {
+    fn scan(&self, span: &KeySpan, visit: &mut VisitScan<'_>) -> Result<(), LiveError> {
         StoreTransaction::scan(*self, span, visit)
     }
 }
 
 /// Returns whether a layer has no changes.
-pub fn is_layer_empty(live: &dyn LiveRead, layer: LayerId) -> std::result::Result<bool, LiveError> {
+pub fn is_layer_empty(live: &dyn LiveRead, layer: LayerId) -> Result<bool, LiveError> {
     let mut empty = true;
     live.scan(&KeySpan::from_prefix(layer_prefix(layer)), &mut |_, _| {
         empty = false;
@@ -137,9 +137,8 @@ pub fn get_merged_bare_attr<N: NodeSource>(
     nodes: &N,
     ino: Ino,
 ) -> Result<Option<BareInodeAttr>> {
-    let decoded = |attr: std::result::Result<BareInodeAttr, DecodeError>| {
-        attr.map(Some).map_err(wrap_decode_error("an inode"))
-    };
+    let decoded =
+        |attr: Result<BareInodeAttr, DecodeError>| attr.map(Some).map_err(wrap_decode_error("an inode"));
     for layer in &state.layers {
         match live.get(&encode_layer_attr_key(*layer, ino))? {
             Some(stored) if *stored == *TOMBSTONE => return Ok(None),

@@ -18,8 +18,7 @@ use crate::tree::head::LayeredState;
 /// Called with each key and value of a scan, until it breaks off.
 pub type VisitEntry<'v> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'v;
 /// The same with the key decoded; fails if the value does not decode.
-pub type VisitKey<'v> =
-    dyn FnMut(MapKeyRef<'_>, &[u8]) -> std::result::Result<ControlFlow<()>, DecodeError> + 'v;
+pub type VisitKey<'v> = dyn FnMut(MapKeyRef<'_>, &[u8]) -> Result<ControlFlow<()>, DecodeError> + 'v;
 /// Called with each name and what it stands for, until it breaks off.
 pub type VisitDentry<'v> = dyn FnMut(&[u8], Dentry) -> ControlFlow<()> + 'v;
 
@@ -116,8 +115,8 @@ pub(crate) fn wrap_decode_error(what: &str) -> impl Fn(DecodeError) -> FsError +
 pub(crate) fn read_numbered_records<T>(
     prefix: &[u8],
     what: &str,
-    decode: impl Fn(&[u8]) -> std::result::Result<T, DecodeError>,
-    scan: impl FnOnce(&KeySpan, &mut VisitScan<'_>) -> std::result::Result<(), LiveError>,
+    decode: impl Fn(&[u8]) -> Result<T, DecodeError>,
+    scan: impl FnOnce(&KeySpan, &mut VisitScan<'_>) -> Result<(), LiveError>,
 ) -> Result<Vec<(u64, T)>> {
     let mut found: Vec<Result<_>> = Vec::new();
     scan(&KeySpan::from_prefix(prefix), &mut |key, value| {

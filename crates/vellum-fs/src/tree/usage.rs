@@ -65,7 +65,7 @@ impl UsageAmount {
     }
 
     /// Reads the stored form.
-    pub fn decode(reader: &mut FieldReader<'_>) -> std::result::Result<Self, DecodeError> {
+    pub fn decode(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
         Ok(Self { bytes: reader.read_signed_varint()?, inodes: reader.read_signed_varint()? })
     }
 }

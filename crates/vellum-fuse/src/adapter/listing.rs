@@ -108,11 +108,7 @@ impl FuseAdapter {
         self.answer_listing(dir, listing, later)
     }
 
-    fn read_listing(
-        &self,
-        call: ServedRequest<'_>,
-        range: ListingRange,
-    ) -> std::result::Result<Arc<DirListing>, Errno> {
+    fn read_listing(&self, call: ServedRequest<'_>, range: ListingRange) -> Result<Arc<DirListing>, Errno> {
         let node = call.head.node;
         self.serve_request(call, || {
             if range.offset == 0 && matches!(NodePlace::from_node(node), NodePlace::Main(..)) {

@@ -31,7 +31,7 @@ const HOLES_MAX: usize = 8;
 /// The end of a range that extends to the end of the file, wherever the kernel sees that.
 const END: u64 = u64::MAX;
 
-type SeekDone = std::result::Result<u64, Errno>;
+type SeekDone = Result<u64, Errno>;
 type SeekFinder = Box<dyn Fn(u64, SeekTarget) -> Result<u64> + Send>;
 
 /// What a seek searches for.

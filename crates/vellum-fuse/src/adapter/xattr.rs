@@ -88,7 +88,7 @@ fn check_settable(name: &[u8]) -> Result<()> {
 }
 
 /// The answer with a value, or with its length if the caller has no room (`room` is 0) and only asks for that.
-fn build_xattr_answer(room: u32, done: std::result::Result<Arc<[u8]>, Errno>) -> FuseAnswer {
+fn build_xattr_answer(room: u32, done: Result<Arc<[u8]>, Errno>) -> FuseAnswer {
     let value = match done {
         Ok(value) => value,
         Err(error) => return FuseAnswer::Failed(error),

@@ -23,6 +23,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use rustix::io::Errno;
 use rustix::pipe::fcntl_setpipe_size;
 use rustix::process::nice;
+use vellum_types::LookupResult;
 
 use super::line::{ClockPair, LineNote};
 
@@ -94,11 +95,8 @@ impl AccessLog {
 
     /// Creates the pipe, which only its owner can read, and starts the thread that writes to it.
     pub fn serve_pipe(self: &Arc<Self>, path: &Path) -> io::Result<AccessLogPipe> {
-        match std::fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            // A process that was killed has left its pipe behind.
-            Ok(()) | Err(_) => {}
-        }
+        // A process that was killed has left its pipe behind.
+        std::fs::remove_file(path).ignore_missing()?;
         // For its owner only: lines contain the names of all users' files.
         mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
         let pipe = AccessLogPipe { log: self.clone(), path: path.into() };

@@ -17,7 +17,7 @@ use super::fields::{MalformedRequest, RequestFields};
 use super::init::InitRequest;
 use super::opcode::Opcode;
 
-type Result<T> = std::result::Result<T, MalformedRequest>;
+type Result<T, E = MalformedRequest> = std::result::Result<T, E>;
 
 /// The largest number of nanoseconds below one second.
 const NANOS_MAX: u32 = 999_999_999;

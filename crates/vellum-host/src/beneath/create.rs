@@ -7,9 +7,7 @@ use rustix::fs::{self, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::dir::{HeldDir, check_file_name, system_error};
-use super::{BeneathError, HeldNode};
-
-type Result<T> = std::result::Result<T, BeneathError>;
+use super::{HeldNode, Result};
 
 /// The prefix of names of files that are being written. Scans leave them out, and [`remove_temp_entries`] removes old
 /// ones.

@@ -9,10 +9,8 @@ use rustix::io::Errno;
 use vellum_types::key::check_name;
 use vellum_types::{FileKind, UnixTime};
 
-use super::{BeneathError, HeldNode};
+use super::{BeneathError, HeldNode, Result};
 use crate::metadata::FileStat;
-
-type Result<T> = std::result::Result<T, BeneathError>;
 
 /// Flags for a directory that serves as a base of paths: no permission to read it is needed.
 pub(super) const STAND_ON: OFlags =

@@ -3,9 +3,12 @@
 use std::io;
 
 use rustix::io::Errno;
-use vellum_types::ErrorKind;
+use vellum_types::{ErrorKind, MissingError};
 
 use crate::escape::EscapedPath;
+
+/// The result of an operation below a held directory.
+pub(super) type Result<T, E = BeneathError> = std::result::Result<T, E>;
 
 /// A failed operation on an entry below an open directory.
 #[derive(Debug, thiserror::Error)]
@@ -93,5 +96,11 @@ impl BeneathError {
     pub fn is_not_a_directory(&self) -> bool {
         // A symlink that is opened with O_NOFOLLOW gives ELOOP, and ENOTDIR together with O_DIRECTORY.
         matches!(self.errno(), Some(Errno::NOTDIR | Errno::LOOP))
+    }
+}
+
+impl MissingError for BeneathError {
+    fn is_missing(&self) -> bool {
+        self.is_not_found()
     }
 }

@@ -9,10 +9,8 @@
 use rustix::io::Errno;
 use vellum_types::FileKind;
 
-use super::BeneathError;
 use super::dir::HeldDir;
-
-type Result<T> = std::result::Result<T, BeneathError>;
+use super::{BeneathError, Result};
 
 /// Permissions of the placeholder until it is replaced.
 const PRIVATE: u32 = 0o700;

@@ -8,13 +8,11 @@ use std::fs::File;
 use rustix::fs::{self, AtFlags, Mode, OFlags, StatxFlags};
 use vellum_types::UnixTime;
 
-use super::BeneathError;
+use super::Result;
 use super::dir::{HeldDir, READ_NAMES, STAND_ON, STAT_MASK, system_error};
 use super::file::{GUARDED, OpenedFile, expect_regular_file};
 use super::node::HeldNode;
 use crate::metadata::FileStat;
-
-type Result<T> = std::result::Result<T, BeneathError>;
 
 impl HeldDir {
     /// The attributes of the target of `name`.

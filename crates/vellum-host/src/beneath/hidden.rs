@@ -7,11 +7,10 @@
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
+use vellum_types::LookupResult;
 
 use super::dir::{HeldDir, system_error};
-use super::{BeneathError, StagedFile, new_temp_name};
-
-type Result<T> = std::result::Result<T, BeneathError>;
+use super::{BeneathError, Result, StagedFile, new_temp_name};
 
 /// Permissions of a directory until its own are applied, so that other users cannot read it before.
 const PRIVATE: u32 = 0o700;
@@ -119,10 +118,7 @@ pub fn remove_stale_hidden_dir(parent: &HeldDir, temp: &[u8]) -> Result<bool> {
 fn remove_dir_tree(parent: &HeldDir, temp: &[u8], dir: &HeldDir) -> Result<()> {
     for listed in dir.read_names()?.iter() {
         // Hidden directories contain no directories, so one level is enough.
-        match dir.unlink(listed.name) {
-            Err(error) if !error.is_not_found() => return Err(error),
-            _ => {}
-        }
+        dir.unlink(listed.name).ignore_missing()?;
     }
     parent.remove_dir(temp)
 }

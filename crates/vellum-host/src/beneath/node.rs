@@ -10,11 +10,9 @@ use rustix::fs::{self, AtFlags, Gid, Mode, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
 use vellum_types::UnixTime;
 
-use super::BeneathError;
+use super::Result;
 use super::dir::{stat_fd, system_error};
 use crate::metadata::FileStat;
-
-type Result<T> = std::result::Result<T, BeneathError>;
 
 /// A held file of any kind.
 #[derive(Debug)]

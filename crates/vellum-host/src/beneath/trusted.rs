@@ -12,10 +12,8 @@ use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use super::BeneathError;
 use super::dir::{HeldDir, READ_NAMES, STAND_ON};
-
-type Result<T> = std::result::Result<T, BeneathError>;
+use super::{BeneathError, Result};
 
 /// Most symlinks that are followed in one path: Linux's limit.
 const LINKS_MAX: u32 = 40;

@@ -5,9 +5,7 @@ use rustix::io::Errno;
 use vellum_types::limits::XATTR_VALUE_MAX;
 
 use super::dir::system_error;
-use super::{BeneathError, HeldNode};
-
-type Result<T> = std::result::Result<T, BeneathError>;
+use super::{HeldNode, Result};
 
 /// Longest list of names, bytes: Linux's `XATTR_LIST_MAX`.
 const XATTR_LIST_MAX: usize = 64 << 10;

@@ -11,7 +11,7 @@ use vellum_volume::VolumeError;
 use super::StateHolder;
 
 /// Result of opening a live worktree.
-pub type Result<T> = std::result::Result<T, OpenError>;
+pub type Result<T, E = OpenError> = std::result::Result<T, E>;
 
 /// Errors of opening a live worktree.
 #[derive(Debug, thiserror::Error)]

@@ -14,6 +14,7 @@ use vellum_fs::log::LogHooks;
 use vellum_fs::tree::head::{AncestorSnapshot, LiveHead};
 use vellum_fs::{FsError, LiveFilesystem, LiveOptions, WriteLog};
 use vellum_live::{EmbeddedStore, EngineLimits};
+use vellum_types::LookupResult;
 use vellum_volume::lease::{
     BootClock, HeldLease, Lease, LeaseClaimant, LeaseToken, SERVICE_TERM, TERM, TakenLease,
 };
@@ -343,12 +344,7 @@ impl LiveStateClaim {
 }
 
 pub(super) fn remove_dir_if_present(dir: &Path) -> Result<()> {
-    match fs::remove_dir_all(dir) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(OpenError::io_error("remove", dir)(error))
-        }
-        Ok(()) | Err(_) => Ok(()),
-    }
+    fs::remove_dir_all(dir).ignore_missing().map_err(OpenError::io_error("remove", dir))
 }
 
 /// Returns the initial live head, from the worktree's ref.

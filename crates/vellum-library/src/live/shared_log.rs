@@ -393,7 +393,7 @@ impl ClaimedLog {
 }
 
 /// Lets the worktree's ref name a log, of which it knows no position yet.
-fn name_log(tenure: &HeldLease, log: &WorktreeLog) -> std::result::Result<(), VolumeError> {
+fn name_log(tenure: &HeldLease, log: &WorktreeLog) -> Result<(), VolumeError> {
     tenure.update_worktree_ref(|head| head.log = Some(WorktreeLog { floor: 0, ..log.clone() }))
 }
 

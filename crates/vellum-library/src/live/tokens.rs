@@ -8,6 +8,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use vellum_types::LookupResult;
 use vellum_volume::lease::LeaseToken;
 
 use super::{OpenError, Result};
@@ -28,9 +29,10 @@ impl TokenFile {
     /// Returns all tokens; none if the live state is new.
     pub fn load_tokens(&self) -> Result<Vec<LeaseToken>> {
         let path = self.dir.join(FILE);
-        let text = match fs::read_to_string(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            read => read.map_err(OpenError::io_error("read", &path))?,
+        let Some(text) =
+            fs::read_to_string(&path).none_if_missing().map_err(OpenError::io_error("read", &path))?
+        else {
+            return Ok(Vec::new());
         };
         let broken = || io::Error::new(io::ErrorKind::InvalidData, "it does not hold tokens");
         // No line is passed over: with a token missing, the process would take its own changes for another's and

@@ -6,7 +6,7 @@
 use std::fs::File as StdFile;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, FileExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,6 +15,7 @@ use rustix::fs::{
     unlinkat,
 };
 use vellum_host::owner::set_owner_from_dir;
+use vellum_host::private_dir::create_private_dir;
 
 use crate::error::LiveError;
 
@@ -22,7 +23,6 @@ use crate::error::LiveError;
 const LOCK: &str = "lock";
 /// Files and directories are their owner's alone.
 const FILE_MODE: Mode = Mode::from_raw_mode(0o600);
-const DIR_MODE: u32 = 0o700;
 
 /// A directory with files, and no directories, in it.
 pub trait EngineFolder: Send + Sync {
@@ -125,7 +125,7 @@ impl LocalFolder {
     /// Opens a directory without locking it, because another lock protects it; creates it if it does not exist.
     pub fn open(path: &Path) -> io::Result<Self> {
         if !path.exists() {
-            std::fs::DirBuilder::new().recursive(true).mode(DIR_MODE).create(path)?;
+            create_private_dir(path)?;
             // The name of a new directory is durable only with the directory that it stands in.
             if let Some(parent) = path.canonicalize()?.parent() {
                 let parent = StdFile::open(parent)?;

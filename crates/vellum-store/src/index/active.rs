@@ -4,14 +4,13 @@
 //! merge and delete runs at any moment; a run that vanishes between listing and reading means listing again.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::DirBuilder;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use vellum_crypto::VolumeKeys;
+use vellum_host::private_dir::create_private_dir;
 use vellum_types::{BlobId, BlobKind, DecodeError, PackId};
 
 use super::record::{IndexRecord, OBJECT_MAX};
@@ -28,8 +27,6 @@ const ATTEMPTS: usize = 8;
 const EXPLAIN_ATTEMPTS: usize = 3;
 /// For how long an index object that is damaged is not fetched again.
 const RETRY_DAMAGED: Duration = Duration::from_mins(1);
-/// Permissions of the local folder: for its owner only, whatever the umask.
-const FOLDER_MODE: u32 = 0o700;
 /// Temporary files of processes that died are removed when they are this old.
 const LEFTOVER_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -119,9 +116,8 @@ impl BlobIndex {
         keys: Arc<VolumeKeys>,
         folder: &Path,
     ) -> Result<Self, BlobError> {
-        let mut builder = DirBuilder::new();
-        let mut make = || -> std::io::Result<()> {
-            builder.recursive(true).mode(FOLDER_MODE).create(folder)?;
+        let make = || -> std::io::Result<()> {
+            create_private_dir(folder)?;
             let open = std::fs::File::open;
             set_owner_from_dir(open(folder.parent().unwrap_or(folder))?, open(folder)?)
         };

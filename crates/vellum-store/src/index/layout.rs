@@ -191,6 +191,7 @@ pub(crate) fn encode_run(record: &IndexRecord, volume: VolumeId, id: IndexRunId)
 }
 
 fn build_filter(record: &IndexRecord, blocks: usize) -> Vec<u8> {
+    // The whole body is appended to this buffer. It has the room from the start, so that nothing is copied to grow it.
     let rest = record.entries.len() * RECORD_LEN + record.packs.len() * PACK_LEN;
     let mut filter = Vec::with_capacity(blocks * BLOCK_LEN + rest + rest / 64);
     filter.resize(blocks * BLOCK_LEN, 0);

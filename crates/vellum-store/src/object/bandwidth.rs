@@ -3,12 +3,14 @@
 //! The limits are a file in the cache of the store, so that they count for all processes of a user, and can be changed
 //! while these run. Invariant: each process keeps to them by itself, over any second and a burst of a tenth of one.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use vellum_host::private_dir::create_private_dir;
 
 use parking_lot::Mutex;
 
@@ -84,7 +86,7 @@ impl BandwidthLimits {
 
     /// Writes the limits into the cache of a store.
     pub(super) fn write_to(self, cache: &Path) -> io::Result<()> {
-        DirBuilder::new().recursive(true).mode(0o700).create(cache)?;
+        create_private_dir(cache)?;
         // Renamed into place, because other processes read the file once a second. It is not synced: limits that a
         // power cut loses can be set again. The temporary name is random, since threads and machines may share
         // the folder.

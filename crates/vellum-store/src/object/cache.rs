@@ -42,8 +42,6 @@ use super::{BandwidthLimits, FetchPolicy, ObjectKey, PieceSet, service};
 pub(super) const PIECE: u64 = 256 << 10;
 /// Most pieces of a pack: packs have 256 MiB at most.
 pub(super) const PIECES_MAX: u64 = 1024;
-/// Permissions of folders: the content of the cache is sealed, but its names reveal which packs are read.
-const FOLDER_MODE: u32 = 0o700;
 
 /// The pieces of one store's packs on the local disk. Shared by all processes of a user.
 pub struct PackCache {
@@ -282,6 +280,7 @@ impl PackCache {
     #[must_use]
     pub fn missing_pieces(&self, wanted: &PieceSet) -> PieceSet {
         let pieces = wanted.clone();
+        // Of a disk that does not answer, nothing is here.
         self.run(move |files| Ok(files.missing_pieces(&pieces))).unwrap_or_else(|_| wanted.clone())
     }
 
@@ -345,6 +344,7 @@ fn does_use_count() -> bool {
 
 impl Drop for PackCache {
     fn drop(&mut self) {
+        // Closing a file may wait for a disk that does not answer, and whoever drops the cache must not.
         if let Some(file) = self.files.take_reservations() {
             self.disk.discard(file);
         }

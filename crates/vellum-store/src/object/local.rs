@@ -17,6 +17,7 @@ use std::sync::{Arc, Once};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use vellum_host::lock::lock_exclusive;
+use vellum_types::LookupResult;
 
 use self::handles::FileHandles;
 use self::temp::TempFile;
@@ -296,13 +297,11 @@ impl ObjectStore for LocalStore {
     fn delete_object(&self, key: &ObjectKey) -> Result<(), StoreError> {
         // An open descriptor would keep the space of the deleted pack in use.
         self.handles.evict_handle(key);
-        match self.tree.unlink(key.folder(), key.name()) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(self.wrap_io_error("delete", key, error))
-            }
-            // It is gone: another process deleted it, or this deletion is a repetition.
-            _ => Ok(()),
-        }
+        // It may be gone: another process deleted it, or this deletion is a repetition.
+        self.tree
+            .unlink(key.folder(), key.name())
+            .ignore_missing()
+            .map_err(|error| self.wrap_io_error("delete", key, error))
     }
 }
 

@@ -71,6 +71,7 @@ impl ObjectStore for MemoryObjectStore {
     }
 
     fn put_object(&self, key: &ObjectKey, bytes: &[u8]) -> Result<(), StoreError> {
+        // One lock for the look and the write: of several who create an object, one succeeds.
         let mut objects = self.objects.write();
         if objects.contains_key(key) {
             return Err(StoreError::Exists { place: self.location.clone(), key: key.to_string() });
@@ -85,6 +86,7 @@ impl ObjectStore for MemoryObjectStore {
         expected: Option<&[u8]>,
         new: Option<&[u8]>,
     ) -> Result<(), StoreError> {
+        // As for a put: nobody may come between the comparison and the change.
         let mut objects = self.objects.write();
         if objects.get(key).map(|object| &*object.bytes) != expected {
             return Err(StoreError::Changed { place: self.location.clone(), key: key.to_string() });

@@ -109,6 +109,7 @@ pub fn open_store_with_limits(
             let cache = PackCache::for_address(&address);
             let folder = cache.as_ref().map(PackCache::folder);
             let service = ServiceStore::open(address.clone(), credentials, limits, folder)?;
+            // Requests are counted below the listings: what these answer is not sent to the server.
             if address.kind.is_read_only() {
                 let published = PublishedStore::new(Arc::new(MeteredStore::new(Arc::new(service))), folder);
                 return Ok(Arc::new(BlockStore::new(Arc::new(published), cache)));
@@ -118,6 +119,7 @@ pub fn open_store_with_limits(
                 (true, Some(folder)) => {
                     Arc::new(SingleWriterStore::new(service, folder, ClaimPace::default()))
                 }
+                // Processes share the right by files in that folder: without one, each would take it from the other.
                 (true, None) => {
                     return Err(StoreError::Address {
                         url: address.to_string(),

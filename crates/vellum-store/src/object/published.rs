@@ -65,6 +65,7 @@ impl PublishedStore {
     /// What an earlier process read of a listing. The server is asked whether there is another one before anything is taken
     /// from it that can change.
     fn load_kept(&self, name: &'static str) -> Option<KnownListing> {
+        // Dated back, so that it counts as outdated: it spares the transfer, if the server says that it is unchanged.
         let read = Instant::now().checked_sub(USED_FOR)?;
         let (version, objects) = self.kept.as_ref()?.load_listing(name)?;
         Some(KnownListing { objects: Arc::new(objects), version: Some(version), read })
@@ -94,6 +95,7 @@ impl PublishedStore {
         };
         let read = match (read, known.as_mut()) {
             (Some(read), _) => read,
+            // The server says that it is unchanged.
             (None, Some(known)) => {
                 known.read = Instant::now();
                 return Ok(known.objects.clone());

@@ -35,7 +35,7 @@ use bytes::Bytes;
 use futures_core::Stream;
 use opendal::{ErrorKind as DalKind, Operator};
 use parking_lot::RwLock;
-use vellum_types::ErrorKind;
+use vellum_types::{ErrorKind, LookupResult};
 
 use self::clock::ClockLead;
 pub use self::credentials::LoginCredentials;
@@ -195,11 +195,9 @@ impl ServiceStore {
 
     /// Whether an object has exactly these bytes; read only if its length is right.
     fn has_bytes(&self, key: &ObjectKey, bytes: &[u8]) -> Result<bool, StoreError> {
-        match self.object_size(key) {
-            Ok(size) if size == bytes.len() as u64 => Ok(self.get_object(key, size)? == bytes),
-            Ok(_) => Ok(false),
-            Err(error) if error.is_not_found() => Ok(false),
-            Err(error) => Err(error),
+        match self.object_size(key).none_if_missing()? {
+            Some(size) if size == bytes.len() as u64 => Ok(self.get_object(key, size)? == bytes),
+            Some(_) | None => Ok(false),
         }
     }
 }

@@ -187,6 +187,7 @@ impl RangeEntries {
         entries.sort_by_key(|entry| entry.offset);
         let end = range.from.saturating_add(range.len);
         let within = entries.iter().filter(|entry| u64::from(entry.offset) < end).count();
+        // One blob at least, or a range that is shorter than a blob would never get beyond it.
         let rest = entries.split_off(within.max(1).min(entries.len()));
         Self { entries, next: rest.first().map(|entry| u64::from(entry.offset)) }
     }

@@ -72,7 +72,7 @@ impl LocalEnd {
     fn open_file_with<T>(
         &self,
         file: &ListingEntry<'_>,
-        open: impl FnOnce(&HeldDir, &[u8]) -> std::result::Result<T, BeneathError>,
+        open: impl FnOnce(&HeldDir, &[u8]) -> Result<T, BeneathError>,
     ) -> Result<T> {
         let parent = file.parent().unwrap_or(*file);
         // The file is reached through its directory and one name. A path would follow a symlink that somebody

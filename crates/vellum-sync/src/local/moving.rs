@@ -8,7 +8,7 @@ use std::collections::HashSet;
 
 use vellum_host::ProgressMeter;
 use vellum_host::beneath::HeldDir;
-use vellum_types::FileKind;
+use vellum_types::{FileKind, LookupResult};
 
 use crate::error::{Result, SyncError};
 use crate::local::receive::{SyncJob, SyncProblem, SyncReport};
@@ -72,11 +72,8 @@ pub(crate) fn remove_unchanged_entries<'l>(
 }
 
 fn remove_unchanged_entry(dir: &HeldDir, name: &[u8], entry: &ListingEntry<'_>) -> Result<()> {
-    let stat = match dir.stat(name) {
-        // Another process removed it.
-        Err(error) if error.is_not_found() => return Ok(()),
-        stat => stat?,
-    };
+    // Another process may have removed it.
+    let Some(stat) = dir.stat(name).none_if_missing()? else { return Ok(()) };
     let size = if stat.kind == FileKind::File { stat.size } else { 0 };
     let same = (entry.kind(), entry.size(), entry.mtime()) == (stat.kind, size, stat.mtime);
     // Names that come and go change the time of a file with several.

@@ -23,6 +23,7 @@ mod small;
 mod staging;
 mod times;
 
+use serde::{Deserialize, Serialize};
 use vellum_host::ProgressMeter;
 
 use attributes::PreviousOccupant;
@@ -63,8 +64,9 @@ pub trait DestinationEnd: SyncEnd {
     fn execute_plan(&self, job: &SyncJob<'_>, meter: &ProgressMeter) -> Result<SyncReport>;
 }
 
-/// The result of a plan.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// The result of a plan. It is a message of the protocol, too: a new field needs a default, for servers that do not
+/// send it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SyncReport {
     /// Steps that were carried out.
     pub steps: u64,
@@ -77,17 +79,21 @@ pub struct SyncReport {
     /// It was stopped before the end.
     pub stopped: bool,
     /// Everything was tried, and all written data is on the disk; only determined if entries are moved.
+    #[serde(default)]
     pub durable: bool,
     /// Entries that were removed at the source.
+    #[serde(default)]
     pub taken: u64,
     /// Further names of files that are separate copies, because the destination could not link them.
+    #[serde(default)]
     pub unlinked: u64,
     /// Those of them that needed no step, because an earlier run has made the copies.
+    #[serde(default)]
     pub unchanged: u64,
 }
 
-/// The failure of a single entry.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The failure of a single entry, also as it is sent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SyncProblem {
     /// The path from the root.
     pub path: Vec<u8>,

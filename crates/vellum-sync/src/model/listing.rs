@@ -11,6 +11,7 @@ mod granularity;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use serde::{Deserialize, Serialize};
 use vellum_types::{FileKind, UnixTime};
 
 pub use build::{DirectoryBlock, ListingError, NewListingEntry};
@@ -25,18 +26,21 @@ pub type ContentDigest = [u8; 32];
 pub type ContentDigests = Vec<Option<ContentDigest>>;
 
 /// The names of owners and groups, by number: on another host the same names may have other numbers.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// They are sent as they are.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OwnerNames {
     /// Users.
     pub users: BTreeMap<u32, String>,
     /// Groups.
     pub groups: BTreeMap<u32, String>,
     /// Of a destination: the receiving user, unless it is root.
+    #[serde(default)]
     pub receiver: Option<crate::model::options::UnprivilegedReceiver>,
 }
 
 /// Something that could not be listed. While the source has one, nothing is deleted at the destination.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// It is sent as it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnlistedEntry {
     /// Its path from the root.
     pub path: Vec<u8>,

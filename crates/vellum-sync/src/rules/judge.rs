@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use vellum_host::beneath::HeldDir;
-use vellum_types::UnixTime;
+use vellum_types::{LookupResult, UnixTime};
 
 use super::{FileLimits, ListedPaths, RuleError, RuleScope, RuleSet, SyncRules};
 use crate::ends::SyncSide;
@@ -34,7 +34,7 @@ impl SyncFilters {
         self: &Arc<Self>,
         side: SyncSide,
         root: &[u8],
-    ) -> std::result::Result<Arc<dyn EntryFilter>, RuleError> {
+    ) -> Result<Arc<dyn EntryFilter>, RuleError> {
         self.create_named_filter(side, root, b"")
     }
 
@@ -44,15 +44,16 @@ impl SyncFilters {
         side: SyncSide,
         root: &[u8],
         top: &[u8],
-    ) -> std::result::Result<Arc<dyn EntryFilter>, RuleError> {
+    ) -> Result<Arc<dyn EntryFilter>, RuleError> {
         let rules = SyncRules::new_named(&self.rules, root, !top.is_empty())?;
         // Rule files above the root are read once. Those in the tree are read while it is walked.
         let scope = rules.read_top_scope(&mut |dir, name| {
-            let held = match HeldDir::open_root(Path::new(OsStr::from_bytes(dir))) {
-                Ok(held) => held,
-                // A destination may not be there yet.
-                Err(error) if error.is_not_found() => return Ok(None),
-                Err(error) => return Err(error.to_string()),
+            // A destination may not be there yet.
+            let Some(held) = HeldDir::open_root(Path::new(OsStr::from_bytes(dir)))
+                .none_if_missing()
+                .map_err(|error| error.to_string())?
+            else {
+                return Ok(None);
             };
             crate::local::scan::read_rule_file(&held, name)
                 .map_err(|error| add_directory(error, dir).format_chain())

@@ -150,7 +150,7 @@ impl GivenNames {
         archive: &TwoWayArchive,
         listings: [&TreeListing; 2],
         request: &TwoWayRequest,
-    ) -> std::result::Result<bool, RenameError> {
+    ) -> Result<bool, RenameError> {
         let now = self.renamed_listings(listings);
         // Only the endings of conflicts are used from this decision. All else is decided again with the new
         // names.
@@ -182,7 +182,7 @@ impl GivenNames {
 fn forget_entries(
     archive: &TwoWayArchive,
     paths: &BTreeSet<Vec<u8>>,
-) -> std::result::Result<Option<TwoWayArchive>, ListingError> {
+) -> Result<Option<TwoWayArchive>, ListingError> {
     if paths.is_empty() { Ok(None) } else { archive.without_entries(paths).map(Some) }
 }
 

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use vellum_host::beneath::{BeneathError, HeldDir};
 use vellum_host::escape::EscapedPath;
 
-use vellum_types::ErrorKind;
+use vellum_types::{ErrorKind, LookupResult};
 
 use crate::error::SyncError;
 
@@ -139,10 +139,7 @@ impl LockedArchive {
         // The holder of the lock is the only one that writes a file of this name, so one that is there is what a killed
         // run left.
         let new = self.new_file_name();
-        match self.dir.unlink(&new) {
-            Err(error) if !error.is_not_found() => return Err(place(error).into()),
-            _ => {}
-        }
+        self.dir.unlink(&new).ignore_missing().map_err(place)?;
         let mut file = self.dir.create_file(&new, FILE_MODE).map_err(place)?;
         // The content is durable before it gets the name, and the name before this returns. After a power cut
         // there is the old archive or the new one; an old one makes the next run look at the same changes

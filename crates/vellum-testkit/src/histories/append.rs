@@ -44,6 +44,7 @@ impl HistoryProgram for AppendProgram {
         let file = worker.random.next_below(FILES);
         let path = worker.path(name_of(file));
         if worker.random.is_one_in(READS) {
+            // A hash, because the log of a history would otherwise hold the file once for each read.
             let read = || std::fs::read(&path).map(|content| vec![content.len() as u64, hash_of(&content)]);
             worker.record("read", &[file], read);
             return;
@@ -52,6 +53,7 @@ impl HistoryProgram for AppendProgram {
         let is_synced = worker.random.is_one_in(4);
         let is_kept = worker.random.is_one_in(2);
         let open = || File::options().append(true).open(&path);
+        // Taken out: after an append that failed, the file is opened anew.
         let kept = self.kept.remove(&file);
         let opened = worker.record("append", &[file, number], || {
             let opened = kept.map_or_else(open, Ok)?;
@@ -152,6 +154,7 @@ impl<'a> ReadExpectation<'a> {
         let mut farthest: Vec<_> = appends.iter().filter_map(complete).collect();
         farthest.sort_by_key(|append| append.end);
         for at in 1..farthest.len() {
+            // Of all appends that ended before a read began, only the one that is farthest behind need be looked for.
             let before = farthest[at - 1];
             if before.position > farthest[at].position {
                 farthest[at] = CompleteAppend { end: farthest[at].end, ..before };
@@ -168,6 +171,7 @@ impl<'a> ReadExpectation<'a> {
         if !(len as usize).is_multiple_of(RECORD) || self.hashes.get(records) != Some(&hash) {
             found.push(violation(file, &format!("no beginning of what is there at the end: {read}")));
         }
+        // What was under way when the read began may be seen or not.
         let ended = self.farthest.partition_point(|append| append.end < read.start);
         if let Some(append) = ended.checked_sub(1).map(|last| self.farthest[last])
             && append.position >= records

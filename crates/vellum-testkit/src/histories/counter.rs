@@ -79,6 +79,7 @@ impl HistoryProgram for CounterProgram {
 fn add(file: &File, call: LockCall, counter: u64) -> io::Result<Vec<u64>> {
     let range = LockedBytes { start: counter * DISTANCE, len: LEN };
     set_lock(file, call, true, range)?;
+    // Taken inside the lock, on both sides: two that overlap have certainly held it at the same time.
     let locked = now();
     let value = read_counter(file, counter)?;
     file.write_all_at(&(value + 1).to_le_bytes(), counter * DISTANCE)?;
@@ -173,6 +174,7 @@ fn check_counter(
         }
     }
     let known = increments.len() as u64;
+    // An increment whose outcome is unknown may have been carried out or not.
     if last < known || last > known + perhaps {
         let what = format!("{counter:?} is {last}: {known} increments and perhaps {perhaps}");
         found.push(HistoryViolation(what));

@@ -43,6 +43,7 @@ pub(super) fn observe(worker: &mut HistoryWorker) {
             let name = entry.file_name().to_string_lossy().into_owned();
             let number = name.strip_prefix("created").and_then(|digits| digits.parse().ok());
             if let Some(number) = number
+                // A file that is there without its content was not made durable either.
                 && std::fs::read(entry.path())? == encode_record(number)
             {
                 numbers.push(number);
@@ -150,6 +151,7 @@ fn check_log(appends: &[&HistoryEvent], log: &[u64]) -> Vec<HistoryViolation> {
 /// The state is the last that was acknowledged, or one that was to replace it and may have.
 fn check_state(replaces: &[&HistoryEvent], state: &[u64]) -> Option<HistoryViolation> {
     let last_known = replaces.iter().rposition(|event| event.results().is_some());
+    // Those after it failed or were cut short, and may have been carried out.
     let perhaps = &replaces[last_known.unwrap_or(0)..];
     let is_first = last_known.is_none() && state == [0];
     let is_explained = is_first || perhaps.iter().any(|event| state == [event.argument(0)]);

@@ -130,6 +130,7 @@ pub fn run_worker_if_asked() -> bool {
 impl HistoryWorker {
     fn new(task: WorkerTask) -> Self {
         let log = File::create(&task.log).expect("a log");
+        // The odd number nearest to 2^64 divided by the golden ratio spreads small numbers over all bits.
         let seed = task.seed ^ (task.client as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         Self { task, random: TestRandom::new(seed), log, used: 0 }
     }
@@ -202,6 +203,7 @@ impl HistoryWorker {
     /// A number that no worker has used before.
     pub(super) fn choose_number(&mut self) -> u64 {
         self.used += 1;
+        // No worker has the half of another, and none has 0, with which files begin.
         (self.task.client as u64 + 1) << 32 | self.used
     }
 
@@ -213,6 +215,8 @@ impl HistoryWorker {
         operation: impl FnOnce() -> io::Result<T>,
     ) -> Option<T> {
         let arguments = super::event::format_numbers(arguments);
+        // Written before the operation begins: of one during which the worker is killed, it is known that it may have
+        // had an effect.
         self.write_line(&format!("I {} {name}{arguments}", now()));
         let result = operation();
         let end = now();
@@ -224,6 +228,7 @@ impl HistoryWorker {
             }
             Err(error) => {
                 let errno = error.raw_os_error().unwrap_or(0);
+                // After any other error, as of a lost connection, the operation may have been carried out all the same.
                 let is_effectless = EFFECTLESS.contains(&errno);
                 self.write_line(&format!("{} {end} {errno}", if is_effectless { 'F' } else { 'U' }));
                 if !is_effectless {

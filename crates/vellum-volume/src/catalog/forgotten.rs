@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use vellum_store::{ObjectKey, ObjectRename, RenameObjects, StoreError, map_requests, unlist_objects};
-use vellum_types::SnapshotId;
+use vellum_types::{LookupResult, SnapshotId};
 
 use super::{FORGOTTEN, LIVE, SnapshotCatalog, record_key};
 use crate::error::{Result, VolumeError};
@@ -72,12 +72,9 @@ impl SnapshotCatalog {
         let mut moved = Vec::with_capacity(ids.len());
         let mut sealed = Vec::with_capacity(ids.len());
         for (id, found) in ids.iter().zip(found) {
-            match found? {
-                Err(StoreError::NotFound { .. }) => {}
-                other => {
-                    moved.push(*id);
-                    sealed.push((record_key(FORGOTTEN, id)?, other?));
-                }
+            if let Some(record) = found?.none_if_missing()? {
+                moved.push(*id);
+                sealed.push((record_key(FORGOTTEN, id)?, record));
             }
         }
         let copies: Vec<_> = sealed.iter().map(|(key, bytes)| (key.clone(), &bytes[..])).collect();

@@ -106,7 +106,7 @@ impl DoctorFindings {
     pub fn add_repairable<E: Display>(
         &mut self,
         finding: DoctorFinding,
-        repair: impl FnOnce() -> std::result::Result<(), E>,
+        repair: impl FnOnce() -> Result<(), E>,
     ) {
         let repair = match self.is_repairing.then(repair) {
             None => FindingRepair::Possible,
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_repair_runs_only_if_it_is_asked_for() {
-        let fail = || -> std::result::Result<(), &str> { Err("no") };
+        let fail = || -> Result<(), &str> { Err("no") };
         let mut findings = DoctorFindings::new(false, |_| None);
         findings.add_repairable(warning(), fail);
         assert_eq!(findings.found.first().map(|found| &found.repair), Some(&FindingRepair::Possible));

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use vellum_host::lock::find_file_lock_holder;
 use vellum_host::process::{ProcessStat, find_open_paths};
+use vellum_types::LookupResult;
 
 use super::finding::{DoctorFinding, DoctorFindings, FindingSeverity};
 use crate::error::{Result, VolumeError};
@@ -135,18 +136,16 @@ fn remove_leftover(path: &Path) -> std::io::Result<()> {
         Ok(found) if found.is_dir() => fs::remove_dir_all(path),
         _ => fs::remove_file(path),
     };
-    match removed {
-        // Another command removed it.
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        removed => removed,
-    }
+    // Another command may have removed it.
+    removed.ignore_missing()
 }
 
 /// The old entries of a folder; none if there is no such folder.
 pub(super) fn list_old_files(folder: &Path) -> Result<Vec<PathBuf>> {
-    let entries = match fs::read_dir(folder) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        read => read.map_err(VolumeError::wrap_local_error(folder))?,
+    let Some(entries) =
+        fs::read_dir(folder).none_if_missing().map_err(VolumeError::wrap_local_error(folder))?
+    else {
+        return Ok(Vec::new());
     };
     Ok(entries.flatten().map(|entry| entry.path()).filter(|path| is_old(path)).collect())
 }

@@ -162,13 +162,13 @@ fn collect_node_references(node: &MapNode, id: &BlobId) -> Result<NodeReferences
         });
     }
     let chunks = node.entries().filter_map(|(key, value)| parse_chunk_id(key, value).transpose());
-    let chunks = chunks.collect::<std::result::Result<_, DecodeError>>();
+    let chunks = chunks.collect::<Result<_, DecodeError>>();
     let broken = |source| VolumeError::Decode { what: format!("node {id}"), source };
     Ok(NodeReferences { level: 0, nodes: Vec::new(), chunks: chunks.map_err(broken)? })
 }
 
 /// The chunk that an entry refers to, if it is an extent of one.
-fn parse_chunk_id(key: &[u8], value: &[u8]) -> std::result::Result<Option<BlobId>, DecodeError> {
+fn parse_chunk_id(key: &[u8], value: &[u8]) -> Result<Option<BlobId>, DecodeError> {
     let MapKeyRef::Extent(..) = MapKeyRef::parse(key)? else { return Ok(None) };
     match Extent::decode(value)?.source {
         ExtentSource::Chunk { id, .. } => Ok(Some(id)),

@@ -77,6 +77,7 @@ pub(super) fn find_packs_to_join(
             }
         }
     }
+    // An earlier collection has begun to join these, and goes on with it now.
     Ok(small.into_iter().filter(|pack| condemned.contains_key(pack)).collect())
 }
 

@@ -188,7 +188,7 @@ fn delete_packs(
 }
 
 /// Whether something was written; not if there was no room for it.
-fn check_room(written: std::result::Result<(), BlobError>) -> Result<bool> {
+fn check_room(written: Result<(), BlobError>) -> Result<bool> {
     match written {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == ErrorKind::NoSpace => Ok(false),

@@ -110,7 +110,7 @@ impl EpochRecord {
     }
 
     /// Reads the stored form, which may be hostile.
-    pub fn decode(bytes: &[u8]) -> std::result::Result<Self, DecodeError> {
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = FieldReader::new(bytes);
         if reader.read_array()? != *MAGIC {
             return Err(DecodeError::Magic);
@@ -158,7 +158,7 @@ impl EpochSecret {
     }
 
     /// Reads the plaintext of the seal, for as many recipients.
-    pub fn decode(bytes: &[u8], recipients: usize) -> std::result::Result<Self, DecodeError> {
+    pub fn decode(bytes: &[u8], recipients: usize) -> Result<Self, DecodeError> {
         let mut reader = FieldReader::new(bytes);
         let previous = MasterKey::from_bytes(reader.read_array()?);
         let mut publics = Vec::with_capacity(recipients.min(SLOTS_MAX));
@@ -207,12 +207,9 @@ impl RotationEnd {
     }
 
     /// Reads the plaintext. The ids of what decodes are in order, each of them once.
-    pub fn decode(bytes: &[u8]) -> std::result::Result<Self, DecodeError> {
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = FieldReader::new(bytes);
-        let version = reader.read_u8()?;
-        if version != END_VERSION {
-            return Err(DecodeError::Version(u32::from(version)));
-        }
+        reader.expect_version(END_VERSION)?;
         let count = reader.read_count(RECORDS_MAX)?;
         // The count is whatever the writer said: memory is reserved only for what the bytes can hold.
         let mut records: Vec<KnownRecordHash> = Vec::with_capacity(count.min(reader.remaining() / 64));
@@ -265,7 +262,7 @@ impl SlotKeyRecord {
     }
 
     /// Reads the stored form, which may be hostile.
-    pub fn decode(bytes: &[u8]) -> std::result::Result<Self, DecodeError> {
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = FieldReader::new(bytes);
         let grant = decode_grant(reader.read_bytes(SLOT_KEY_PART_MAX)?)?;
         let seal = reader.read_bytes(SLOT_KEY_PART_MAX)?.to_vec();
@@ -292,12 +289,9 @@ pub fn encode_slot_public(public: &ExchangePublic) -> Vec<u8> {
 }
 
 /// The public key of a slot, from what is sealed in its object.
-pub fn decode_slot_public(plain: &[u8]) -> std::result::Result<ExchangePublic, DecodeError> {
+pub fn decode_slot_public(plain: &[u8]) -> Result<ExchangePublic, DecodeError> {
     let mut reader = FieldReader::new(plain);
-    let version = reader.read_u8()?;
-    if version != SLOT_KEY_VERSION {
-        return Err(DecodeError::Version(u32::from(version)));
-    }
+    reader.expect_version(SLOT_KEY_VERSION)?;
     let public = ExchangePublic(reader.read_array()?);
     reader.expect_end()?;
     Ok(public)
@@ -311,7 +305,7 @@ fn encode_grant(grant: Option<&SlotGrant>) -> Vec<u8> {
     writer.into_vec()
 }
 
-fn decode_grant(bytes: &[u8]) -> std::result::Result<Option<SlotGrant>, DecodeError> {
+fn decode_grant(bytes: &[u8]) -> Result<Option<SlotGrant>, DecodeError> {
     if bytes.is_empty() {
         return Ok(None);
     }

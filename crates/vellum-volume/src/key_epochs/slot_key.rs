@@ -6,6 +6,7 @@
 use vellum_crypto::slots::KeySlotId;
 use vellum_crypto::{ExchangePublic, RecordDomain};
 use vellum_store::{ObjectKey, StoreError};
+use vellum_types::LookupResult;
 
 use super::record::{
     SLOT_KEY_OBJECT_MAX, SLOT_KEY_PREFIX, SlotGrant, SlotKeyRecord, build_slot_key_data, build_wrapping_data,
@@ -81,10 +82,8 @@ pub fn bring_slots_up_to_date(from: &Volume, to: &Volume) -> Result<()> {
 /// The public key of a slot, if its object is sealed with the newest key.
 fn read_slot_public(volume: &Volume, slot: KeySlotId) -> Result<Option<ExchangePublic>> {
     let key = slot_key_object(slot)?;
-    let bytes = match volume.objects.get_object(&key, SLOT_KEY_OBJECT_MAX) {
-        Ok(bytes) => bytes,
-        Err(StoreError::NotFound { .. }) => return Ok(None),
-        Err(error) => return Err(error.into()),
+    let Some(bytes) = volume.objects.get_object(&key, SLOT_KEY_OBJECT_MAX).none_if_missing()? else {
+        return Ok(None);
     };
     let record = SlotKeyRecord::decode(&bytes).map_err(VolumeError::wrap_decode_error(key.to_string()))?;
     let mut plain = Vec::new();

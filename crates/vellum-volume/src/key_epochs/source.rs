@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use vellum_crypto::{EpochKeys, KeyEpoch, MasterKey, NewerKeySource, RecordDomain, VolumeKeys};
-use vellum_store::{ObjectKey, ObjectStore, StoreError};
-use vellum_types::VolumeId;
+use vellum_store::{ObjectKey, ObjectStore};
+use vellum_types::{LookupResult, VolumeId};
 
 use super::kept::{EpochMaster, HeldSlot};
 use super::record::{
@@ -90,10 +90,8 @@ impl EpochSource {
     /// The object of an epoch, if it has begun.
     pub(super) fn read_epoch_record(&self, epoch: KeyEpoch) -> Result<Option<EpochRecord>> {
         let key = epoch_object_key(epoch)?;
-        let bytes = match self.objects.get_object(&key, EPOCH_OBJECT_MAX) {
-            Ok(bytes) => bytes,
-            Err(StoreError::NotFound { .. }) => return Ok(None),
-            Err(error) => return Err(error.into()),
+        let Some(bytes) = self.objects.get_object(&key, EPOCH_OBJECT_MAX).none_if_missing()? else {
+            return Ok(None);
         };
         let record = EpochRecord::decode(&bytes).map_err(VolumeError::wrap_decode_error(key.to_string()))?;
         // Before its seal is looked at: an object that was copied to this name is refused, whatever key it gives.
@@ -174,10 +172,8 @@ impl EpochSource {
                 return Ok(held.exchange.unwrap_master_key(&own.wrapped, &data));
             }
             let key = slot_key_object(held.slot)?;
-            let bytes = match self.objects.get_object(&key, SLOT_KEY_OBJECT_MAX) {
-                Ok(bytes) => bytes,
-                Err(StoreError::NotFound { .. }) => return Ok(None),
-                Err(error) => return Err(error.into()),
+            let Some(bytes) = self.objects.get_object(&key, SLOT_KEY_OBJECT_MAX).none_if_missing()? else {
+                return Ok(None);
             };
             let read =
                 SlotKeyRecord::decode(&bytes).map_err(VolumeError::wrap_decode_error(key.to_string()))?;

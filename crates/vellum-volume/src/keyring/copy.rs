@@ -2,6 +2,7 @@
 
 use vellum_crypto::{ExchangePublic, KeyEpoch, KeySlot, RecordDomain};
 use vellum_store::{ObjectKey, StoreError};
+use vellum_types::LookupResult;
 
 use super::{
     OBJECT_MAX, REMOVED_PREFIX, SLOT_PREFIX, check_key_slot, damaged_slot_error, decode_slot_object,
@@ -22,6 +23,7 @@ pub(crate) fn copy_sealed_record(from: &Volume, to: &Volume, key: &ObjectKey, se
         .keys
         .open_record_in_epoch(RecordDomain::Config, aad, sealed, &mut plain)
         .map_err(|error| damaged_slot_error(key, error.to_string()))?;
+    // The first key is that of the volume, which all its stores share. Later ones are those of a single store.
     if epoch == KeyEpoch::FIRST && to.keys.newest_epoch() == KeyEpoch::FIRST {
         return put_unless_there(&*to.objects, key, sealed);
     }
@@ -100,10 +102,8 @@ fn find_removed_slots(from: &Volume, there: Vec<ObjectKey>) -> Result<Vec<Remove
     let mut removed = Vec::new();
     for key in there {
         let note = removal_note_key(&key)?;
-        match from.objects.get_object(&note, OBJECT_MAX) {
-            Ok(sealed) => removed.push(RemovedSlot { key, note, sealed }),
-            Err(StoreError::NotFound { .. }) => {}
-            Err(error) => return Err(error.into()),
+        if let Some(sealed) = from.objects.get_object(&note, OBJECT_MAX).none_if_missing()? {
+            removed.push(RemovedSlot { key, note, sealed });
         }
     }
     Ok(removed)
@@ -113,6 +113,7 @@ fn find_removed_slots(from: &Volume, there: Vec<ObjectKey>) -> Result<Vec<Remove
 fn copy_slot(from: &Volume, to: &Volume, missing: &MissingSlot) -> Result<()> {
     let MissingSlot { key, bytes, slot, public } = missing;
     if let Some(public) = public {
+        // Before the slot: without a public key, it would stop the next rotation there.
         put_slot_key(to, slot.id(), public)?;
     }
     // With the same key on both sides, the bytes are valid there as they are.

@@ -96,7 +96,7 @@ pub struct HeldLease {
 /// What else than the lease allows a holder to change its worktree: the claim of a log outside this machine.
 pub trait ChangeGuard: Send + Sync {
     /// Fails if nothing may be changed now.
-    fn check_change(&self) -> std::result::Result<(), GuardRefusal>;
+    fn check_change(&self) -> Result<(), GuardRefusal>;
 
     /// Whether a change may have to wait before it is carried out or refused.
     fn may_change_wait(&self) -> bool;
@@ -131,7 +131,7 @@ impl HeldLease {
         // sooner than this process expects.
         let begun = claimant.clock.now();
         let mut taken = None;
-        let missing = || VolumeError::NoSuchRef { kind: "worktree", name: worktree.into() };
+        let missing = || VolumeError::no_worktree(worktree);
         let key = volume.refs.ref_object_key(RefKind::Worktree, worktree)?;
         volume.refs.update_ref(RefKind::Worktree, worktree, |old| {
             let mut head = decode_worktree_head(old.ok_or_else(missing)?)?;

@@ -99,7 +99,7 @@ impl Volume {
     pub fn list_operations(&self, worktree: &str, limit: usize) -> Result<ChainListing> {
         let chain = ChainName::of_worktree(worktree);
         let found = self.find_chain(chain)?;
-        let missing = || VolumeError::NoSuchRef { kind: "worktree", name: worktree.into() };
+        let missing = || VolumeError::no_worktree(worktree);
         self.read_chain(&found.ok_or_else(missing)?, limit)
     }
 
@@ -111,6 +111,7 @@ impl Volume {
             all.operations.extend(operations);
             all.more |= more;
         }
+        // By time, as people look for them: the numbers of different chains have nothing to do with each other.
         all.operations.sort_by(|a, b| {
             let key = |of: &ListedOperation| (of.record.time, of.record.sequence);
             key(b).cmp(&key(a))
@@ -122,7 +123,7 @@ impl Volume {
 
     /// Checks the chain of a worktree.
     pub fn verify_operations(&self, worktree: &str) -> Result<ChainCheck> {
-        let missing = || VolumeError::NoSuchRef { kind: "worktree", name: worktree.into() };
+        let missing = || VolumeError::no_worktree(worktree);
         let found = self.find_chain(ChainName::of_worktree(worktree))?.ok_or_else(missing)?;
         let mut check = ChainCheck::default();
         self.check_chain(&found, &mut check)?;
@@ -139,6 +140,7 @@ impl Volume {
         let mut check = ChainCheck::default();
         let Some(log) = self.refs.operation_log() else { return Ok(check) };
         let folder = |key: &ObjectKey| format!("{}/", key.folder());
+        // Listed before the refs are: a chain that begins in between is then not taken for one whose ref is lost.
         let mut folders: BTreeSet<_> = listed.iter().map(folder).collect();
         for chain in self.list_chains()? {
             folders.remove(&log.chain_folder(&chain.name));
@@ -199,6 +201,8 @@ impl Volume {
         while let Some(link) = next {
             match listing.checkpoint {
                 Some(checkpoint) if link == checkpoint.last => break,
+                // Records at and below a checkpoint may be deleted at any time, so nothing else may stand in for the
+                // one that it names.
                 Some(checkpoint) if link.sequence <= checkpoint.last.sequence => {
                     let object = format!("operation {} of '{}'", link.sequence, chain.name.name);
                     let reason = "a checkpoint names another record in its place".into();
@@ -339,6 +343,7 @@ impl ChainWalk<'_> {
             let record = match self.log.fetch_operation(&self.chain.name, link.sequence) {
                 Ok(Some(record)) => record,
                 Ok(None) => {
+                    // Only the record knew the hash of the one before it, so the walk cannot go on.
                     self.report(link, "it is missing");
                     return Ok(first);
                 }
@@ -352,6 +357,7 @@ impl ChainWalk<'_> {
                 self.report(link, "it is not the one that was recorded: its hash is another");
                 return Ok(first);
             }
+            // Only after its hash was compared: of a record that is not the right one, nothing that it says counts.
             self.check_effects(link, &record);
             self.checkpoint = self.checkpoint.or(record.checkpoint());
             self.check.operations += 1;
@@ -361,6 +367,7 @@ impl ChainWalk<'_> {
     }
 
     fn check_effects(&mut self, link: OperationLink, record: &OperationRecord) {
+        // The walk goes back in time, within a record as well.
         for effect in record.effects.iter().rev() {
             let OperationEffect::Ref(RefEffect { kind, name, counter, before, after }) = effect else {
                 continue;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use vellum_crypto::{RecordDomain, VolumeKeys};
-use vellum_store::{ObjectKey, ObjectStore, StoreError};
-use vellum_types::BlobId;
+use vellum_store::{ObjectKey, ObjectStore};
+use vellum_types::{BlobId, LookupResult};
 
 use super::command::current_command_words;
 use super::record::{OperationEffect, OperationLink, OperationRecord, RECORD_MAX};
@@ -82,6 +82,7 @@ impl OperationLog {
     /// The folder of a chain.
     pub fn chain_folder(&self, chain: &ChainName) -> String {
         let kind = chain.kind.folder_name();
+        // Keyed, because whoever can list the store is not to learn the names of worktrees.
         let id =
             self.keys.compute_name_id(RecordDomain::Operation, format!("{kind}/{}", chain.name).as_bytes());
         format!("{OPERATIONS_FOLDER}{}/", BlobId(id))
@@ -124,6 +125,7 @@ impl OperationLog {
     }
 
     pub fn put_operation(&self, sealed: &SealedOperation) -> Result<()> {
+        // Never replaced: of two who choose the same number, the second learns it here, and takes another one.
         Ok(self.objects.put_object(&sealed.key, &sealed.bytes)?)
     }
 
@@ -134,10 +136,8 @@ impl OperationLog {
 
     /// The record in an object; None if it is not there.
     pub fn fetch_record(&self, key: &ObjectKey) -> Result<Option<OperationRecord>> {
-        let sealed = match self.objects.get_object(key, OBJECT_MAX) {
-            Ok(sealed) => sealed,
-            Err(StoreError::NotFound { .. }) => return Ok(None),
-            Err(error) => return Err(error.into()),
+        let Some(sealed) = self.objects.get_object(key, OBJECT_MAX).none_if_missing()? else {
+            return Ok(None);
         };
         let mut plain = Vec::new();
         // Of whatever key: records are not sealed anew by a rotation. A ref, which is, leads to each of them by its hash.
@@ -146,6 +146,7 @@ impl OperationLog {
             .map_err(|error| self.epochs.explain_unseal_error(key, error))?;
         let record =
             OperationRecord::decode(&plain).map_err(VolumeError::wrap_decode_error(key.to_string()))?;
+        // Links count the number in the record, and the record is found by that in its key.
         if parse_sequence(key) != Some(record.sequence) {
             let reason = "it has the number of another one".into();
             return Err(VolumeError::Damaged { object: key.to_string(), reason });

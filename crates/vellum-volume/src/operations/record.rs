@@ -241,10 +241,7 @@ impl OperationRecord {
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut rest = FieldReader::new(bytes);
         let reader = &mut rest;
-        let version = reader.read_u8()?;
-        if version != VERSION {
-            return Err(DecodeError::Version(u32::from(version)));
-        }
+        reader.expect_version(VERSION)?;
         let sequence = reader.read_varint()?;
         let previous = match reader.read_u8()? {
             0 => None,

@@ -170,6 +170,7 @@ impl Volume {
             };
             match found {
                 Some(plan) => return Ok(plan),
+                // There is nothing older to read.
                 None if timeline.is_whole => break,
                 None => {}
             }
@@ -192,6 +193,7 @@ impl Volume {
             None => found,
             Some(RevertedOperation { direction: before, worktree: of, link }) => {
                 let target = self.find_operation(ChainName::of(of.as_deref()), link.sequence)?;
+                // A number is not enough: another record may have come to have it in a store that was rolled back.
                 let target = target.filter(|target| target.link == link);
                 let of = of.as_deref().unwrap_or_default();
                 direction = before.opposite();
@@ -243,6 +245,7 @@ impl Volume {
                 continue;
             };
             let is_in_force = last.get(&(worktree.clone(), *link)) == Some(&RevertDirection::Undo);
+            // What was redone already is not redone again, and neither is an undo that was itself taken back.
             if *direction == RevertDirection::Redo || !is_in_force {
                 continue;
             }

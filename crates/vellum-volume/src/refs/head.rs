@@ -228,6 +228,7 @@ impl WorktreeHead {
     /// Reads the value of the ref.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let has_log = bytes.first() == Some(&VERSION_WITH_LOG);
+        // The first version has no byte for it. Its first byte is the flag of the snapshot, and is read as such below.
         let is_first_version = !has_log && bytes.first() != Some(&VERSION);
         let mut rest = FieldReader::new(bytes.get(usize::from(!is_first_version)..).unwrap_or_default());
         let reader = &mut rest;

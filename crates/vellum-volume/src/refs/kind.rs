@@ -53,7 +53,7 @@ impl RefKind {
         }
     }
 
-    pub(crate) fn from_stored_byte(byte: u8) -> std::result::Result<Self, DecodeError> {
+    pub(crate) fn from_stored_byte(byte: u8) -> Result<Self, DecodeError> {
         let kind = Self::ALL.into_iter().find(|kind| kind.stored_byte() == byte);
         kind.ok_or(DecodeError::Invalid("kind of a ref"))
     }

@@ -93,6 +93,7 @@ impl RefStore {
 
     /// A listed ref that is known in the listed version.
     fn find_known_ref(&self, kind: RefKind, info: &ObjectInfo) -> Option<Result<Option<StoredRef>>> {
+        // A time is no sure name of a version: two changes within its resolution have the same one.
         let Some(ObjectVersion::Tag(tag)) = &info.version else { return None };
         let stored = {
             let mut known = self.known.lock();
@@ -101,6 +102,7 @@ impl RefStore {
         };
         // Whatever is wrong with it is found out, and reported, by reading the object.
         let found = self.decode_ref(kind, &info.key, stored).ok()?;
+        // A store that was rolled back shows the old tag again. What was kept for it must not hide that.
         (found.counter >= self.last_seen_counter(&info.key)).then_some(Ok(Some(found)))
     }
 
@@ -118,6 +120,7 @@ impl RefStore {
         {
             let tag = match object.version {
                 Some(ObjectVersion::Tag(tag)) => Some(tag),
+                // Without a tag it cannot be recognised in a later listing, so it is not worth keeping.
                 Some(ObjectVersion::Modified(_)) | None => None,
             };
             return (tag, Ok(Some(found)));
@@ -142,6 +145,7 @@ impl RefStore {
         let known = known.get_or_insert_with(|| self.load_known_refs());
         let present: HashSet<_> = listed.iter().map(|info| &info.key).collect();
         let folder = format!("refs/{}/", kind.folder_name());
+        // Only this kind was listed: of the others, nothing is known to be gone.
         known.retain(|key, _| !key.as_str().starts_with(&folder) || present.contains(key));
         // If it cannot be written, the next command reads the refs again.
         let _ = self.state.write_file(KNOWN_REFS_FILE, &encode_known_refs(known));
@@ -165,8 +169,9 @@ pub(crate) fn fuzz_decoder(bytes: &[u8]) {
 }
 
 /// Refs from the bytes of the file.
-fn decode_known_refs(bytes: &[u8]) -> std::result::Result<HashMap<ObjectKey, KnownRef>, DecodeError> {
+fn decode_known_refs(bytes: &[u8]) -> Result<HashMap<ObjectKey, KnownRef>, DecodeError> {
     let mut reader = FieldReader::new(bytes);
+    // A file of another version counts as none, like a damaged one: its refs are read again.
     if reader.read_array::<8>()? != *MAGIC {
         return Err(DecodeError::Invalid("beginning of the known refs"));
     }
@@ -186,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_damaged_file_of_known_refs_is_refused() -> std::result::Result<(), vellum_store::StoreError> {
+    fn a_damaged_file_of_known_refs_is_refused() -> Result<(), vellum_store::StoreError> {
         let mut known = HashMap::new();
         for number in 0..5 {
             let known_ref = KnownRef { tag: format!("\"{number}\""), stored: vec![number; 40] };

@@ -6,7 +6,7 @@
 
 use vellum_store::pack::pack_key;
 use vellum_store::{ObjectKey, StoreError};
-use vellum_types::{DecodeError, FieldReader, FieldWriter, SnapshotId};
+use vellum_types::{DecodeError, FieldReader, FieldWriter, LookupResult, SnapshotId};
 
 use super::{RETRIES, RefKind, RefStore, RememberedRef, StoredRef, WorktreeHead};
 use crate::catalog::record_object_key;
@@ -141,6 +141,7 @@ impl RefStore {
         let RefChange { kind, name, old, counter, new } = change;
         let old_value = old.map_or(&[][..], |old| &old.value);
         let unrecorded = |value| RecordedChange { value, pending: None };
+        // The ref of a chain only names records: a record of its change would have to be named in turn.
         let Some(log) = self.log.as_ref().filter(|_| *kind != RefKind::Chain) else {
             return Ok(unrecorded(new.clone()));
         };
@@ -156,11 +157,15 @@ impl RefStore {
         let effects: Vec<_> = sink.effects.iter().cloned().chain([own]).collect();
         match kind {
             RefKind::Tag | RefKind::Pin | RefKind::Settings | RefKind::Annotation | RefKind::Chain => {
+                // A tag has no place for a link. The chain's own ref is swapped after it, so that a record may be left
+                // unnamed.
                 let begin = || self.begin_operation(log, effects.clone());
                 let pending = is_operation.then(begin).transpose()?;
                 Ok(RecordedChange { value: new.clone(), pending })
             }
             RefKind::Worktree => {
+                // A head carries its link: one swap changes both, and there is no moment in which only one of them is
+                // new.
                 let link = read_chain_link(*kind, old_value)?;
                 let link = match is_operation {
                     true => {
@@ -253,6 +258,7 @@ impl RefStore {
             let sealed = log.seal_operation(chain, sequence, previous, effects)?;
             match put(&sealed) {
                 Ok(()) => return Ok(PutRecord { previous: named, link: sealed.link }),
+                // The number is taken, by a command that runs at the same time or by one that was killed.
                 Err(VolumeError::Store(StoreError::Exists { .. })) => {}
                 Err(error) => return Err(error),
             }
@@ -310,11 +316,7 @@ impl RefStore {
     }
 
     fn has_object(&self, key: &ObjectKey) -> Result<bool> {
-        match self.objects.object_size(key) {
-            Ok(_) => Ok(true),
-            Err(StoreError::NotFound { .. }) => Ok(false),
-            Err(error) => Err(error.into()),
-        }
+        Ok(self.objects.object_size(key).none_if_missing()?.is_some())
     }
 
     /// Lets the ref of its chain name an operation that was carried out.
@@ -324,6 +326,7 @@ impl RefStore {
         let mut expected = previous;
         let key = self.ref_object_key(chain.kind, &chain.name)?;
         for attempt in 0..RETRIES {
+            // What is remembered spares a request. If it is old, the swap fails, and the next attempt reads the ref.
             let old = if attempt == 0 {
                 self.find_recent(&chain)?
             } else {

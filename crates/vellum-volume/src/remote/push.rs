@@ -133,8 +133,7 @@ struct WantedRef {
 fn find_wanted_refs(volume: &Volume, request: &PushRequest) -> Result<Vec<WantedRef>> {
     let mut wanted = Vec::new();
     for name in &request.worktrees {
-        let missing = || VolumeError::NoSuchRef { kind: "worktree", name: name.clone() };
-        let head = volume.read_worktree_head(name)?.ok_or_else(missing)?;
+        let head = volume.require_worktree_head(name)?;
         // A worktree without a snapshot has nothing to send.
         if let Some(snapshot) = head.head {
             wanted.push(WantedRef { kind: NamedRefKind::Worktree, name: name.clone(), snapshot });

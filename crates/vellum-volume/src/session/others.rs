@@ -32,7 +32,7 @@ pub struct WaitingSession {
     /// The session's object.
     pub object: String,
     /// Its writer, or why that is unknown.
-    pub session: std::result::Result<SessionObject, String>,
+    pub session: Result<SessionObject, String>,
 }
 
 impl WaitingSession {

@@ -120,7 +120,7 @@ impl StoredSettings {
     }
 
     /// Reads the value of the ref.
-    pub fn decode(bytes: &[u8]) -> std::result::Result<Self, DecodeError> {
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut rest = FieldReader::new(bytes);
         let reader = &mut rest;
         let has_times = match reader.read_u8()? {
@@ -154,7 +154,7 @@ impl StoredSettings {
     }
 }
 
-fn decode_values(reader: &mut FieldReader<'_>) -> std::result::Result<Vec<String>, DecodeError> {
+fn decode_values(reader: &mut FieldReader<'_>) -> Result<Vec<String>, DecodeError> {
     (0..reader.read_count(VALUES_MAX)?).map(|_| Ok(reader.read_string(VALUE_MAX)?.to_owned())).collect()
 }
 

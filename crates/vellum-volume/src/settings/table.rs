@@ -296,7 +296,7 @@ impl SettingDefinition {
     }
 
     /// Fails if these are no values of it, and says what its value is.
-    pub fn check_values(&self, values: &[String]) -> std::result::Result<(), String> {
+    pub fn check_values(&self, values: &[String]) -> Result<(), String> {
         let is_number_right = if self.is_list() { values.len() <= VALUES_MAX } else { values.len() == 1 };
         if is_number_right && values.iter().all(|value| self.is_value(value)) {
             return Ok(());
@@ -365,7 +365,7 @@ fn parse_chunk_size(value: &str) -> Option<ChunkSizes> {
 }
 
 /// A duration: a number and a unit, as in `30d`. A year has 365 days.
-pub fn parse_setting_duration(typed: &str) -> std::result::Result<Duration, String> {
+pub fn parse_setting_duration(typed: &str) -> Result<Duration, String> {
     let wrong = || "a duration is typed like 30d; the units are s, m, h, d, w and y".to_owned();
     let unit = typed.chars().last().ok_or_else(wrong)?;
     let secs = match unit {

@@ -9,12 +9,13 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 use vellum_host::lock::lock_exclusive;
+use vellum_host::private_dir::create_private_dir;
 
 use super::{STATE_DIR, StateDir, WORKTREE_FILE};
 use crate::error::{Result, VolumeError};
@@ -84,6 +85,7 @@ fn read_state_paths(path: &Path) -> Result<StatePaths> {
         }
         Err(error) => return Err(failed()(error)),
     };
+    // With `sudo`, HOME may be that of the user who called it. What that user writes must not lead root to hooks.
     if owner != geteuid().as_raw() {
         return Ok(StatePaths::new());
     }
@@ -103,13 +105,14 @@ fn change_list(change: impl FnOnce(&mut StatePaths)) -> Result<()> {
     let path = dir.join(LIST_FILE);
     let failed = || VolumeError::wrap_local_error(&path);
     let lock = || -> std::io::Result<File> {
-        fs::DirBuilder::new().mode(0o700).recursive(true).create(&dir)?;
+        create_private_dir(&dir)?;
         let lock = dir.join(LIST_LOCK);
         let file = File::options().create(true).write(true).truncate(false).mode(0o600).open(&lock)?;
         lock_exclusive(&file, || lock.display().to_string())?;
         Ok(file)
     };
     let _lock = lock().map_err(failed())?;
+    // Read under the lock, so that what another command has just added is not lost.
     let mut directories = read_state_paths(&path)?;
     change(&mut directories);
     let text = serde_json::to_vec_pretty(&StoredPlaces { version: VERSION, directories })
@@ -124,6 +127,7 @@ fn replace_file(path: &Path, bytes: &[u8], mode: u32) -> std::io::Result<()> {
     let random = getrandom::u64()?;
     let temporary = folder.join(format!("{name}.{random:016x}.tmp"));
     let write = || {
+        // A new file with a random name: nobody else can have put a symlink there, through which this would write.
         let mut file = File::options().write(true).create_new(true).mode(mode).open(&temporary)?;
         file.write_all(bytes)?;
         file.sync_all()?;
@@ -146,6 +150,7 @@ pub(super) fn has_marker(root: &Path) -> bool {
 /// The content of a plain file in the place of the state directory. Symlinks are not followed.
 fn read_marker(root: &Path) -> Option<Vec<u8>> {
     let path = root.join(STATE_DIR);
+    // Whoever works in the directory can put anything here, also a pipe that would be waited for.
     let found = path.symlink_metadata().ok().filter(fs::Metadata::is_file)?;
     if found.len() > MARKER_MAX { None } else { fs::read(path).ok() }
 }
@@ -190,7 +195,7 @@ impl StateDir {
     /// Creates a state directory for `root` in `holder`, and what leads to it. Fails as [`Self::for_new_holder`] does.
     pub fn create_in_holder(root: &Path, holder: &Path) -> Result<Self> {
         let state = Self::for_new_holder(root, holder)?;
-        let make = || fs::DirBuilder::new().mode(0o700).recursive(true).create(&state.path);
+        let make = || create_private_dir(&state.path);
         make().map_err(VolumeError::wrap_local_error(&state.path))?;
         state.lead_to_state()?;
         state.hide_from_git()?;
@@ -201,6 +206,7 @@ impl StateDir {
     fn lead_to_state(&self) -> Result<()> {
         let root = self.root.display().to_string();
         let path = self.path.display().to_string();
+        // The list before the marker: a marker without an entry would be reported as that of a state that is not there.
         change_list(|directories| drop(directories.insert(root, path)))?;
         self.write_marker()
     }
@@ -234,6 +240,7 @@ impl StateDir {
         Self::check_new_root(root)?;
         let moved = Self { root: root.into(), ..self.clone() };
         let old = self.root.display().to_string();
+        // The state first: as long as the list has only the old directory, opening it says that the state is another's.
         moved.write_worktree_file(&self.read_worktree_file()?)?;
         change_list(|directories| drop(directories.remove(&old)))?;
         moved.lead_to_state()?;
@@ -248,6 +255,7 @@ impl StateDir {
         let root = self.root.display().to_string();
         // An entry that is left leads to nothing, and is replaced by the next worktree of this directory.
         let _ = change_list(|directories| drop(directories.remove(&root)));
+        // One that says something else belongs to another state, or to a file of the user.
         if read_marker(&self.root).is_some_and(|text| text == format_marker(&self.path).as_bytes()) {
             let _ = fs::remove_file(self.root.join(STATE_DIR));
         }

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use vellum_host::ProgressMeter;
 use vellum_store::pack::{PackFlaw, pack_key};
 use vellum_store::{BlobOptions, BlobStore, PackFinding, PackRangeCheck, StoreError, map_requests};
-use vellum_types::{BlobKind, ErrorKind, PackId, SnapshotId};
+use vellum_types::{BlobKind, ErrorKind, LookupResult, PackId, SnapshotId};
 
 use super::small_objects::{self, NamedByRefs};
 use super::verified_packs::{IdSlice, PackPart, PackReading, PartReport, VerifiedPacks};
@@ -108,7 +108,7 @@ fn check_records(
         }
     }
     needed.extend(volume.catalog.known_ids());
-    check_needed_records(volume, &needed, &met, damage)?;
+    check_needed_records(volume, &needed, &met, damage);
     Ok(sound)
 }
 
@@ -119,14 +119,13 @@ pub fn check_needed_records(
     needed: &BTreeSet<SnapshotId>,
     met: &BTreeSet<SnapshotId>,
     damage: &mut FoundDamage,
-) -> Result<()> {
+) {
     for id in needed.difference(met) {
         // Whatever else may be wrong with it was reported above, with the records that are listed.
         if let Err(VolumeError::MissingRecord(_)) = volume.catalog.fetch_record(id) {
             damage.add_object(format!("snapshots/{id}"), "it is missing");
         }
     }
-    Ok(())
 }
 
 /// The trees that a worktree's ref alone names.
@@ -451,12 +450,7 @@ fn open_fresh_index(volume: &Volume) -> Result<BlobStore> {
 
 fn remove_fresh_index(volume: &Volume) -> Result<()> {
     let local = volume.state.join(FRESH_INDEX_FOLDER);
-    match std::fs::remove_dir_all(&local) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(VolumeError::wrap_local_error(local)(error))
-        }
-        _ => Ok(()),
-    }
+    std::fs::remove_dir_all(&local).ignore_missing().map_err(VolumeError::wrap_local_error(local))
 }
 
 fn index_object_name(problem: &vellum_store::BlobError) -> String {

@@ -35,7 +35,7 @@ pub fn check_part(
     let mut met: BTreeSet<_> = listed.iter().copied().collect();
     met.extend(volume.catalog.list_forgotten_ids()?);
     needed.extend(volume.catalog.known_ids());
-    check_needed_records(volume, &needed, &met, damage)?;
+    check_needed_records(volume, &needed, &met, damage);
     match part {
         PackPart::Sample(_) => {
             // As many runs as there are such parts in the whole look at all. Where this cannot be noted, the next run looks

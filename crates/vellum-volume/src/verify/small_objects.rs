@@ -124,6 +124,7 @@ impl KindFindings {
 
 fn check_config(volume: &Volume, findings: &mut KindFindings) -> Result<()> {
     let read = volume.objects.get_object(&volume::config_object_key()?, config::OBJECT_MAX);
+    // Other failures are told apart below: a config that is not there is damage, a store that does not answer is none.
     if let Err(StoreError::NotFound { .. }) = read {
         findings.damage.add_object(CONFIG_OBJECT, "it is missing");
         return Ok(());
@@ -198,6 +199,7 @@ fn check_annotations(volume: &Volume, findings: &mut KindFindings) -> Result<()>
 fn check_pins(volume: &Volume, findings: &mut KindFindings) -> Result<()> {
     let decode = |found: &StoredRef| Ok((decode_pin_target(found)?, decode_pin(found)?));
     for (target, pin) in findings.check_refs(volume, RefKind::Pin, decode)? {
+        // A pin that has run out keeps nothing, so that the snapshot may be gone.
         if pin.is_in_force(current_time()) {
             findings.named.snapshots.insert(target);
         }
@@ -214,6 +216,7 @@ fn check_sessions(volume: &Volume, findings: &mut KindFindings) -> Result<()> {
 /// Checks the records of operations, each by itself and then in their chains: a chain ends where one is damaged.
 fn check_operations(volume: &Volume, findings: &mut KindFindings) -> Result<()> {
     let keys = volume.list_operation_objects()?;
+    // Each by itself as well: behind a damaged record, the walk along a chain reaches none of the older ones.
     findings.check_each(volume, &keys, |key| volume.check_operation_object(key))?;
     // The list is older than the refs that are read now: a chain that began in between is not in it, and so is not taken
     // for records without a ref.

@@ -385,8 +385,8 @@ impl DirectoryWays {
     fn follow<E>(
         &mut self,
         dir: Ino,
-        mut parent: impl FnMut(Ino) -> std::result::Result<Option<Ino>, E>,
-    ) -> std::result::Result<WayEnd, E> {
+        mut parent: impl FnMut(Ino) -> Result<Option<Ino>, E>,
+    ) -> Result<WayEnd, E> {
         let mut way = Vec::new();
         let mut at = dir;
         let mut end = loop {

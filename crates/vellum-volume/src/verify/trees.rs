@@ -133,7 +133,7 @@ struct BlobReferences {
 }
 
 /// Outcome for one blob: damage is told apart from a store that does not answer.
-type BlobCheck<T> = std::result::Result<T, String>;
+type BlobCheck<T> = Result<T, String>;
 
 fn check_nodes(
     volume: &Volume,
@@ -154,7 +154,7 @@ fn check_nodes(
     (0..batch.len()).into_par_iter().map(read).collect()
 }
 
-fn classify_outcome<T>(outcome: std::result::Result<T, vellum_store::BlobError>) -> Result<BlobCheck<T>> {
+fn classify_outcome<T>(outcome: Result<T, vellum_store::BlobError>) -> Result<BlobCheck<T>> {
     match outcome {
         Ok(value) => Ok(Ok(value)),
         Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) => {
@@ -171,7 +171,7 @@ fn node_claim(node: &MapNode) -> ChildClaim {
 }
 
 /// What a node refers to; every value in it must decode.
-fn collect_blob_references(node: &MapNode) -> std::result::Result<BlobReferences, DecodeError> {
+fn collect_blob_references(node: &MapNode) -> Result<BlobReferences, DecodeError> {
     if !node.is_leaf() {
         // Decoding gave it a level of at least 1.
         let level = node.level().saturating_sub(1);

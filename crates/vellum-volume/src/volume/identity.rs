@@ -137,7 +137,7 @@ impl Volume {
     /// What the ref of this worktree says; see [`crate::refs::RefStore::get_recent_ref`].
     pub(super) fn read_own_head(&self) -> Result<WorktreeHead> {
         let name = &self.worktree.worktree;
-        let missing = || VolumeError::NoSuchRef { kind: "worktree", name: name.clone() };
+        let missing = || VolumeError::no_worktree(name.clone());
         let found = self.refs.get_recent_ref(RefKind::Worktree, name)?;
         super::decode_worktree_head(&found.ok_or_else(missing)?)
     }
@@ -169,7 +169,7 @@ impl Volume {
         let mark = WorktreeMark::generate();
         let here = self.new_head();
         self.refs.update_ref(RefKind::Worktree, name, |old| {
-            let missing = || VolumeError::NoSuchRef { kind: "worktree", name: name.clone() };
+            let missing = || VolumeError::no_worktree(name.clone());
             let mut head = super::decode_worktree_head(old.ok_or_else(missing)?)?;
             // Another directory has taken it over since this one looked.
             if head.mark != known.mark {

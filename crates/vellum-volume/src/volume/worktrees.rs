@@ -23,6 +23,11 @@ impl Volume {
         self.refs.get_ref(RefKind::Worktree, name)?.map(|found| decode_worktree_head(&found)).transpose()
     }
 
+    /// What the ref of a worktree says; fails with [`VolumeError::NoSuchRef`] if there is none.
+    pub fn require_worktree_head(&self, name: &str) -> Result<WorktreeHead> {
+        self.read_worktree_head(name)?.ok_or_else(|| VolumeError::no_worktree(name))
+    }
+
     /// All worktrees of the volume, by name.
     pub fn list_worktrees(&self) -> Result<Vec<(String, WorktreeHead)>> {
         let refs = self.refs.list_refs(RefKind::Worktree)?;
@@ -46,7 +51,7 @@ impl Volume {
         old: Option<&StoredRef>,
         change: impl Fn(&mut WorktreeHead),
     ) -> Result<Option<Vec<u8>>> {
-        let missing = || VolumeError::NoSuchRef { kind: "worktree", name: name.into() };
+        let missing = || VolumeError::no_worktree(name);
         let mut head = decode_worktree_head(old.ok_or_else(missing)?)?;
         // Inside of the swap: what is checked is the very value that is replaced.
         self.check_lease(name, &head)?;
@@ -142,9 +147,7 @@ impl Volume {
     /// Gives a worktree another name, and says that it is in another place if it moved with that.
     pub fn move_worktree(&self, old: &str, new: &str, place: Option<&str>) -> Result<()> {
         self.check_new_worktree(new)?;
-        let mut head = self
-            .read_worktree_head(old)?
-            .ok_or_else(|| VolumeError::NoSuchRef { kind: "worktree", name: old.into() })?;
+        let mut head = self.require_worktree_head(old)?;
         if old == new {
             return Err(VolumeError::Exists { kind: "worktree", name: new.into() });
         }
@@ -173,9 +176,7 @@ impl Volume {
 
     /// Takes a worktree off the volume's list. Its snapshots stay, and so do its files.
     pub fn remove_worktree(&self, name: &str) -> Result<WorktreeHead> {
-        let head = self
-            .read_worktree_head(name)?
-            .ok_or_else(|| VolumeError::NoSuchRef { kind: "worktree", name: name.into() })?;
+        let head = self.require_worktree_head(name)?;
         self.check_lease(name, &head)?;
         // A removal is how room is made on a full disk, so it may use the reserve.
         self.release_reserves();

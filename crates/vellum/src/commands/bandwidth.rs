@@ -31,7 +31,7 @@ struct BandwidthJson {
     download: Option<u64>,
 }
 
-fn parse_rate(typed: &str) -> std::result::Result<u64, String> {
+fn parse_rate(typed: &str) -> Result<u64, String> {
     match format::parse_size(typed)? {
         rate @ (0 | RATE_MIN..) => Ok(rate),
         _ => Err("a limit is 1K or more, and 0 removes it".to_owned()),

@@ -247,7 +247,7 @@ impl MomentJson {
     }
 }
 
-fn parse_time(typed: &str) -> std::result::Result<UnixTime, String> {
+fn parse_time(typed: &str) -> Result<UnixTime, String> {
     parse_moment(typed).ok_or_else(|| {
         "a time is typed like 2026-01-31, '2026-01-31 18:00', yesterday or '2 weeks ago'".into()
     })

@@ -148,7 +148,7 @@ impl PreparedWorktree {
         let Self { initialised: InitialisedVolume { volume, .. }, root, .. } = self;
         // What fails leaves an entry in the list of worktrees, which can be removed there.
         let _ = volume.remove_worktree(&volume.worktree.worktree);
-        let _ = volume.state.clone().remove_dir();
+        let _ = volume.state.remove_dir();
         root.remove_if_unused();
     }
 }

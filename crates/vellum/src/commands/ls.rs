@@ -96,7 +96,7 @@ impl AbsentFiles {
 }
 
 impl Serialize for Entries<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut list = serializer.serialize_seq(None)?;
         let mut printed = Ok(());
         let visited = visit_listed_files(self.place, self.options, |entry| {

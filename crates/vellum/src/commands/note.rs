@@ -48,7 +48,7 @@ pub struct TypedProperty {
 }
 
 /// Reads `NAME=VALUE`.
-pub fn parse_property(typed: &str) -> std::result::Result<TypedProperty, String> {
+pub fn parse_property(typed: &str) -> Result<TypedProperty, String> {
     let (name, value) = typed.split_once('=').ok_or("a property is typed like NAME=VALUE")?;
     Ok(TypedProperty { name: name.into(), value: value.into() })
 }

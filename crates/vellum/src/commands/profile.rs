@@ -59,7 +59,7 @@ const LINE_MAX: u64 = 64 << 10;
 const HINT: &str = "name a mountpoint ('vellum mounts' lists them) or a file with lines of an access log";
 
 /// A typed time.
-pub fn parse_interval(typed: &str) -> std::result::Result<f64, String> {
+pub fn parse_interval(typed: &str) -> Result<f64, String> {
     let seconds: Option<f64> = typed.parse().ok();
     // The range excludes NaN, too, of which no duration can be made.
     let known = seconds.filter(|seconds| (0.0..=INTERVAL_MAX).contains(seconds));

@@ -53,7 +53,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let volume = Arc::new(context.open_volume()?);
     let name = &args.worktree;
     let Some(head) = live::find_live_worktree(&volume, name)? else {
-        return Err(VolumeError::NoSuchRef { kind: "worktree", name: name.clone() }.into());
+        return Err(VolumeError::no_worktree(name.clone()).into());
     };
     let listener = listen_for_clients(&volume, args.listen)?;
     let dir = live::live_state_dir(&volume, name);

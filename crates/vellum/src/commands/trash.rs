@@ -5,7 +5,6 @@ use std::ffi::OsString;
 use serde::Serialize;
 use vellum_fs::trash::TRASH_DAYS_MAX;
 use vellum_host::escape::format_path;
-use vellum_volume::VolumeError;
 use vellum_volume::trash::list_trash_entries;
 
 use crate::context::CommandContext;
@@ -139,8 +138,7 @@ fn list_published(
 ) -> Result<CommandOutcome> {
     let volume = context.open_volume()?;
     let name = worktree.unwrap_or(&volume.worktree.worktree);
-    let unknown = || VolumeError::NoSuchRef { kind: "worktree", name: name.into() };
-    let trash = volume.read_worktree_head(name)?.ok_or_else(unknown)?.trash;
+    let trash = volume.require_worktree_head(name)?.trash;
     // A checked-out directory has none.
     if trash.days == 0 && worktree.is_none() {
         return Err(not_mounted_error());

@@ -65,10 +65,7 @@ pub struct RevertCommand<'a> {
 
 impl RevertCommand<'_> {
     /// Draws a plan, and carries it out.
-    pub fn run(
-        &self,
-        draw_plan: impl FnOnce() -> std::result::Result<RevertPlan, VolumeError>,
-    ) -> Result<CommandOutcome> {
+    pub fn run(&self, draw_plan: impl FnOnce() -> Result<RevertPlan, VolumeError>) -> Result<CommandOutcome> {
         // Locked before the plan is drawn: it is right only for the state that it was drawn for.
         let lock = self.place.lock(self.context)?;
         // In a mount, what waits to be published has no record yet.

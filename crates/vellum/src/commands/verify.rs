@@ -157,7 +157,7 @@ fn report_scope(
     print_report(verified, &format!("read {read}{limits}"), volume, context)
 }
 
-fn parse_percent(typed: &str) -> std::result::Result<f64, String> {
+fn parse_percent(typed: &str) -> Result<f64, String> {
     let number = typed.strip_suffix('%').unwrap_or(typed).parse::<f64>().ok();
     number
         .filter(|percent| *percent > 0.0 && *percent <= 100.0)

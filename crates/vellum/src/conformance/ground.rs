@@ -135,7 +135,7 @@ impl TrialGround {
     }
 
     /// Removes the folder of a store with all that is in it.
-    fn remove_store(&self, store: &StoreLocation) -> std::result::Result<(), StoreError> {
+    fn remove_store(&self, store: &StoreLocation) -> Result<(), StoreError> {
         if let StoreAddress::Directory(path) = StoreAddress::parse(&store.url)? {
             let _ = fs::remove_dir_all(path);
             // What others use by now is not empty, and stays.

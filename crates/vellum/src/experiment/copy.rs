@@ -10,7 +10,7 @@ use std::path::Path;
 
 use vellum_checkout::{CheckoutWorktree, ForkReport, ForkRequest};
 use vellum_host::escape::format_path;
-use vellum_types::SnapshotId;
+use vellum_types::{LookupResult, SnapshotId};
 use vellum_volume::history::HistoryEntry;
 
 use super::note::{CopyPlace, TryNote, TryNotes};
@@ -99,9 +99,8 @@ pub fn check_nothing_mounted(place: &CopyPlace) -> Result<()> {
 pub fn delete_copy(place: &CopyPlace) -> Result<bool> {
     let path = place.path();
     let failed = || CliError::io_error("delete", place.format_path());
-    let found = match fs::symlink_metadata(&path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(true),
-        found => found.map_err(failed())?,
+    let Some(found) = fs::symlink_metadata(&path).none_if_missing().map_err(failed())? else {
+        return Ok(true);
     };
     if place.inode != Some(found.ino()) {
         // Killed between the directory and the note of it.

@@ -135,7 +135,7 @@ fn run(args: &Args) -> Result<CommandOutcome> {
 }
 
 /// Enters the copy that the command is to run in. What the command leaves running becomes a child of this process.
-fn enter_copy(args: &Args) -> std::result::Result<(), NamespaceError> {
+fn enter_copy(args: &Args) -> Result<(), NamespaceError> {
     end_with_parent(args)?;
     set_child_subreaper(Some(getpid())).map_err(NamespaceError::new("watch over what the command starts"))?;
     rustix::process::chdir(&args.directory).map_err(|error| NamespaceError {
@@ -146,7 +146,7 @@ fn enter_copy(args: &Args) -> std::result::Result<(), NamespaceError> {
 }
 
 /// Lets this process die with the one that started it.
-fn end_with_parent(args: &Args) -> std::result::Result<(), NamespaceError> {
+fn end_with_parent(args: &Args) -> Result<(), NamespaceError> {
     // It cannot fail: the signal exists.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     if getppid().map(Pid::as_raw_pid) == Some(args.parent) {
@@ -163,7 +163,7 @@ fn missing_directory_hint(args: &Args) -> String {
     )
 }
 
-fn enter_namespaces(args: &Args, fork: &Path, worktree: &Path) -> std::result::Result<(), NamespaceError> {
+fn enter_namespaces(args: &Args, fork: &Path, worktree: &Path) -> Result<(), NamespaceError> {
     let user = geteuid();
     let group = getegid();
     let needs_user_namespace = args.strict || !user.is_root();
@@ -200,7 +200,7 @@ fn enter_namespaces(args: &Args, fork: &Path, worktree: &Path) -> std::result::R
     })
 }
 
-fn cover_worktree(args: &Args, fork: &Path, worktree: &Path) -> std::result::Result<(), NamespaceError> {
+fn cover_worktree(args: &Args, fork: &Path, worktree: &Path) -> Result<(), NamespaceError> {
     let state = args.state.as_deref().zip(args.state_view.as_deref());
     let keep = |state: &Path| {
         KeptMount::clone_mounts(state).map_err(NamespaceError::new("keep the state directory in view"))

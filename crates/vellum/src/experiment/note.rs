@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use vellum_host::escape::format_path;
 use vellum_host::process::read_process_start;
 use vellum_library::live;
-use vellum_types::{SnapshotId, UnixTime};
+use vellum_types::{LookupResult, SnapshotId, UnixTime};
 use vellum_volume::StateDir;
 use vellum_volume::device::{join_line_name, new_try_name};
 use vellum_volume::refs::check_ref_name;
@@ -279,12 +279,11 @@ impl TryNotes {
 
     fn list_folders(&self) -> Result<Vec<String>> {
         let folder = self.state.join(FOLDER);
-        let entries = match fs::read_dir(&folder) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            read => read,
+        let failed = || CliError::io_error("list", folder.display().to_string());
+        let Some(entries) = fs::read_dir(&folder).none_if_missing().map_err(failed())? else {
+            return Ok(Vec::new());
         };
-        let entries = entries.and_then(|entries| entries.collect::<std::io::Result<Vec<_>>>());
-        let entries = entries.map_err(CliError::io_error("list", folder.display().to_string()))?;
+        let entries = entries.collect::<std::io::Result<Vec<_>>>().map_err(failed())?;
         // Names of tries are plain text; what else is there is not ours.
         let names = entries.into_iter().filter_map(|entry| entry.file_name().into_string().ok());
         Ok(names.filter(|name| check_ref_name(name).is_ok()).collect())
@@ -296,18 +295,11 @@ impl TryNotes {
         let failed = || CliError::io_error("remove", folder.display().to_string());
         // Not with all that is in it: if something is still mounted there, that is the content of the fork.
         let remove = || {
-            ignore_missing(fs::remove_dir(self.mountpoint(name)))?;
-            ignore_missing(fs::remove_file(folder.join(NOTE_FILE)))?;
-            ignore_missing(fs::remove_dir(&folder))
+            fs::remove_dir(self.mountpoint(name)).ignore_missing()?;
+            fs::remove_file(folder.join(NOTE_FILE)).ignore_missing()?;
+            fs::remove_dir(&folder).ignore_missing()
         };
         remove().map_err(failed())
-    }
-}
-
-fn ignore_missing(removed: std::io::Result<()>) -> std::io::Result<()> {
-    match removed {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
-        Ok(()) | Err(_) => Ok(()),
     }
 }
 

@@ -74,7 +74,7 @@ impl AutomaticSnapshots {
         std::thread::Builder::new().name("vellum-snapshots".into()).spawn(make).map(drop)
     }
 
-    fn create_snapshot_if_changed(&self) -> std::result::Result<Option<SnapshotId>, FsError> {
+    fn create_snapshot_if_changed(&self) -> Result<Option<SnapshotId>, FsError> {
         let fs = &self.service.fs;
         // It would take open conflicts for finished work.
         if check_no_merge_in(&fs.volume().state, fs.worktree_name()).is_err() {

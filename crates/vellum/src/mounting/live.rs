@@ -116,7 +116,7 @@ impl MountedLiveWorktree {
         self,
         log: &MountLog,
         skips_publishing: bool,
-    ) -> std::result::Result<UnmountReport, MountingError> {
+    ) -> Result<UnmountReport, MountingError> {
         let Self { fs, publisher, tenure, keeper, shared_log, claim } = self;
         // Whoever wants the worktree waits. If that cannot be told, they are refused until the lock is free.
         let _ = claim.record_stage(HolderStage::Ending);
@@ -201,14 +201,14 @@ impl EndFailure {
 }
 
 /// Fails if there is anything to publish.
-fn skip_publishing(fs: &LiveFilesystem) -> std::result::Result<(), EndFailure> {
+fn skip_publishing(fs: &LiveFilesystem) -> Result<(), EndFailure> {
     match fs.publisher().unpublished_since()? {
         Some(_) => Err(EndFailure::Skipped),
         None => Ok(()),
     }
 }
 
-fn publish_while_answered(fs: &Arc<LiveFilesystem>) -> std::result::Result<(), EndFailure> {
+fn publish_while_answered(fs: &Arc<LiveFilesystem>) -> Result<(), EndFailure> {
     let publishing = fs.clone();
     let published = run_while_answered(fs.volume(), move || publishing.publisher().publish_all());
     Ok(published.ok_or(EndFailure::Silence)??)

@@ -32,7 +32,7 @@ pub struct MetricsPages {
 pub type MountProblems = Box<dyn Fn() -> Vec<String> + Send>;
 
 /// Where figures are to be had, as typed: `PORT`, `:PORT` or `ADDRESS:PORT`. Without an address it is the loopback.
-pub fn parse_listen_address(typed: &str) -> std::result::Result<SocketAddr, String> {
+pub fn parse_listen_address(typed: &str) -> Result<SocketAddr, String> {
     let port = typed.strip_prefix(':').unwrap_or(typed).parse().ok();
     port.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
         // The standard library parses numeric addresses only, and no other name is worth a question to a resolver.

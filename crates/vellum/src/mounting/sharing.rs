@@ -54,7 +54,7 @@ pub enum SharingRole {
 }
 
 /// Parses `HOST:PORT`.
-pub fn parse_server_address(typed: &str) -> std::result::Result<String, String> {
+pub fn parse_server_address(typed: &str) -> Result<String, String> {
     let is_address = typed
         .rsplit_once(':')
         .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0));

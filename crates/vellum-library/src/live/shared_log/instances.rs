@@ -8,6 +8,8 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use vellum_types::LookupResult;
+
 use crate::live::{OpenError, Result, set_owner_from_ancestor};
 
 const FILE: &str = "shared-log";
@@ -52,9 +54,10 @@ impl InstanceFile {
     /// Returns all processes; none if the worktree never had a shared log here.
     pub fn load_instances(&self) -> Result<LogInstances> {
         let path = self.path();
-        let text = match fs::read_to_string(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(LogInstances::default()),
-            read => read.map_err(OpenError::io_error("read", &path))?,
+        let Some(text) =
+            fs::read_to_string(&path).none_if_missing().map_err(OpenError::io_error("read", &path))?
+        else {
+            return Ok(LogInstances::default());
         };
         let broken = || io::Error::new(io::ErrorKind::InvalidData, "it does not hold numbers of processes");
         let mut instances = LogInstances::default();

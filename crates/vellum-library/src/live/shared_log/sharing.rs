@@ -48,7 +48,7 @@ struct OpenedForSharing {
 impl OpenedForSharing {
     fn open(volume: &Arc<Volume>, name: &str, log: &LogUse) -> Result<Self> {
         // Before the claim, which would make a directory for a worktree that does not exist.
-        let missing = || VolumeError::NoSuchRef { kind: "worktree", name: name.into() };
+        let missing = || VolumeError::no_worktree(name);
         find_live_worktree(volume, name)?.ok_or_else(missing)?;
         let claim = LiveStateClaim::acquire(volume, name, None)?;
         let mut state = claim.open_filesystem(volume, LiveLimits::default(), log)?;

@@ -4,22 +4,22 @@
 //! exceeded. Calls block for as long as the disk does; [`super::PackCache`] bounds that.
 
 use std::collections::HashSet;
-use std::fs::{self, DirBuilder};
+use std::fs;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::RwLock;
-use vellum_types::{BlobKind, PackId};
+use vellum_host::private_dir::create_private_dir;
+use vellum_types::{BlobKind, LookupResult, PackId};
 
 use super::evict::EvictionCandidate;
 use super::pack_file::{self, CachedPack};
 use super::parts::{CachePart, PerPart};
 use super::reservation::{OwnReservations, ReservationFile, ReservedRoom, count_reserved};
 use super::usage::CacheUsage;
-use super::{CacheCheck, CacheFigures, CachePartSummary, CacheSummary, FOLDER_MODE, PIECE, evict, pins};
+use super::{CacheCheck, CacheFigures, CachePartSummary, CacheSummary, PIECE, evict, pins};
 use crate::object::{ObjectKey, PieceSet};
 use crate::pack::{pack_key, read_pack_kind};
 
@@ -130,7 +130,8 @@ impl CacheFiles {
             return Ok(false);
         }
         let folder = path.parent().unwrap_or(&self.folder);
-        DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(folder)?;
+        // Private although the packs are sealed: their names reveal which are read.
+        create_private_dir(folder)?;
         // Another process may remove the pack at any moment from here on. Then the pieces go into files without
         // names, or a new map lies beside no data. Readers find no piece in either case.
         let is_new = pack_file::new_map_size(&path) > 0;
@@ -145,7 +146,7 @@ impl CacheFiles {
     /// Reserves room until what is returned is dropped, when it must be in use. Removes packs that came earlier if there is
     /// too little. Returns none if there is still too little.
     pub(super) fn reserve_room(&self, part: CachePart, room: u64) -> io::Result<Option<ReservedRoom<'_>>> {
-        DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(&self.folder)?;
+        create_private_dir(&self.folder)?;
         let mut usage = CacheUsage::lock(&self.folder)?;
         let allowed = usage.allowed_bytes(&self.folder, part)?;
         // What can never fit must not empty the cache.
@@ -220,7 +221,7 @@ impl CacheFiles {
     /// Sets how many bytes a part may take, for all processes; 0 switches it off. What is too much is removed at once, but
     /// for what is pinned: a limit below that is for the caller to refuse.
     pub fn set_limit(&self, part: CachePart, limit: u64) -> io::Result<()> {
-        DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(&self.folder)?;
+        create_private_dir(&self.folder)?;
         let mut usage = CacheUsage::lock(&self.folder)?;
         usage.set_limit(part, limit)?;
         // A lower limit applies at once, not only when something is written the next time.
@@ -240,10 +241,7 @@ impl CacheFiles {
             let left: u64 = packs.iter().map(|pack| pack.bytes - pack.remove_unpinned(&pinned)).sum();
             // The folder contains nothing but packs, so whatever else was left in it goes, too.
             if pinned.is_empty() {
-                match fs::remove_dir_all(self.packs_folder(part)) {
-                    Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                    _ => {}
-                }
+                fs::remove_dir_all(self.packs_folder(part)).ignore_missing()?;
             }
             usage.set_used(part, left + reserved)?;
         }

@@ -5,6 +5,7 @@
 use std::io;
 use std::time::SystemTime;
 
+use vellum_host::private_dir::create_private_dir;
 use vellum_types::PackId;
 
 use super::files::sum_bytes;
@@ -12,7 +13,7 @@ use super::pack_file;
 use super::parts::{CachePart, PerPart};
 use super::reservation::count_reserved;
 use super::usage::CacheUsage;
-use super::{CacheFiles, CachePin, FOLDER_MODE, PIECE, PieceSet, PinListing, evict, pins};
+use super::{CacheFiles, CachePin, PIECE, PieceSet, PinListing, evict, pins};
 use crate::pack::pack_key;
 
 /// Part of the limit that content may take that is fetched at once, percent: when room is needed, the cache is emptied
@@ -229,8 +230,7 @@ impl CacheFiles {
     }
 
     fn lock_usage(&self) -> io::Result<CacheUsage> {
-        use std::os::unix::fs::DirBuilderExt;
-        std::fs::DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(self.folder())?;
+        create_private_dir(self.folder())?;
         CacheUsage::lock(self.folder())
     }
 }

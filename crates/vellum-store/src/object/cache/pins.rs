@@ -6,14 +6,15 @@
 //! Invariant: a file is whole or not there, since it is renamed into place. One that is damaged pins nothing, and its name
 //! is not known: it is listed as damaged until it is removed.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use vellum_types::{DecodeError, FieldReader, FieldWriter, PackId};
+use vellum_host::private_dir::create_private_dir;
+use vellum_types::{DecodeError, FieldReader, FieldWriter, LookupResult, PackId};
 
-use super::{FOLDER_MODE, PIECES_MAX};
+use super::PIECES_MAX;
 use crate::object::PieceSet;
 
 const MAGIC: &[u8; 8] = b"VLMPIN\0\x01";
@@ -142,7 +143,7 @@ pub(super) fn list_pins(cache: &Path) -> PinListing {
 /// Writes a pin in the place of one with the same name.
 pub(super) fn write_pin(cache: &Path, pin: &CachePin) -> io::Result<()> {
     let path = pin_path(cache, &pin.name);
-    DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(path.parent().unwrap_or(cache))?;
+    create_private_dir(path.parent().unwrap_or(cache))?;
     let mut new = path.clone().into_os_string();
     new.push(NEW_SUFFIX);
     // Synced before the rename, since a pin, unlike a piece, cannot be fetched again. The folder is not synced: after
@@ -162,11 +163,7 @@ fn write_new_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
 
 /// Removes a pin; false if there is none with this name.
 pub(super) fn remove_pin(cache: &Path, name: &str) -> io::Result<bool> {
-    match fs::remove_file(pin_path(cache, name)) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error),
-    }
+    Ok(fs::remove_file(pin_path(cache, name)).none_if_missing()?.is_some())
 }
 
 /// The decoder on any bytes; see [`crate::fuzzing`].

@@ -4,15 +4,16 @@
 //! locked as long as the process lives. Invariant: the sum of the files that are locked is never too low. A process that is killed loses its
 //! lock, and with it what it had reserved; the next count removes its file.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+
+use vellum_host::private_dir::create_private_dir;
 
 use parking_lot::Mutex;
 use rustix::fs::{FlockOperation, flock};
 
-use super::FOLDER_MODE;
 use super::parts::{CachePart, PerPart};
 
 /// The folder of these files within the cache.
@@ -56,6 +57,7 @@ impl OwnReservations {
             state.file = Some(ReservationFile::create(cache)?);
         }
         let mut total = state.bytes;
+        // In a copy, which counts only once it is written: if that fails, nothing is reserved.
         *total.get_mut(part) += bytes;
         if let Some(file) = &state.file {
             file.write(total)?;
@@ -85,7 +87,7 @@ impl Drop for ReservedRoom<'_> {
 impl ReservationFile {
     fn create(cache: &Path) -> io::Result<Self> {
         let folder = cache.join(RESERVED_FOLDER);
-        DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(&folder)?;
+        create_private_dir(&folder)?;
         let path = folder.join(format!("{:016x}", getrandom::u64().map_err(io::Error::other)?));
         let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
         // At once, since nobody knows the name, and who counts has the lock of the cache.

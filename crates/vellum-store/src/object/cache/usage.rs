@@ -11,6 +11,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 use rustix::fs::{FlockOperation, flock, statvfs};
+use vellum_types::LookupResult;
 
 use super::parts::{CachePart, PerPart};
 
@@ -66,23 +67,18 @@ impl CacheUsage {
 
     /// The effective limits, without waiting for the lock.
     pub fn read_limits(folder: &Path) -> io::Result<PerPart<u64>> {
-        let parts = match File::open(folder.join(USAGE_FILE)) {
-            Ok(file) => read_usage(&file)?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => PerPart::both(UNCOUNTED),
-            Err(error) => return Err(error),
+        let parts = match File::open(folder.join(USAGE_FILE)).none_if_missing()? {
+            Some(file) => read_usage(&file)?,
+            None => PerPart::both(UNCOUNTED),
         };
         parts.try_map(|part, usage| resolve_limit(folder, part, usage.limit))
     }
 
     /// Bytes in use or reserved, without waiting for the lock; none if that is not known before packs are counted.
     pub fn read_used(folder: &Path) -> io::Result<PerPart<Option<u64>>> {
-        match File::open(folder.join(USAGE_FILE)) {
-            Ok(file) => {
-                Ok(read_usage(&file)?.map(|_, usage| Some(usage.used).filter(|used| *used < UNKNOWN)))
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(PerPart::both(Some(0))),
-            Err(error) => Err(error),
-        }
+        let file = File::open(folder.join(USAGE_FILE)).none_if_missing()?;
+        let Some(file) = file else { return Ok(PerPart::both(Some(0))) };
+        Ok(read_usage(&file)?.map(|_, usage| Some(usage.used).filter(|used| *used < UNKNOWN)))
     }
 
     /// Bytes in use or reserved.
@@ -142,6 +138,7 @@ fn decode_usage(bytes: &[u8]) -> Option<PerPart<PartUsage>> {
         return None;
     }
     let mut read_part = || -> Option<PartUsage> {
+        // A damaged number may be any: above this one, adding to it would overflow.
         let used = u64::from_le_bytes(reader.read_array().ok()?).min(UNKNOWN);
         let limit = u64::from_le_bytes(reader.read_array().ok()?);
         Some(PartUsage { used, limit })

@@ -1,8 +1,7 @@
 //! Renaming of objects: one system call for each, one flush for those that get into one folder.
 
-use std::io;
-
 use rustix::fs::fsync;
+use vellum_types::LookupResult;
 
 use super::LocalStore;
 use crate::error::StoreError;
@@ -21,11 +20,8 @@ impl RenameObjects for LocalStore {
                 // A descriptor is kept of what a key meant when it was read.
                 self.handles.evict_handle(from);
                 self.handles.evict_handle(to);
-                match self.tree.rename_file(from, &folder, to.name()) {
-                    Ok(()) => found.push(true),
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => found.push(false),
-                    Err(error) => return Err(self.wrap_io_error("rename", from, error)),
-                }
+                let renamed = self.tree.rename_file(from, &folder, to.name()).none_if_missing();
+                found.push(renamed.map_err(|e| self.wrap_io_error("rename", from, e))?.is_some());
             }
             // The new name first becomes durable, or with it that the old one is gone: no filesystem forgets both.
             fsync(&*folder).map_err(|errno| self.wrap_io_error("rename", &first.from, errno.into()))?;

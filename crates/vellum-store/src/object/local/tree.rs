@@ -17,6 +17,7 @@ use rustix::io::Errno;
 use super::{ObjectInfo, ObjectKey, PRIVATE_DIR};
 use crate::object::key;
 use vellum_host::owner::set_owner_from_dir;
+use vellum_types::LookupResult;
 
 const DIR: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);
 // `O_NONBLOCK`, because opening a FIFO would wait for a writer.
@@ -195,10 +196,7 @@ impl StoreFolders {
         sizes: bool,
         found: &mut Vec<ObjectInfo>,
     ) -> io::Result<()> {
-        let dir = match self.open_folder(folder) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            opened => opened?,
-        };
+        let Some(dir) = self.open_folder(folder).none_if_missing()? else { return Ok(()) };
         let mut below = Vec::new();
         for entry in rustix::fs::Dir::read_from(&dir)? {
             let entry = entry?;

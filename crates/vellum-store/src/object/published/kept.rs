@@ -3,12 +3,14 @@
 //! Invariant: what is kept is used with the version that the server gave it, and only if it has the hash that it was kept
 //! with. It may be missing, damaged or removed at any moment: then the listing is read whole.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
+
+use vellum_host::private_dir::create_private_dir;
 
 use super::listing::{ListedObjects, decode_listing};
 use crate::object::ObjectVersion;
@@ -18,8 +20,6 @@ use crate::object::cache::CacheDisk;
 const FIRST_LINE: &str = "vellum-kept-listing-1";
 /// Longest listing that is kept, bytes: it does not count towards the limit of the cache.
 const KEPT_MAX: usize = 16 << 20;
-/// Permissions of the folder, as the cache has them.
-const FOLDER_MODE: u32 = 0o700;
 
 /// The folder of a cache, for listings.
 pub(super) struct KeptListings {
@@ -50,7 +50,7 @@ impl KeptListings {
 }
 
 fn write_file(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(folder)?;
+    create_private_dir(folder)?;
     // Several processes may keep the listing at once. Each renames a file of its own.
     let random = getrandom::u64().map_err(io::Error::from)?;
     let temporary = folder.join(format!("{name}.{random:016x}.tmp"));

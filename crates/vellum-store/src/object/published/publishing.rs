@@ -3,7 +3,7 @@
 //! Invariant: what the listing names is in the store, as long as nobody lists it while another one deletes: whoever deletes
 //! something that readers look for takes it out of the listing before. A store that nobody published gets no listing.
 
-use vellum_types::ErrorKind;
+use vellum_types::{ErrorKind, LookupResult};
 
 use super::listing::{ListedObjects, PublishedObject, decode_listing, encode_listing};
 use super::{LISTING, LISTING_MAX, PACKS_LISTING, REFS_FOLDER, is_in_folder};
@@ -130,11 +130,7 @@ fn write_listing(
 }
 
 fn read_listing_bytes(store: &dyn ObjectStore, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
-    match store.get_object(&ObjectKey::from_trusted(name.to_owned()), LISTING_MAX) {
-        Ok(bytes) => Ok(Some(bytes)),
-        Err(StoreError::NotFound { .. }) => Ok(None),
-        Err(error) => Err(error),
-    }
+    store.get_object(&ObjectKey::from_trusted(name.to_owned()), LISTING_MAX).none_if_missing()
 }
 
 fn list_packs(store: &dyn ObjectStore) -> Result<ListedObjects, StoreError> {

@@ -72,7 +72,9 @@ impl HedgePolicy {
             return None;
         }
         let mut times: Vec<_> = state.times.iter().copied().collect();
+        // Selecting from a thousand times takes a while, and every request passes here.
         drop(state);
+        // Of requests that are slower than 95 of 100 there are just as many as may be sent twice.
         let place = times.len() * 95 / 100;
         Some((*times.select_nth_unstable(place).1).max(min))
     }
@@ -80,6 +82,8 @@ impl HedgePolicy {
     /// Whether a second request may be sent; it counts as sent.
     fn take_hedge(&self) -> bool {
         let mut state = self.state.lock();
+        // Of all so far, and not of the last ones: a service that has become slow must not be asked twice for
+        // everything.
         let may = (state.hedges + 1) * HEDGED_PART <= state.eligible;
         state.hedges += u64::from(may);
         may
@@ -159,6 +163,7 @@ where
             }
         },
     };
+    // How long a failure takes says nothing about answers: most are refused at once, or time out.
     if ended.attempt.is_ok() {
         pool.hedging.note_time(started.elapsed());
     }
@@ -185,6 +190,7 @@ async fn race_requests<T>(
 ) -> EndedAttempt<T> {
     let (is_second, output) = poll_fn(|context| {
         for (is_second, sent) in [(false, &mut first), (true, &mut second)] {
+            // A future that has ended must not be polled again.
             if sent.failed.is_some() {
                 continue;
             }
@@ -207,6 +213,7 @@ async fn race_requests<T>(
     let exchanges = records.map(ExchangeRecord::read_exchange);
     let is_answered = exchanges.iter().any(|exchange| exchange.status.is_some());
     let service_clock = exchanges.iter().find_map(|exchange| exchange.date);
+    // Of both: the one that lost may have received a part of its answer.
     let received: u64 = records.iter().map(|record| record.received_count() + record.skipped_count()).sum();
     let used = match &output {
         Some(Ok(_)) => if is_second { &second } else { &first }.record.received_count(),

@@ -3,15 +3,17 @@
 //! The choice is a file in the cache of the store, so that it counts for all processes of a user, and stays. Invariant: a
 //! request that is not sent fails at once.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use vellum_host::private_dir::create_private_dir;
+use vellum_types::LookupResult;
 
 use crate::object::cache::CacheDisk;
 use crate::object::open::RequestLimits;
@@ -101,7 +103,7 @@ impl RequestSwitch {
 pub(in crate::object) fn set_offline(cache: &Path, is_offline: bool) -> io::Result<bool> {
     let file = cache.join(OFFLINE_FILE);
     if is_offline {
-        DirBuilder::new().recursive(true).mode(0o700).create(cache)?;
+        create_private_dir(cache)?;
         // `O_EXCL`, so that only one of two commands reports a change.
         let made = File::options().write(true).create_new(true).mode(0o600).open(&file);
         return match made {
@@ -110,11 +112,7 @@ pub(in crate::object) fn set_offline(cache: &Path, is_offline: bool) -> io::Resu
             Err(error) => Err(error),
         };
     }
-    match fs::remove_file(&file) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error),
-    }
+    Ok(fs::remove_file(&file).none_if_missing()?.is_some())
 }
 
 /// Whether requests are switched off.

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use opendal::Operator;
+use vellum_types::LookupResult;
 
 use super::{RequestSubject, ServiceStore, body};
 use crate::error::StoreError;
@@ -112,10 +113,7 @@ impl ServiceStore {
             let path = path.to_owned();
             async move { operator.delete(&path).await }
         })?;
-        match deleted.map_err(|failed| self.wrap_failure(subject, &failed)) {
-            Ok(()) | Err(StoreError::NotFound { .. }) => Ok(()),
-            Err(error) => Err(error),
-        }
+        deleted.map_err(|failed| self.wrap_failure(subject, &failed)).ignore_missing()
     }
 
     /// Removes what writers that died have left without a name. What cannot be removed now is removed another time.

@@ -5,15 +5,16 @@
 //! was last written and requests arrive within [`ClaimPace::settle`]: two machines never have the right at once. Both may
 //! fail. Processes of one user on one machine share the right, by files in the cache of the store.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::{FlockOperation, flock};
 use vellum_host::lock::lock_exclusive;
+use vellum_host::private_dir::create_private_dir;
 use vellum_host::process::host_name;
 use vellum_host::wait::{LongWait, sleep_unless_stopped};
 use vellum_types::ErrorKind;
@@ -260,7 +261,7 @@ impl WriterClaim {
     /// Keeps other processes of this machine from changing refs, without acquiring the right to write.
     pub fn lock_file(&self, service: &ServiceStore) -> Result<File, StoreError> {
         let lock = || -> io::Result<File> {
-            DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
+            create_private_dir(&self.folder)?;
             let file = self.open_file(LOCK_FILE)?;
             lock_exclusive(&file, || format!("the right to write to {}", service.describe_location()))?;
             Ok(file)

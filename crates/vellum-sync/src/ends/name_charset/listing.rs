@@ -114,10 +114,7 @@ impl ConvertedListing {
     }
 }
 
-fn convert_name(
-    name: &[u8],
-    conversion: NameConversion,
-) -> std::result::Result<Vec<u8>, NameConversionError> {
+fn convert_name(name: &[u8], conversion: NameConversion) -> Result<Vec<u8>, NameConversionError> {
     let name = conversion.convert(name)?;
     check_name(&name).map_err(|_| NameConversionError::TooLong(conversion.to.name()))?;
     Ok(name)
@@ -126,7 +123,7 @@ fn convert_name(
 fn convert_detail(
     entry: &ListingEntry<'_>,
     conversion: NameConversion,
-) -> std::result::Result<Option<EntryDetail>, NameConversionError> {
+) -> Result<Option<EntryDetail>, NameConversionError> {
     let Some(mut detail) = entry.detail().cloned() else { return Ok(None) };
     if !detail.target.is_empty() {
         detail.target = conversion.convert(&detail.target)?.into();

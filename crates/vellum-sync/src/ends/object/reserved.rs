@@ -32,7 +32,7 @@ pub fn check_not_in_store(bucket: &PlainObjects, folder: &str, shown: &str) -> R
     Ok(())
 }
 
-fn has_store_config(bucket: &PlainObjects, key: &str) -> std::result::Result<bool, StoreError> {
+fn has_store_config(bucket: &PlainObjects, key: &str) -> Result<bool, StoreError> {
     let head = match bucket.stat_object(key) {
         Ok(Some(head)) => head,
         Ok(None) => return Ok(false),

@@ -101,7 +101,7 @@ pub(super) fn apply_known_attributes(
     Ok(failed)
 }
 
-fn record_failure(outcome: std::result::Result<(), BeneathError>, failed: &mut Vec<String>) {
+fn record_failure(outcome: Result<(), BeneathError>, failed: &mut Vec<String>) {
     if let Err(error) = outcome {
         failed.push(SyncError::from(error).format_chain());
     }
@@ -192,10 +192,7 @@ struct PresentNode<'a> {
 
 impl PresentNode<'_> {
     /// Tries again with write permission, which the kernel requires for `user.` attributes, even of the owner.
-    fn retry_writable(
-        &self,
-        change: impl Fn() -> std::result::Result<(), BeneathError>,
-    ) -> std::result::Result<(), BeneathError> {
+    fn retry_writable(&self, change: impl Fn() -> Result<(), BeneathError>) -> Result<(), BeneathError> {
         match change() {
             Err(error) if error.errno() == Some(Errno::ACCESS) && self.now.kind != FileKind::Symlink => {
                 self.node.set_mode(self.now.mode & 0o777 | 0o600)?;

@@ -11,7 +11,7 @@ use vellum_host::beneath::{
     StagingMethod, new_temp_name,
 };
 use vellum_host::metadata::FileStat;
-use vellum_types::{FileKind, UnixTime};
+use vellum_types::{FileKind, LookupResult, UnixTime};
 
 use super::content::BLOCK;
 use super::delayed::DelayedNames;
@@ -343,11 +343,8 @@ impl<'a> EntryWriter<'a> {
         let Some(old) = old.filter(|old| self.job.options.writing.unchanged && !old.is_dir()) else {
             return Ok(());
         };
-        let stat = match dir.stat(old.name()) {
-            // An entry that is gone cannot be lost.
-            Err(error) if error.is_not_found() => return Ok(()),
-            stat => stat?,
-        };
+        // An entry that is gone cannot be lost.
+        let Some(stat) = dir.stat(old.name()).none_if_missing()? else { return Ok(()) };
         let size = if stat.kind == FileKind::File { stat.size } else { 0 };
         let source = step.source.map(|id| self.job.from.entry(id));
         let is = |entry: &ListingEntry<'_>| {
@@ -425,7 +422,7 @@ impl<'a> EntryWriter<'a> {
         dir: &HeldDir,
         name: &[u8],
         entry: &ListingEntry<'_>,
-    ) -> std::result::Result<(), BeneathError> {
+    ) -> Result<(), BeneathError> {
         match SpecialFile::from_kind(entry.kind(), entry.rdev()) {
             Some(special) => dir.create_special(name, special, 0o600),
             None => dir.create_symlink(name, entry.symlink_target()),
@@ -494,10 +491,7 @@ impl<'a> EntryWriter<'a> {
             (Some(keeper), _) => return keeper.keep_deleted(dir, old.name(), &old.path()),
             (None, _) => dir.unlink(old.name()),
         };
-        match deleted {
-            Err(error) if error.is_not_found() => Ok(()),
-            other => Ok(other?),
-        }
+        Ok(deleted.ignore_missing()?)
     }
 }
 

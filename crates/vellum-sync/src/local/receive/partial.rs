@@ -8,6 +8,7 @@ use std::fs::File;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use vellum_host::beneath::{BeneathError, HeldDir, ReplacePolicy, TEMP_PREFIX, stat_file};
+use vellum_types::LookupResult;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::keep::create_path;
@@ -112,12 +113,7 @@ impl PartialFile {
     }
 
     /// Renames it to its final name.
-    pub fn commit_in(
-        &self,
-        to: &HeldDir,
-        name: &[u8],
-        replace: ReplacePolicy,
-    ) -> std::result::Result<(), BeneathError> {
+    pub fn commit_in(&self, to: &HeldDir, name: &[u8], replace: ReplacePolicy) -> Result<(), BeneathError> {
         match replace {
             ReplacePolicy::Always => self.dir.rename(&self.name, to, name)?,
             ReplacePolicy::Never => self.dir.rename_no_replace(&self.name, to, name)?,
@@ -154,11 +150,8 @@ fn lock_named_file(dir: &HeldDir, name: &[u8], file: &File) -> Result<bool> {
     }
     // Until the lock was granted, another run may have held it, given the file its final name, and ended. The
     // file must not be written to then.
-    match dir.stat(name) {
-        Ok(stat) => Ok(stat.is_same_file(&stat_file(file)?)),
-        Err(error) if error.is_not_found() => Ok(false),
-        Err(error) => Err(error.into()),
-    }
+    let Some(stat) = dir.stat(name).none_if_missing()? else { return Ok(false) };
+    Ok(stat.is_same_file(&stat_file(file)?))
 }
 
 #[cfg(test)]

@@ -75,7 +75,7 @@ impl StagingDirectories {
 }
 
 /// Opens the directory at an absolute path; its last component is created if it is missing.
-fn open_or_create_dir(root: &HeldDir, path: &[u8]) -> std::result::Result<HeldDir, BeneathError> {
+fn open_or_create_dir(root: &HeldDir, path: &[u8]) -> Result<HeldDir, BeneathError> {
     let path = path.strip_suffix(b"/").unwrap_or(path);
     match (root.open_trusted_dir(path), path.iter().rposition(|byte| *byte == b'/')) {
         (Err(error), Some(slash)) if error.is_not_found() => {
@@ -120,7 +120,7 @@ impl WrittenFile {
         dir: &HeldDir,
         name: &[u8],
         replace: ReplacePolicy,
-    ) -> std::result::Result<(), BeneathError> {
+    ) -> Result<(), BeneathError> {
         match self {
             Self::Staged(staged) => staged.commit_in(dir, name, replace),
             Self::Partial(partial) => partial.commit_in(dir, name, replace),

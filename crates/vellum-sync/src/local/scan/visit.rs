@@ -371,7 +371,7 @@ impl<'w> DirectoryVisitor<'w> {
         &self,
         node: &HeldNode<'_>,
         judge: &dyn EntryFilter,
-    ) -> std::result::Result<Vec<ExtendedAttribute>, BeneathError> {
+    ) -> Result<Vec<ExtendedAttribute>, BeneathError> {
         let mut found = Vec::new();
         if !self.xattrs {
             return Ok(found);
@@ -395,11 +395,7 @@ impl<'w> DirectoryVisitor<'w> {
     }
 }
 
-fn hold_node(
-    dir: &HeldDir,
-    name: &[u8],
-    followed: bool,
-) -> std::result::Result<HeldNode<'static>, BeneathError> {
+fn hold_node(dir: &HeldDir, name: &[u8], followed: bool) -> Result<HeldNode<'static>, BeneathError> {
     if followed { dir.hold_node_following(name) } else { dir.hold_node(name) }
 }
 

@@ -11,7 +11,7 @@ use vellum_host::ProgressMeter;
 use vellum_host::beneath::HeldDir;
 use vellum_host::metadata::FileStat;
 use vellum_host::parallel_walk::{ParallelWalk, WalkParent};
-use vellum_types::UnixTime;
+use vellum_types::{LookupResult, UnixTime};
 
 use super::follow::{AncestorDirectories, DirectoryLinks, FollowedDirectory, LinksInDirectory};
 use super::visit::{DirectoryContents, DirectoryVisitor, describe_file};
@@ -331,11 +331,7 @@ fn current_time() -> UnixTime {
 /// Reads a rule file; None if there is none. Fails if it is too long.
 pub(crate) fn read_rule_file(dir: &HeldDir, name: &[u8]) -> Result<Option<Vec<u8>>> {
     use std::io::Read;
-    let opened = match dir.open_file(name) {
-        Ok(opened) => opened,
-        Err(error) if error.is_not_found() => return Ok(None),
-        Err(error) => return Err(error.into()),
-    };
+    let Some(opened) = dir.open_file(name).none_if_missing()? else { return Ok(None) };
     let mut text = Vec::new();
     // One byte more than the limit shows that the file is too long, even if it grows meanwhile.
     let mut limited = opened.file.take(RULE_FILE_MAX + 1);

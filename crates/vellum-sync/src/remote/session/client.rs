@@ -194,7 +194,7 @@ impl SyncClient {
                     // The numbers come from the other side. They must not make the progress go backwards.
                     (items, bytes) = (now_items.max(items), now_bytes.max(bytes));
                 }
-                IncomingMessage::Message(SessionMessage::Done(report)) => return Ok(report.into()),
+                IncomingMessage::Message(SessionMessage::Done(report)) => return Ok(report),
                 _ => return Err(unexpected_error()),
             }
         }

@@ -67,7 +67,7 @@ impl StreamFeed {
     }
 
     /// Handles a frame that was received.
-    pub fn accept_frame(&self, frame: WireFrame) -> std::result::Result<(), WireError> {
+    pub fn accept_frame(&self, frame: WireFrame) -> Result<(), WireError> {
         let mut state = self.lock();
         // This runs on the thread that reads from the connection. It only takes a lock that is never held
         // during I/O.
@@ -178,7 +178,7 @@ impl StreamFeed {
 }
 
 impl FeedState {
-    fn enqueue_request(&mut self, request: StreamRequest) -> std::result::Result<(), WireError> {
+    fn enqueue_request(&mut self, request: StreamRequest) -> Result<(), WireError> {
         self.signatures += request.signature_len();
         // An honest receiver is far below both limits. Without them, a peer could fill the memory of this
         // side with requests.

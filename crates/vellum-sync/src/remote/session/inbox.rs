@@ -78,7 +78,7 @@ pub(super) struct WireOldVersion {
 
 impl WireOldVersion {
     /// Builds the matcher that finds its blocks in the new version.
-    pub fn build_matcher(&self) -> std::result::Result<SignatureMatcher, SignatureError> {
+    pub fn build_matcher(&self) -> Result<SignatureMatcher, SignatureError> {
         let signature = FileSignature::decode(&self.signature)?;
         Ok(if self.is_overwritten {
             SignatureMatcher::new_in_place(signature)
@@ -162,7 +162,7 @@ impl StreamInbox {
     }
 
     /// Handles a frame that was received.
-    pub fn accept_frame(&self, frame: WireFrame) -> std::result::Result<(), WireError> {
+    pub fn accept_frame(&self, frame: WireFrame) -> Result<(), WireError> {
         let mut state = self.lock();
         let next = state.next;
         // A cancelled stream is forgotten at once, but its frames keep arriving for up to a round trip.
@@ -240,7 +240,7 @@ pub(super) fn data_cost(len: usize) -> u64 {
     len as u64 + PIECE_COST
 }
 
-fn decode_item(frame: WireFrame) -> std::result::Result<StreamItem, WireError> {
+fn decode_item(frame: WireFrame) -> Result<StreamItem, WireError> {
     let mut bytes = vellum_types::FieldReader::new(&frame.payload);
     let item = match frame.kind {
         FrameKind::Data | FrameKind::Whole => return Ok(StreamItem::Data(frame.payload)),

@@ -17,10 +17,10 @@ use vellum_types::UnixTime;
 
 use super::feed::StreamFeed;
 use super::inbox::StreamInbox;
-use super::message::{SessionMessage, WireOwners, WireUnlisted, decode_error};
+use super::message::{SessionMessage, decode_error};
 use super::stream::{CountedWriter, TimedReader};
 use crate::error::{Result, SyncError};
-use crate::model::listing::{TimeGranularity, TreeListing, UnlistedEntry};
+use crate::model::listing::{TimeGranularity, TreeListing};
 use crate::plan::SyncStep;
 use crate::remote::wire::{
     FRAME_MAX, FrameKind, Greeting, ListingDecoder, PlanDecoder, WireCodec, WireError, WireFrame, WireReader,
@@ -241,8 +241,8 @@ impl SessionLink {
             self.send_frame(WireFrame::new(FrameKind::Listing, 0, payload))
         })?;
         self.send_message(&SessionMessage::Listed {
-            unlisted: listing.unlisted.iter().map(WireUnlisted::from).collect(),
-            owners: WireOwners::from(&listing.owners),
+            unlisted: listing.unlisted.clone(),
+            owners: listing.owners.clone(),
             leftovers: listing.leftovers.clone(),
             stamps: Some(listing.change_stamps())
                 .filter(|all| all.len() <= STAMPS_MAX)
@@ -292,11 +292,7 @@ impl SessionLink {
         }
     }
 
-    fn dispatch_frame(
-        &self,
-        frame: WireFrame,
-        partial: &mut PartialMessages,
-    ) -> std::result::Result<(), WireError> {
+    fn dispatch_frame(&self, frame: WireFrame, partial: &mut PartialMessages) -> Result<(), WireError> {
         match frame.kind {
             FrameKind::Ping => Ok(()),
             FrameKind::Part | FrameKind::Message => {
@@ -360,7 +356,7 @@ impl SessionLink {
         &self,
         message: SessionMessage,
         partial: &mut PartialMessages,
-    ) -> std::result::Result<(), WireError> {
+    ) -> Result<(), WireError> {
         match message {
             // This is handled here and not queued: the thread that takes messages is executing the operation
             // that has to stop.
@@ -372,8 +368,8 @@ impl SessionLink {
             }
             SessionMessage::Listed { unlisted, owners, leftovers, stamps, begun, granularity } => {
                 let mut listing = partial.listing.take().ok_or(WireError::Unasked("the end of a listing"))?;
-                listing.unlisted = unlisted.into_iter().map(UnlistedEntry::from).collect();
-                listing.owners = owners.into();
+                listing.unlisted = unlisted;
+                listing.owners = owners;
                 listing.leftovers = leftovers;
                 listing.set_change_stamps(stamps);
                 listing.begun = begun.map(|(secs, nanos)| UnixTime { secs, nanos });
@@ -395,7 +391,7 @@ impl SessionLink {
         }
     }
 
-    fn enqueue_message(&self, incoming: IncomingMessage) -> std::result::Result<(), WireError> {
+    fn enqueue_message(&self, incoming: IncomingMessage) -> Result<(), WireError> {
         let mut control = self.control.lock();
         // The reading thread must not wait until messages are taken, so too many of them end the connection.
         if control.queue.len() >= MESSAGES_MAX {
@@ -424,7 +420,7 @@ fn write_frames(
     codec: WireCodec,
     frames: &Receiver<WireFrame>,
     timeout: &AtomicU64,
-) -> std::result::Result<(), WireError> {
+) -> Result<(), WireError> {
     Greeting::new(codec).send_to(&mut out)?;
     let mut writer = WireWriter::new(out, codec)?;
     loop {

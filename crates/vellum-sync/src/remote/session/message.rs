@@ -4,9 +4,9 @@ use serde::{Deserialize, Serialize};
 use vellum_types::ErrorKind;
 
 use crate::error::SyncError;
-use crate::local::receive::{SyncProblem, SyncReport};
+use crate::local::receive::SyncReport;
 use crate::model::listing::{OwnerNames, UnlistedEntry};
-use crate::model::options::{SyncOptions, UnprivilegedReceiver};
+use crate::model::options::SyncOptions;
 use crate::rules::SyncFilters;
 
 /// The role of a server.
@@ -57,8 +57,8 @@ pub(super) enum SessionMessage {
     List { options: Box<SyncOptions>, filters: Box<SyncFilters>, top: Vec<u8>, owners: bool },
     /// The side that sent a listing: its further facts.
     Listed {
-        unlisted: Vec<WireUnlisted>,
-        owners: WireOwners,
+        unlisted: Vec<UnlistedEntry>,
+        owners: OwnerNames,
         leftovers: Vec<Vec<u8>>,
         #[serde(default)]
         stamps: Vec<u64>,
@@ -78,93 +78,13 @@ pub(super) enum SessionMessage {
     /// Server: the progress so far.
     Progress { items: u64, bytes: u64 },
     /// Server: the plan was carried out, or the entries were removed.
-    Done(WireReport),
+    Done(SyncReport),
     /// Client: request to stop the current operation.
     Stop,
     /// Server: the request failed.
     Failed { kind: u8, message: String },
     /// Client: the session ends.
     Bye,
-}
-
-/// [`UnlistedEntry`] on the wire.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct WireUnlisted {
-    path: Vec<u8>,
-    message: String,
-    vanished: bool,
-}
-
-/// [`OwnerNames`] on the wire.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct WireOwners {
-    users: std::collections::BTreeMap<u32, String>,
-    groups: std::collections::BTreeMap<u32, String>,
-    #[serde(default)]
-    receiver: Option<UnprivilegedReceiver>,
-}
-
-/// [`SyncReport`] on the wire.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct WireReport {
-    steps: u64,
-    written: u64,
-    spared: u64,
-    problems: Vec<WireUnlisted>,
-    stopped: bool,
-    #[serde(default)]
-    durable: bool,
-    #[serde(default)]
-    taken: u64,
-    #[serde(default)]
-    unlinked: u64,
-    #[serde(default)]
-    unchanged: u64,
-}
-
-impl From<&UnlistedEntry> for WireUnlisted {
-    fn from(unlisted: &UnlistedEntry) -> Self {
-        Self { path: unlisted.path.clone(), message: unlisted.message.clone(), vanished: unlisted.vanished }
-    }
-}
-
-impl From<WireUnlisted> for UnlistedEntry {
-    fn from(wire: WireUnlisted) -> Self {
-        Self { path: wire.path, message: wire.message, vanished: wire.vanished }
-    }
-}
-
-impl From<&OwnerNames> for WireOwners {
-    fn from(owners: &OwnerNames) -> Self {
-        let receiver = owners.receiver.clone();
-        Self { users: owners.users.clone(), groups: owners.groups.clone(), receiver }
-    }
-}
-
-impl From<WireOwners> for OwnerNames {
-    fn from(wire: WireOwners) -> Self {
-        Self { users: wire.users, groups: wire.groups, receiver: wire.receiver }
-    }
-}
-
-impl From<SyncReport> for WireReport {
-    fn from(report: SyncReport) -> Self {
-        let wire = |SyncProblem { path, message, vanished }| WireUnlisted { path, message, vanished };
-        let SyncReport { steps, written, spared, problems, stopped, durable, taken, unlinked, unchanged } =
-            report;
-        let problems = problems.into_iter().map(wire).collect();
-        Self { steps, written, spared, problems, stopped, durable, taken, unlinked, unchanged }
-    }
-}
-
-impl From<WireReport> for SyncReport {
-    fn from(wire: WireReport) -> Self {
-        let problem = |WireUnlisted { path, message, vanished }| SyncProblem { path, message, vanished };
-        let WireReport { steps, written, spared, problems, stopped, durable, taken, unlinked, unchanged } =
-            wire;
-        let problems = problems.into_iter().map(problem).collect();
-        Self { steps, written, spared, problems, stopped, durable, taken, unlinked, unchanged }
-    }
 }
 
 /// Encodes an error for the other side.

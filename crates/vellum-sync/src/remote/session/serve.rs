@@ -183,7 +183,7 @@ impl SyncServer<'_> {
         }
         let entries = decode_entry_ids(numbers, |id| listing.get(id).is_some_and(|entry| !entry.is_dir()))?;
         let taken = run_until_stopped(&link, |meter| local.remove_entries(listing, &entries, meter))?;
-        link.send_message(&SessionMessage::Done(taken.into()))
+        link.send_message(&SessionMessage::Done(taken))
     }
 
     fn hash_files(&mut self, numbers: &[u8]) -> Result<()> {
@@ -231,7 +231,7 @@ impl SyncServer<'_> {
         })?;
         // The plan changed the entries that the listing describes. A second plan needs a new listing.
         end.listing = None;
-        link.send_message(&SessionMessage::Done(report.into()))
+        link.send_message(&SessionMessage::Done(report))
     }
 }
 

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn assert_cuts_refused<T>(bytes: &[u8], decode: impl Fn(&[u8]) -> std::result::Result<T, DecodeError>) {
+fn assert_cuts_refused<T>(bytes: &[u8], decode: impl Fn(&[u8]) -> Result<T, DecodeError>) {
     for cut in 0..bytes.len() {
         assert!(decode(&bytes[..cut]).is_err(), "{cut} bytes");
     }

@@ -21,6 +21,7 @@ impl Volume {
                 self.update_worktree_ref(worktree, |head| {
                     head.quota = *quota;
                     head.trash.days = *trash_days;
+                    // A tree that the ref names is kept by every collection, although nothing shows it any more.
                     if *trash_days == 0 {
                         head.trash.tree = None;
                     }
@@ -30,6 +31,7 @@ impl Volume {
                 self.check_lease_free(name)?;
                 self.refs.update_ref(RefKind::Worktree, name, |old| {
                     let head = old.map(decode_worktree_head).transpose()?;
+                    // Compared in the swap: a worktree that somebody has used since the plan was made stays.
                     match head.is_some_and(|head| head.recorded_part() == **from) {
                         true => Ok(None),
                         false => Err(raced(RefKind::Worktree, name)),
@@ -42,6 +44,7 @@ impl Volume {
                 self.refs.update_ref(*kind, name, |old| {
                     let present = old.map(|old| old.value.as_slice()).unwrap_or_default();
                     match is_same_value(*kind, present, from) {
+                        // An empty value stands for a ref that was not there: it is removed.
                         true => Ok(Some(new.clone()).filter(|new| !new.is_empty())),
                         false => Err(raced(*kind, name)),
                     }

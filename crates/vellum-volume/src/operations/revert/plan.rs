@@ -214,6 +214,8 @@ impl PlanDraft<'_> {
         let ValueChange { effect, from, to } = *change;
         let RefEffect { kind, name, .. } = effect;
         let present = self.volume.refs.get_ref(*kind, name)?.map(|found| found.value).unwrap_or_default();
+        // Done already, by hand or by an attempt that was interrupted: what is left of the plan can still be carried
+        // out.
         if is_same_value(*kind, &present, to) {
             return Ok(());
         }
@@ -275,6 +277,7 @@ impl PlanDraft<'_> {
 
     /// The old and the new name, if the operation is a part of a renaming.
     fn find_rename(&self) -> Option<(&str, &str)> {
+        // A renaming is recorded as two changes of refs. Only the words of its command say that they belong together.
         let words = &self.operation.record.command;
         let command = words.windows(2).position(|pair| pair == ["worktree", "rename"])?;
         let mut names = words.get(command + 2..)?.iter().filter(|word| !word.starts_with('-'));
@@ -428,6 +431,7 @@ impl PlanDraft<'_> {
         let HeadStates { effect, from, to, current } = states;
         let mut quota = current.quota;
         let mut trash_days = current.trash.days;
+        // Each limit for itself: what somebody has changed since must not keep the other from going back.
         if from.quota != to.quota && quota != to.quota {
             if quota != from.quota {
                 return self.refuse_changed(effect);

@@ -44,7 +44,7 @@ pub(super) fn renew_value(kind: RefKind, present: &[u8], wanted: &[u8]) -> Resul
     decoded.map_err(crate::error::VolumeError::wrap_decode_error(format!("a {}", kind.display_name())))
 }
 
-type Decoded<T> = std::result::Result<T, vellum_types::DecodeError>;
+type Decoded<T> = Result<T, vellum_types::DecodeError>;
 
 /// What a removed ref says: that nothing is pinned.
 fn decode_pin(value: &[u8]) -> Decoded<SnapshotPin> {

@@ -76,7 +76,7 @@ fn ask_mount(mount: &MountTableEntry) -> MountCondition {
 }
 
 /// Detaches a mount, unless something else is mounted there by now.
-fn detach_dead_mount(mount: &MountTableEntry) -> std::result::Result<(), String> {
+fn detach_dead_mount(mount: &MountTableEntry) -> Result<(), String> {
     let there = table::find_mount_at(&mount.mountpoint).map_err(|error| error.to_string())?;
     match there {
         Some(there) if there.device == mount.device && ask_mount(mount) == MountCondition::Dead => {

@@ -56,7 +56,7 @@ const IGNORED: [&str; 17] = [
 
 impl MountOption {
     /// One option as typed between commas; None if there is none of this name.
-    pub fn recognize(typed: &str) -> std::result::Result<Option<Self>, String> {
+    pub fn recognize(typed: &str) -> Result<Option<Self>, String> {
         let (name, value) = typed.split_once('=').map_or((typed, None), |(name, value)| (name, Some(value)));
         let option = match (name, value) {
             ("ro", None) => Self::ReadOnly(true),
@@ -78,7 +78,7 @@ impl MountOption {
     }
 
     /// The same, for whom an unknown option is an error.
-    pub fn parse(typed: &str) -> std::result::Result<Self, String> {
+    pub fn parse(typed: &str) -> Result<Self, String> {
         Self::recognize(typed)?.ok_or_else(|| {
             "the options are ro, rw, worktree=NAME, snapshot=SNAP, allow_other, noexec, nofail, timeout=TIME and \
              key-file=FILE"
@@ -88,7 +88,7 @@ impl MountOption {
 }
 
 /// A time that passes.
-pub(super) fn parse_interval(typed: &str) -> std::result::Result<Duration, String> {
+pub(super) fn parse_interval(typed: &str) -> Result<Duration, String> {
     let interval = format::parse_duration(typed)?;
     if interval.is_zero() { Err("it is at least 1s".into()) } else { Ok(interval) }
 }

@@ -47,7 +47,7 @@ pub(super) fn mount_client(
 ) -> Result<ReadyMount> {
     let name = args.sharing.shared.clone().unwrap_or_default();
     if live::find_live_worktree(volume, &name)?.is_none() {
-        return Err(VolumeError::NoSuchRef { kind: "worktree", name }.into());
+        return Err(VolumeError::no_worktree(name).into());
     }
     mountpoint::prepare_mountpoint(mountpoint)?;
     let place = ClientPlace::create(volume, mountpoint)?;

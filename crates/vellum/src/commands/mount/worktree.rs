@@ -34,7 +34,7 @@ pub(super) fn mount_worktree(args: &Args, volume: &Arc<Volume>, mountpoint: &Pat
     let name = choose_worktree(args, volume, mountpoint)?;
     let found = live::find_live_worktree(volume, &name)?;
     if found.is_none() && args.worktree.is_some() {
-        return Err(VolumeError::NoSuchRef { kind: "worktree", name }.into());
+        return Err(VolumeError::no_worktree(name).into());
     }
     if found.is_some() && args.temporary {
         return Err(VolumeError::Exists { kind: "worktree", name }.into());

@@ -37,7 +37,7 @@ impl NewPinArgs {
 }
 
 /// A moment in the future: `30d`, or a date.
-fn parse_end(typed: &str) -> std::result::Result<UnixTime, String> {
+fn parse_end(typed: &str) -> Result<UnixTime, String> {
     let now = vellum_host::clock::current_time();
     if let Ok(duration) = format::parse_duration(typed) {
         let secs = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);

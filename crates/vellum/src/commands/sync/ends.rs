@@ -15,6 +15,7 @@ use vellum_sync::ends::{SourceEnd, SyncSide};
 use vellum_sync::local::receive::DestinationEnd;
 use vellum_sync::model::listing::{EntryFlags, NewListingEntry, OwnerNames, TreeListing};
 use vellum_sync::model::options::FollowSymlinks;
+use vellum_types::LookupResult;
 use vellum_volume::own_place::ReservedDirectory;
 
 use super::args::PreserveArgs;
@@ -229,11 +230,9 @@ pub fn find_local_destination(
     let base = context.resolve_local_path(Path::new(typed));
     let shown = format_path(typed.as_bytes());
     check_trusted_path(&base)?;
-    let found = match std::fs::metadata(&base) {
-        Ok(found) => Some(found),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
-        Err(error) => return Err(endpoint_error(WHAT, Path::new(typed), error).into()),
-    };
+    let found = std::fs::metadata(&base)
+        .none_if_missing()
+        .map_err(|error| endpoint_error(WHAT, Path::new(typed), error))?;
     let there = found.as_ref().is_some_and(std::fs::Metadata::is_dir);
     if from.is_dir {
         if found.is_some() && !there {
@@ -333,7 +332,7 @@ impl DestinationEndpoint {
 }
 
 /// Makes a directory and its missing parents, without passing through symlinks of other users.
-pub fn create_trusted_dir(path: &Path, above: usize) -> std::result::Result<(), BeneathError> {
+pub fn create_trusted_dir(path: &Path, above: usize) -> Result<(), BeneathError> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return HeldDir::open_trusted_root(path).map(drop);
     };

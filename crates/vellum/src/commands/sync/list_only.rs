@@ -92,7 +92,7 @@ impl SourceLister<'_> {
                     found.iter().filter(ListingEntry::is_file).map(|file| file.id()).collect();
                 // These times are metadata of the objects, which the listing of a service does not have.
                 end.load_times(&mut found, &files, meter)?;
-                vellum_sync::Result::Ok(found)
+                Ok::<_, vellum_sync::SyncError>(found)
             })?;
             self.show_listing(&found, &ListedTop { name: b"", is_dir: true }, &mut listed)?;
         }

@@ -223,7 +223,7 @@ impl clap::Args for RsyncArgs {
 }
 
 impl FromArgMatches for RsyncArgs {
-    fn from_arg_matches(matches: &ArgMatches) -> std::result::Result<Self, clap::Error> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let given = |row: &&RsyncOption| {
             // A flag that is counted has a default value: only what was typed is meant.
             let source = matches.value_source(row.name);
@@ -233,7 +233,7 @@ impl FromArgMatches for RsyncArgs {
         Ok(Self { typed: TABLE.iter().filter(given).copied().collect(), flattens })
     }
 
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> std::result::Result<(), clap::Error> {
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
         *self = Self::from_arg_matches(matches)?;
         Ok(())
     }
@@ -266,7 +266,7 @@ mod tests {
             .collect()
     }
 
-    fn parse(words: &[&str]) -> std::result::Result<CommandLine, clap::Error> {
+    fn parse(words: &[&str]) -> Result<CommandLine, clap::Error> {
         CommandLine::try_parse_from([&["vellum", "sync"], words, &["a", "b"]].concat())
     }
 

@@ -102,12 +102,12 @@ impl clap::Args for RuleArgs {
     }
 }
 
-fn parse_rule_size(text: &str) -> std::result::Result<u64, String> {
+fn parse_rule_size(text: &str) -> Result<u64, String> {
     crate::ui::format::parse_size(text)
 }
 
 impl FromArgMatches for RuleArgs {
-    fn from_arg_matches(matches: &ArgMatches) -> std::result::Result<Self, clap::Error> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let mut typed = Vec::new();
         // clap keeps values by option: their places on the command line give the order that rules need, as the first
         // match counts.
@@ -141,7 +141,7 @@ impl FromArgMatches for RuleArgs {
         })
     }
 
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> std::result::Result<(), clap::Error> {
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
         *self = Self::from_arg_matches(matches)?;
         Ok(())
     }
@@ -179,7 +179,7 @@ impl RuleArgs {
         recursive: bool,
         delete_excluded: bool,
     ) -> Result<SyncFilters> {
-        let mut read = |name: &[u8]| -> std::result::Result<Vec<u8>, String> {
+        let mut read = |name: &[u8]| -> Result<Vec<u8>, String> {
             let path = context.resolve_local_path(Path::new(std::ffi::OsStr::from_bytes(name)));
             read_rule_file(&path, name).map_err(|error| error.to_string())
         };

@@ -38,7 +38,7 @@ struct HandedOverJson<'a> {
 pub fn run(args: &Args, context: &CommandContext, volume: Volume) -> Result<CommandOutcome> {
     let name = &args.name;
     let Some(head) = live::find_live_worktree(&volume, name)? else {
-        return Err(VolumeError::NoSuchRef { kind: "worktree", name: name.clone() }.into());
+        return Err(VolumeError::no_worktree(name.clone()).into());
     };
     if head.log.is_none() {
         return Err(CliError::usage_error(

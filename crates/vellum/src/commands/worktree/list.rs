@@ -10,9 +10,9 @@ use vellum_host::escape::format_path;
 use vellum_host::process::host_name;
 use vellum_library::live;
 use vellum_types::UnixTime;
+use vellum_volume::Volume;
 use vellum_volume::refs::WorktreeHead;
 use vellum_volume::remote::estimate_standing;
-use vellum_volume::{Volume, VolumeError};
 
 use super::quota::{published_usage, query_mounted_quota};
 use crate::context::CommandContext;
@@ -247,8 +247,7 @@ fn format_place(context: &CommandContext, name: &str, head: &WorktreeHead, item:
 /// The worktree of this name, or the current one.
 fn find_worktree(volume: &Volume, name: Option<&str>) -> Result<(String, WorktreeHead)> {
     let name = name.unwrap_or(&volume.worktree.worktree);
-    let missing = || VolumeError::NoSuchRef { kind: "worktree", name: name.into() };
-    Ok((name.into(), volume.read_worktree_head(name)?.ok_or_else(missing)?))
+    Ok((name.into(), volume.require_worktree_head(name)?))
 }
 
 /// Shows one.

@@ -46,7 +46,7 @@ struct QuotaPartJson {
 /// Sets what was typed, and shows what there is.
 pub fn run(args: &Args, context: &CommandContext, volume: &Volume) -> Result<CommandOutcome> {
     let name = args.name.clone().unwrap_or_else(|| volume.worktree.worktree.clone());
-    let missing = || VolumeError::NoSuchRef { kind: "worktree", name: name.clone() };
+    let missing = || VolumeError::no_worktree(name.clone());
     let head = match live::find_live_worktree(volume, &name) {
         Err(OpenError::CheckedOut { name, place }) => {
             let message = format!("'{name}' is checked out in {place}: only mounted worktrees have a quota");

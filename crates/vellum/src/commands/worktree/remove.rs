@@ -9,9 +9,10 @@ use vellum_checkout::CheckoutWorktree;
 use vellum_host::escape::format_path;
 use vellum_host::process::host_name;
 use vellum_library::live;
+use vellum_types::LookupResult;
 use vellum_volume::own_place::resolve_existing_path;
 use vellum_volume::refs::WorktreeHead;
-use vellum_volume::{StateDir, Volume, VolumeError};
+use vellum_volume::{StateDir, Volume};
 
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
@@ -44,8 +45,7 @@ pub(super) fn remove_worktree(
     check_has_no_log(volume, name)?;
     let mut elsewhere = None;
     if deletes {
-        let missing = || VolumeError::NoSuchRef { kind: "worktree", name: name.into() };
-        let head = volume.read_worktree_head(name)?.ok_or_else(missing)?;
+        let head = volume.require_worktree_head(name)?;
         check_deletable(context, volume, name, &head)?;
         elsewhere = volume.find_worktree_state(name, &head)?.filter(StateDir::is_elsewhere);
     }
@@ -132,13 +132,11 @@ fn check_deletable(context: &CommandContext, volume: &Volume, name: &str, head: 
     }
     // Other worktrees of the directory's volume have their state in it.
     let live_states = state.join("live");
-    let has_live_states = match std::fs::read_dir(&live_states) {
-        Ok(mut entries) => entries.next().is_some(),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
-        // What is not known to be empty is not deleted.
-        Err(error) => return Err(CliError::io_error("list", live_states.display().to_string())(error)),
-    };
-    if has_live_states {
+    // What is not known to be empty is not deleted, so that any other error ends this.
+    let entries = std::fs::read_dir(&live_states)
+        .none_if_missing()
+        .map_err(CliError::io_error("list", live_states.display().to_string()))?;
+    if entries.is_some_and(|mut entries| entries.next().is_some()) {
         let message = format!("mounted worktrees keep their state in {}", format_path(&head.place));
         return Err(CliError::usage_error(message, "remove them first: 'vellum worktree list'"));
     }
@@ -156,10 +154,5 @@ fn check_deletable(context: &CommandContext, volume: &Volume, name: &str, head: 
 
 fn delete_files(head: &WorktreeHead) -> Result<()> {
     let place = Path::new(&head.place);
-    match std::fs::remove_dir_all(place) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(CliError::io_error("delete", head.place.clone())(error))
-        }
-        Ok(()) | Err(_) => Ok(()),
-    }
+    std::fs::remove_dir_all(place).ignore_missing().map_err(CliError::io_error("delete", head.place.clone()))
 }

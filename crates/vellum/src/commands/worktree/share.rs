@@ -69,6 +69,6 @@ pub(super) fn unshare_worktree(
 }
 
 fn read_live_head(volume: &Volume, name: &str) -> Result<WorktreeHead> {
-    let missing = || VolumeError::NoSuchRef { kind: "worktree", name: name.into() };
+    let missing = || VolumeError::no_worktree(name);
     Ok(live::find_live_worktree(volume, name)?.ok_or_else(missing)?)
 }

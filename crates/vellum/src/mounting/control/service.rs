@@ -20,7 +20,7 @@ use vellum_host::ProgressMeter;
 use vellum_library::LiveStateClaim;
 use vellum_library::live::{self, HolderStage, OpenError};
 use vellum_store::PackCache;
-use vellum_types::{Ino, SnapshotId};
+use vellum_types::{Ino, LookupResult, SnapshotId};
 use vellum_volume::SnapshotOrigin;
 use vellum_volume::refs::WorktreeQuota;
 use vellum_volume::residence::{ContentScope, NewPin};
@@ -103,11 +103,8 @@ fn listen_while_found<H: ControlHandler>(
     let path = dir.join(SOCKET);
     let failed = || CliError::io_error("listen on", path.display().to_string());
     // A second `bind` fails with EADDRINUSE as long as the name exists, even if nobody listens.
-    match std::fs::remove_file(&path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed()(error)),
-        // A daemon that was killed leaves its socket; the claim says that there is none now.
-        Ok(()) | Err(_) => {}
-    }
+    // A daemon that was killed leaves its socket; the claim says that there is none now.
+    std::fs::remove_file(&path).ignore_missing().map_err(failed())?;
     let listener = socket::listen_at(&path).map_err(failed())?;
     let serve = move || {
         for stream in listener.incoming() {
@@ -209,7 +206,7 @@ impl ControlService {
         &self,
         request: &ControlRequest,
         stream: &UnixStream,
-    ) -> std::result::Result<ControlReply, OpenError> {
+    ) -> Result<ControlReply, OpenError> {
         let meter = Arc::new(ProgressMeter::default());
         // Only these report progress, and end when nobody waits for them any more; all others are carried out whole.
         if !matches!(
@@ -246,7 +243,7 @@ impl ControlService {
         &self,
         request: &ControlRequest,
         meter: &Arc<ProgressMeter>,
-    ) -> std::result::Result<ControlReply, OpenError> {
+    ) -> Result<ControlReply, OpenError> {
         let mut answer = ControlReply::default();
         let _change = changes_files(request).then(|| self.sharing.begin_change_of_all());
         match request {
@@ -272,7 +269,7 @@ impl ControlService {
             }
             ControlRequest::MergeSnapshot { note, parents } => {
                 let parents: Vec<_> =
-                    parents.iter().map(|id| parse_snapshot_id(id)).collect::<std::result::Result<_, _>>()?;
+                    parents.iter().map(|id| parse_snapshot_id(id)).collect::<Result<_, _>>()?;
                 let origin = if parents.is_empty() { SnapshotOrigin::Safety } else { SnapshotOrigin::User };
                 let request = LiveSnapshotRequest { note: note.clone(), tags: Vec::new(), origin };
                 let made = self.fs.create_snapshot_with_parents(&request, &parents)?;
@@ -385,25 +382,18 @@ impl ControlService {
         }
     }
 
-    fn restore_snapshot(
-        &self,
-        target: SnapshotId,
-        discard: bool,
-    ) -> std::result::Result<Option<SnapshotId>, FsError> {
+    fn restore_snapshot(&self, target: SnapshotId, discard: bool) -> Result<Option<SnapshotId>, FsError> {
         self.replace_worktree(|| self.fs.restore_snapshot(target, discard))
     }
 
     /// Moves the worktree from a snapshot to one that descends from it, if nothing was changed since.
-    pub fn advance_snapshot(&self, target: SnapshotId, from: SnapshotId) -> std::result::Result<(), FsError> {
+    pub fn advance_snapshot(&self, target: SnapshotId, from: SnapshotId) -> Result<(), FsError> {
         let _change = self.sharing.begin_change_of_all();
         self.replace_worktree(|| self.fs.advance_snapshot(target, from))
     }
 
     /// Lets the kernel forget what it knows of the worktree, which `replace` replaces.
-    fn replace_worktree<T>(
-        &self,
-        replace: impl FnOnce() -> std::result::Result<T, FsError>,
-    ) -> std::result::Result<T, FsError> {
+    fn replace_worktree<T>(&self, replace: impl FnOnce() -> Result<T, FsError>) -> Result<T, FsError> {
         let wanted = self.forgetter.get().is_some_and(|forgetter| forgetter.needs_root_names());
         let names = || match wanted {
             true => self
@@ -423,7 +413,7 @@ impl ControlService {
         Ok(replaced)
     }
 
-    fn unpublished_snapshots(&self) -> std::result::Result<Option<Vec<UnpublishedSnapshot>>, FsError> {
+    fn unpublished_snapshots(&self) -> Result<Option<Vec<UnpublishedSnapshot>>, FsError> {
         let waiting = self.fs.live_map().pending_snapshots()?;
         let named =
             waiting.into_iter().map(|(_, PendingSnapshot { id, record, tags, .. })| UnpublishedSnapshot {
@@ -461,7 +451,7 @@ impl ControlService {
             .collect()
     }
 
-    fn add_worktree_status(&self, answer: ControlReply) -> std::result::Result<ControlReply, FsError> {
+    fn add_worktree_status(&self, answer: ControlReply) -> Result<ControlReply, FsError> {
         let unpublished = self.fs.unpublished_changes()?;
         // A copy, because the lock must not be held while the rest is collected.
         let head = self.fs.live_map().lock_head().clone();
@@ -525,6 +515,6 @@ fn changes_files(request: &ControlRequest) -> bool {
     }
 }
 
-fn parse_snapshot_id(text: &str) -> std::result::Result<SnapshotId, FsError> {
+fn parse_snapshot_id(text: &str) -> Result<SnapshotId, FsError> {
     text.parse().map_err(|_| FsError::Posix(rustix::io::Errno::INVAL))
 }

@@ -190,11 +190,7 @@ impl ServingTerm {
 
     /// Answers what is under way, serves nobody any more, and makes everything durable; publishes it unless that is to be
     /// skipped. Then the next process can serve.
-    pub fn end(
-        self,
-        log: &MountLog,
-        skips_publishing: bool,
-    ) -> std::result::Result<UnmountReport, MountingError> {
+    pub fn end(self, log: &MountLog, skips_publishing: bool) -> Result<UnmountReport, MountingError> {
         let live = self.stop_serving();
         // Nobody writes any more, and what still waits for room is not lost. And the store is asked once more, though it may
         // not have answered a moment ago.

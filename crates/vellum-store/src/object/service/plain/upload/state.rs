@@ -6,15 +6,16 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use vellum_host::lock::find_file_lock_holder;
-use vellum_types::UnixTime;
+use vellum_host::private_dir::create_private_dir;
 use vellum_types::codec::{DecodeError, FieldReader, FieldWriter};
+use vellum_types::{LookupResult, UnixTime};
 
 const MAGIC: &[u8; 8] = b"vlupload";
 const VERSION: u8 = 1;
@@ -108,16 +109,13 @@ impl UploadStates {
     /// Takes the record of a key; none if another process has it, which is uploading the same object.
     pub(super) fn take_state(&self, key: &str) -> io::Result<Option<UploadState>> {
         // Keys say what a user keeps, so that nobody else may read them.
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
+        create_private_dir(&self.folder)?;
         UploadState::take_file(self.folder.join(short_hash(key)), true)
     }
 
     /// Takes the records that no process has.
     pub(super) fn take_abandoned(&self) -> io::Result<Vec<UploadState>> {
-        let entries = match std::fs::read_dir(&self.folder) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries?,
-        };
+        let Some(entries) = std::fs::read_dir(&self.folder).none_if_missing()? else { return Ok(Vec::new()) };
         let mut found = Vec::new();
         for entry in entries {
             found.extend(UploadState::take_file(entry?.path(), false)?);
