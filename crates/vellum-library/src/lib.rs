@@ -62,6 +62,7 @@
 //!
 //! Invariant: nothing here depends on a kernel interface or prints.
 
+pub mod approval;
 pub mod checkout;
 pub mod compare;
 pub mod content_id;
@@ -85,6 +86,7 @@ pub mod volume;
 pub mod walk;
 pub mod worktree;
 
+pub use approval::{ApprovalAnswer, ApprovalFolder, ApprovalRequest, ApprovalStep};
 pub use checkout::{Checkout, CheckoutChanges, CheckoutRestore, CheckoutSnapshot};
 pub use compare::SnapshotComparison;
 pub use content_id::ContentId;
