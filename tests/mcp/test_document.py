@@ -13,7 +13,9 @@ DOCUMENT = (Path(__file__).parents[2] / "docs/agents.md").read_text()
 
 
 def blocks(language):
-    return re.findall(rf"^```{language}\n(.*?)^```", DOCUMENT, re.M | re.S)
+    # All of them: the end of one looks like the beginning of one without a language.
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", DOCUMENT, re.M | re.S)
+    return [text for kind, text in found if kind == language]
 
 
 def with_vellum(volume):

@@ -147,7 +147,7 @@ def test_tries(volume):
 def test_a_mount(volume):
     mountpoint = volume.base / "mounted"
     mountpoint.mkdir()
-    volume.run("mount", "--worktree", "work", "--from", "v1", str(mountpoint))
+    volume.run("fork", "work", "--mount", str(mountpoint), "--from", "v1")
     try:
 
         async def use():
