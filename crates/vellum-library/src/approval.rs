@@ -258,7 +258,7 @@ mod tests {
         let asked = request("0123456789abcdef");
         assert_eq!(folder.take_answer(&asked), None);
         folder.write_request(&asked).unwrap();
-        assert_eq!(folder.list_requests().unwrap(), [asked.clone()]);
+        assert_eq!(folder.list_requests().unwrap(), std::slice::from_ref(&asked));
         folder.write_answer(&asked, ApprovalAnswer::Approved).unwrap();
         assert!(folder.list_requests().unwrap().is_empty());
         assert_eq!(folder.take_answer(&asked), Some(ApprovalAnswer::Approved));
