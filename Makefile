@@ -5,6 +5,7 @@
 #   make deb     a Debian package in DEB_DIR (target/deb) of the binary; 'make deb-test' tries it in a clean Debian, as root
 #   make test    format, lints, licences, all tests: what CI runs
 #   make web-test    the page of 'vellum web' in Chromium, and what axe-core has to say about it
+#   make mcp-test    the tools of 'vellum mcp', driven by the official Python client
 #   make posix   pjdfstest, fsx and a storm of renames on a mount, and on a client of a shared worktree, as root
 #   make demo    the main job on a real tree of this machine, with times and sizes
 #   make measure Vellum and its rivals in turns, and its structures by themselves, unattended (hours; see
@@ -64,7 +65,7 @@ PACKAGES := acl attr btrfs-progs chromium dosfstools e2fsprogs etcd-server exfat
 PROGRAMS := getfacl getfattr mkfs.btrfs chromium mkfs.vfat mkfs.ext4 etcd mount.exfat-fuse mkfs.exfat faketime fish fusermount3 fusefat \
 	go ip man npm ntfs-3g ssh sshd openssl pg_ctlcluster python3 rclone redis-server rsync strace systemd-analyze mkfs.xfs zsh
 
-.PHONY: profile-build history-record machine-record regression counts counts-build counts-record install release static deb deb-test test test-cluster tools services emulators fmt workflows clippy deny report report-check unit slow-tests coverage web-test posix fuzz-check fuzz demo bench measure against bench-build bench-baseline bench-compare soak clean
+.PHONY: profile-build history-record machine-record regression counts counts-build counts-record install release static deb deb-test test test-cluster tools services emulators fmt workflows clippy deny report report-check unit slow-tests coverage web-test mcp-test posix fuzz-check fuzz demo bench measure against bench-build bench-baseline bench-compare soak clean
 
 install: $(BINARY) $(SERVE)
 	install -d $(DESTDIR)$(BINDIR) $(DESTDIR)$(SBINDIR) $(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(MANDIR)/man8 \
@@ -108,7 +109,7 @@ deb-test: deb
 	./packaging/deb/test.sh $(DEB_DIR)/vellum_*.deb $(DEB_DIR)/chroot
 
 test: tools fmt workflows clippy deny report-check unit
-	$(MAKE) web-test BUILT=1
+	$(MAKE) web-test mcp-test BUILT=1
 
 tools:
 	@TOOLS=$(abspath $(TARGET_DIR)/tools) ./.ci/tools $(PACKAGES) -- $(PROGRAMS)
@@ -222,6 +223,11 @@ counts-record: counts-build
 web-test:
 	$(if $(BUILT),,$(CARGO) build --locked -p vellum -p vellum-serve)
 	VELLUM=$(abspath $(TARGET_DIR)/debug/vellum) TOOLS=$(abspath $(TARGET_DIR)/tools) ./tests/web/run.sh
+
+# The tools for agents. BUILT=1: the binaries that `make unit` has built.
+mcp-test:
+	$(if $(BUILT),,$(CARGO) build --locked -p vellum -p vellum-serve)
+	VELLUM=$(abspath $(TARGET_DIR)/debug/vellum) TOOLS=$(abspath $(TARGET_DIR)/tools) ./tests/mcp/run.sh
 
 emulators: tools
 	@TOOLS=$(abspath $(TARGET_DIR)/tools) ./.ci/services

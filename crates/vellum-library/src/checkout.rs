@@ -90,6 +90,10 @@ impl Checkout {
         Ok(Self { worktree: CheckoutWorktree::open(&dir)? })
     }
 
+    pub(crate) fn worktree(&self) -> &CheckoutWorktree {
+        &self.worktree
+    }
+
     /// Its directory.
     #[must_use]
     pub fn root_path(&self) -> &Path {
@@ -205,7 +209,7 @@ impl Checkout {
     }
 
     /// Fails if the directory is a copy of the worktree's.
-    fn lock_worktree(&self) -> Result<WorktreeLock> {
+    pub(crate) fn lock_worktree(&self) -> Result<WorktreeLock> {
         Ok(self.worktree.lock_worktree(|| ())?)
     }
 }

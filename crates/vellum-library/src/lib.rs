@@ -62,6 +62,7 @@
 //!
 //! Invariant: nothing here depends on a kernel interface or prints.
 
+pub mod approval;
 pub mod checkout;
 pub mod compare;
 pub mod content_id;
@@ -76,6 +77,7 @@ pub mod metadata;
 pub mod options;
 pub mod path_versions;
 mod paths;
+pub mod plans;
 pub mod snapshot;
 mod source;
 pub mod tree;
@@ -85,6 +87,7 @@ pub mod volume;
 pub mod walk;
 pub mod worktree;
 
+pub use approval::{ApprovalAnswer, ApprovalFolder, ApprovalRequest, ApprovalStep};
 pub use checkout::{Checkout, CheckoutChanges, CheckoutRestore, CheckoutSnapshot};
 pub use compare::SnapshotComparison;
 pub use content_id::ContentId;
@@ -98,6 +101,7 @@ pub use live::{LiveLimits, LiveStateClaim, OpenError};
 pub use metadata::{DirEntry, DirPage, Metadata, PageEntry, WalkEntry};
 pub use options::OpenOptions;
 pub use path_versions::{PathRecord, PathVersion, PathVersions};
+pub use plans::{CheckoutForkPlan, CheckoutRestorePlan, PinPlan, PlannedStep, TagPlan};
 pub use snapshot::{Snapshot, SnapshotInfo, WorktreeView};
 pub use tree::Tree;
 pub use vellum_fs::tree::cache::CacheStatistics;

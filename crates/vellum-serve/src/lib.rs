@@ -1,12 +1,15 @@
-//! Floor 8: a volume over HTTP, for the browser of the person at this machine.
+//! Floor 8: windows into a volume: over HTTP for the browser of the person at this machine, and tools for coding agents.
 //!
 //! [`web`] answers requests on a loopback address: the files of the page, which everybody on this machine may read, and the
 //! API, which asks for a token. docs/web.md describes both. Everything is read from snapshots; nothing is changed.
+//!
+//! [`mcp`] answers one agent over standard input and output (docs/agents.md).
 //!
 //! Invariant: no request leaves the tree of a snapshot, and none is answered before its `Host`, its origin and, beyond the
 //! page's own files, its token were checked. Deliberately absent: the command line, which executes this program.
 
 pub mod error;
+pub mod mcp;
 pub mod open;
 pub mod token;
 pub mod web;

@@ -1,11 +1,13 @@
-//! `vellum-serve`: what `vellum web` executes. Its arguments are an affair between the two programs.
+//! `vellum-serve`: what `vellum web` and `vellum mcp` execute. Its arguments are an affair between the two programs.
 
+use std::ffi::OsString;
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use vellum_library::Volume;
+use vellum_serve::mcp::{McpSettings, serve_tools};
 use vellum_serve::open::BrowserRedirect;
 use vellum_serve::token::AccessToken;
 use vellum_serve::web::{WebServer, WebSettings};
@@ -17,6 +19,16 @@ const EXIT_FAILED: u8 = 2;
 const EXIT_USAGE: u8 = 3;
 
 /// What was asked for.
+enum ServeArguments {
+    Web(WebArguments),
+    Mcp {
+        /// Where the volume is.
+        directory: PathBuf,
+        settings: McpSettings,
+    },
+}
+
+/// How the page is to be served.
 #[derive(Default)]
 struct WebArguments {
     directory: PathBuf,
@@ -33,10 +45,16 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let Some(arguments) = parse_arguments(words.into_iter()) else {
-        eprintln!("error: 'vellum web' executes this program; try 'vellum help web'");
+        eprintln!("error: 'vellum web' and 'vellum mcp' execute this program; try 'vellum help web'");
         return ExitCode::from(EXIT_USAGE);
     };
-    match serve_page(&arguments) {
+    let served = match arguments {
+        ServeArguments::Web(arguments) => serve_page(&arguments),
+        ServeArguments::Mcp { directory, settings } => {
+            Volume::open(directory).map_err(ServeError::from).and_then(|volume| serve_tools(volume, settings))
+        }
+    };
+    match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
@@ -45,10 +63,32 @@ fn main() -> ExitCode {
     }
 }
 
-fn parse_arguments(mut words: impl Iterator<Item = std::ffi::OsString>) -> Option<WebArguments> {
-    if words.next()? != "web" {
-        return None;
+fn parse_arguments(mut words: impl Iterator<Item = OsString>) -> Option<ServeArguments> {
+    match words.next()?.to_str()? {
+        "web" => parse_web_arguments(words).map(ServeArguments::Web),
+        "mcp" => parse_mcp_arguments(words),
+        _ => None,
     }
+}
+
+fn parse_mcp_arguments(mut words: impl Iterator<Item = OsString>) -> Option<ServeArguments> {
+    let directory = words.next()?.into();
+    let mut settings = McpSettings::default();
+    while let Some(word) = words.next() {
+        match word.to_str()? {
+            "--worktree" => settings.worktree = words.next()?.into(),
+            "--program" => settings.program = words.next()?.into(),
+            "--forks" => settings.forks = words.next()?.into(),
+            "--mounted" => settings.is_mounted = true,
+            "--allow-try" => settings.allow_try = true,
+            "--allow-restore" => settings.allow_restore = true,
+            _ => return None,
+        }
+    }
+    Some(ServeArguments::Mcp { directory, settings })
+}
+
+fn parse_web_arguments(mut words: impl Iterator<Item = OsString>) -> Option<WebArguments> {
     let mut arguments = WebArguments { directory: words.next()?.into(), ..WebArguments::default() };
     while let Some(word) = words.next() {
         match word.to_str()? {

@@ -7,11 +7,11 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
-    bandwidth, bench, cache, cat, clone, completion, config, conflicts, conformance, device, diff, doctor,
-    evict, export, find, flush, forget, fork, gc, history, hydrate, info, init, key, ls, manual, mdtest,
-    merge, mount, mounts, note, objbench, offline, operations, pin, pins, profile, publish, pull, push, redo,
-    remote, resolve, restore, serve, show, snapshot, stats, status, sync, tag, trash, try_command, umount,
-    undo, unpin, usage, verify, view, web, worktree,
+    approve, bandwidth, bench, cache, cat, clone, completion, config, conflicts, conformance, device, diff,
+    doctor, evict, export, find, flush, forget, fork, gc, history, hydrate, info, init, key, ls, manual, mcp,
+    mdtest, merge, mount, mounts, note, objbench, offline, operations, pin, pins, profile, publish, pull,
+    push, redo, remote, resolve, restore, serve, show, snapshot, stats, status, sync, tag, trash,
+    try_command, umount, undo, unpin, usage, verify, view, web, worktree,
 };
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, EXIT_USAGE, Result};
@@ -115,6 +115,8 @@ enum Command {
     View(view::Args),
     Serve(serve::Args),
     Web(web::Args),
+    Mcp(mcp::Args),
+    Approve(approve::Args),
     Umount(umount::Args),
     Mounts(mounts::Args),
     Flush(flush::Args),
@@ -288,6 +290,8 @@ fn dispatch_command(command: Command, context: &CommandContext) -> Result<Comman
         Command::View(args) => view::run(&args, context),
         Command::Serve(args) => serve::run(&args, context),
         Command::Web(args) => web::run(&args, context),
+        Command::Mcp(args) => mcp::run(&args, context),
+        Command::Approve(args) => approve::run(&args, context),
         Command::Umount(args) => umount::run(&args, context),
         Command::Flush(args) => flush::run(&args, context),
         Command::Mounts(args) => mounts::run(&args, context),

@@ -1,5 +1,6 @@
 //! One file per command: its arguments, whose doc comments are the help, then one function.
 
+pub mod approve;
 pub mod bandwidth;
 pub mod bench;
 pub mod cache;
@@ -26,6 +27,7 @@ pub mod init;
 pub mod key;
 pub mod ls;
 pub mod manual;
+pub mod mcp;
 pub mod mdtest;
 pub mod merge;
 pub mod mount;

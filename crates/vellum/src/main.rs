@@ -21,6 +21,7 @@ mod mount_helper;
 mod mounting;
 mod probe;
 mod secret;
+mod serve_program;
 mod settings;
 mod store_args;
 mod ui;

@@ -7,6 +7,7 @@ mod checkout;
 mod leases;
 mod live;
 mod model;
+mod plans;
 mod stand;
 mod vfs;
 mod views;

@@ -160,7 +160,8 @@ fn answer_volume(state: &ApiState) -> Result<Answer, ApiError> {
 }
 
 /// A snapshot of a list.
-fn snapshot_json(row: HistoryRow) -> SnapshotJson {
+#[must_use]
+pub fn snapshot_json(row: HistoryRow) -> SnapshotJson {
     SnapshotJson::new(&row.entry, row.labels.tags, row.labels.heads)
         .with_annotation(&row.labels.note, row.labels.properties)
 }

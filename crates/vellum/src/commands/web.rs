@@ -1,15 +1,11 @@
 //! `vellum web`: the volume in a browser.
 
 use std::net::SocketAddr;
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 
 use crate::context::CommandContext;
-use crate::error::{CliError, CommandOutcome, Result};
-
-/// The program that has all of HTTP.
-const SERVE_PROGRAM: &str = "vellum-serve";
+use crate::error::{CommandOutcome, Result};
+use crate::serve_program::{become_program, build_serve_command};
 
 /// Show the volume in a browser
 ///
@@ -33,9 +29,7 @@ pub struct Args {
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     // What a mount has not published yet is published, and a directory without a volume is refused here.
     let root = context.open_volume()?.state.root().to_path_buf();
-    let program = find_serve_program()?;
-    check_version(&program)?;
-    let mut command = Command::new(&program);
+    let mut command = build_serve_command()?;
     command.arg("web").arg(root).arg("--listen").arg(args.listen.to_string());
     if args.open {
         command.arg("--open");
@@ -46,42 +40,5 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     if context.ui.is_json() {
         command.arg("--json");
     }
-    // It takes the place of this process, so that signals and exit codes are its own.
-    Err(CliError::io_error("execute", program.display().to_string())(command.exec()))
-}
-
-/// The program beside this one. One that PATH has could be anybody's.
-fn find_serve_program() -> Result<PathBuf> {
-    let own = std::env::current_exe().map_err(CliError::io_error("find", "the running program"))?;
-    let program = own.with_file_name(SERVE_PROGRAM);
-    if program.is_file() {
-        return Ok(program);
-    }
-    Err(missing_error(&program))
-}
-
-fn missing_error(program: &Path) -> CliError {
-    let source = std::io::ErrorKind::NotFound.into();
-    CliError::io_error("find", format!("{}, which comes with Vellum", program.display()))(source)
-}
-
-/// Fails unless the program is of this version: both read the same volume, and speak to each other.
-fn check_version(program: &Path) -> Result<()> {
-    let output = Command::new(program)
-        .arg("--version")
-        .output()
-        .map_err(CliError::io_error("execute", program.display().to_string()))?;
-    let found = String::from_utf8_lossy(&output.stdout);
-    let wanted = format!("{SERVE_PROGRAM} {}", env!("CARGO_PKG_VERSION"));
-    if found.trim() == wanted {
-        return Ok(());
-    }
-    Err(CliError::usage_error(
-        format!(
-            "{} is not of this version: it is '{}', not '{wanted}'",
-            program.display(),
-            found.trim().escape_debug()
-        ),
-        "install both programs of one version",
-    ))
+    Err(become_program(command))
 }
