@@ -53,6 +53,7 @@ impl RequestService for ForwardingService {
             _ if self.shared.queue.lock().is_lock_lost(request) => return FuseAnswer::Failed(Errno::IO),
             _ => {
                 let mut queue = self.shared.queue.lock();
+                // In one step with adding the request: a loss that is noted in between finds it among those that wait.
                 if queue.take_loss(&request.header) {
                     return FuseAnswer::Failed(Errno::IO);
                 }

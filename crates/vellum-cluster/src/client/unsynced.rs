@@ -50,6 +50,7 @@ impl UnsyncedChanges {
         for lease in changed {
             let (Lease::Node(node) | Lease::Names(node)) = *lease;
             if self.nodes.len() >= NODES_MAX && !self.nodes.contains_key(&node) {
+                // The newest stands for all: if that one is there, the earlier ones stand before it in the log.
                 self.untracked = Some(change);
                 continue;
             }
@@ -81,6 +82,7 @@ impl UnsyncedChanges {
         self.nodes.retain(|node, changes| {
             let is_lost = changes.iter().any(is_gone);
             if is_lost {
+                // Noted by node, and not by file handle: any program that syncs the file has to learn it, whoever wrote.
                 lost.insert(*node);
             }
             !is_lost

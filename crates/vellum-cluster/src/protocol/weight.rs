@@ -18,6 +18,7 @@ pub fn weigh_request(request: &FuseRequest<'_>) -> usize {
 
 fn answer_room(request: &FuseRequest<'_>) -> usize {
     if request.header.opcode == COMMAND_OPCODE {
+        // A command is no operation of the kernel, and its body would not decode as one.
         return COMMAND_MAX;
     }
     use FuseOperation as Do;
@@ -71,6 +72,7 @@ fn answer_room(request: &FuseRequest<'_>) -> usize {
         )
         | Err(_) => 0,
     };
+    // A kernel asks for no more than was agreed with it. A hostile client may name 4 GiB, and gets no more than MAX_WRITE.
     usize::try_from(room).unwrap_or(MAX_WRITE).min(MAX_WRITE)
 }
 

@@ -44,6 +44,7 @@ impl SessionWorkers {
 /// Whether a request may wait for long.
 pub fn is_slow_operation(service: &dyn RequestService, operation: &FuseOperation<'_>) -> bool {
     match operation {
+        // Most writes only go to memory. If these queued behind a flush, one fsync would stop all writes of its machine.
         FuseOperation::Write { data, .. } => service.may_write_wait(data.len()),
         FuseOperation::Fsync { .. }
         | FuseOperation::Fsyncdir { .. }
@@ -54,6 +55,8 @@ pub fn is_slow_operation(service: &dyn RequestService, operation: &FuseOperation
 }
 
 fn start_lane(name: &str, threads: usize) -> io::Result<Sender<WorkerTask>> {
+    // Without a bound of its own: the session refuses requests above its limits, and the thread that receives frames must
+    // never wait here, since it also takes the confirmations of recalls.
     let (tasks, waiting) = channel();
     let waiting = Arc::new(Mutex::new(waiting));
     for _ in 0..threads {
