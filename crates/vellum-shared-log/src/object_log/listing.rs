@@ -70,6 +70,7 @@ impl ObjectLog {
             let first = RecordPlace { epoch, at: start.max(head.start) };
             let reached = self.collect_epoch(head.incarnation, first, Some(end), &mut appends)?;
             if reached != end {
+                // The end of a sealed epoch was decided when all of it was there, so something was removed since.
                 return Err(self.missing_error(epoch, reached, end));
             }
         }
