@@ -73,6 +73,7 @@ pub fn choose_server_locator(
     }
     let serving = "serve the worktree from this process with --listen ADDRESS:PORT";
     let head = live::find_live_worktree(volume, worktree)?;
+    // Without a log nothing outside of the serving process knows where it is.
     if head.is_none_or(|head| head.log.is_none()) {
         return Err(CliError::usage_error(
             format!("the worktree '{worktree}' has no shared log that says which process serves it"),
@@ -101,6 +102,8 @@ struct LoggedServer {
 
 impl ServerLocator for LoggedServer {
     fn find_server(&self) -> vellum_cluster::Result<String> {
+        // Read for each attempt to connect: while this client was cut off, another machine may have taken the worktree
+        // over.
         let found = live::find_worktree_server(&self.volume, &self.worktree)
             .map_err(|error| ClusterError::NotFound { reason: format_error_chain(&error) })?;
         let serving = found.filter(|found| !found.released).and_then(|found| found.server.address);
@@ -110,6 +113,7 @@ impl ServerLocator for LoggedServer {
 
 /// Listens for clients of a volume's worktree. Fails for a volume without a key, if others than this machine can connect.
 pub fn listen_for_clients(volume: &Volume, address: SocketAddr) -> Result<TcpListener> {
+    // The handshake proves the volume's key. Without one it proves nothing, and only this machine's users may connect.
     if volume.keys.is_plain() && !address.ip().is_loopback() {
         return Err(CliError::usage_error(
             format!("the volume has no key, so anybody who reaches {address} could change the worktree"),
@@ -223,6 +227,7 @@ impl SharingServer {
                 ownership: self.hand_over.as_ref().map(|hand_over| hand_over.ownership.clone()),
             }),
             report: Arc::new(move |text: &str| log.write_line(text)),
+            // The locks and leases outlive a server of this process: its own mount uses them, with clients or without.
             leases: self.leases.clone(),
             term: SESSION_TERM,
         };
@@ -235,6 +240,7 @@ impl SharingServer {
 
     /// Answers what is under way, and ends.
     pub fn stop(&self) {
+        // Dropped without the lock: its end waits for requests, of which one may ask for the list of clients.
         let server = self.server.lock().take();
         drop(server);
     }
@@ -273,6 +279,8 @@ impl SharingServer {
             let mut sessions = sessions.into_iter().filter(|status| is_standby(status, &own));
             sessions.find(|status| status.id.to_string() == session).map(|status| status.id)
         };
+        // Only begun: the end of the server waits for requests that are under way, of which this is one if a client
+        // forwarded it.
         stands_by.inspect(|id| (hand_over.begin)(*id)).is_some()
     }
 
@@ -372,6 +380,7 @@ impl SessionServices for LiveSessions {
         let fs = self.fs();
         let remove = || match removed {
             MarkRemoval::Session(session) => fs.remove_operation_marks(session.mark_number()),
+            // The worktree knows sessions only by the number in their marks, so what is left is found from there.
             MarkRemoval::AllBut(known) => {
                 let known: BTreeSet<_> = known.iter().map(|session| session.mark_number()).collect();
                 let left = fs.marked_sessions()?;
@@ -386,6 +395,7 @@ impl SessionServices for LiveSessions {
     }
 
     fn is_serving(&self) -> bool {
+        // Without a log nobody else can serve the worktree, so there is nothing to be unsure of.
         self.ownership.as_ref().is_none_or(LogOwnership::is_sure)
     }
 
