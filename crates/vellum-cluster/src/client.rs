@@ -140,7 +140,7 @@ impl CommandSender {
         let (reply, answer) = sync_channel(1);
         let header = RequestHeader { opcode: COMMAND_OPCODE, unique: 0, node: 0, uid: 0, gid: 0, pid: 0 };
         let request = FuseRequest::from_parts(header, command);
-        self.0.queue.lock().add_request(&request, OperationReply::Command(reply));
+        self.0.queue.lock().add_request(&request, None, OperationReply::Command(reply));
         self.0.changed.notify_one();
         match answer.recv() {
             Ok(FuseAnswer::Bytes(answer)) => Ok(answer),

@@ -144,27 +144,36 @@ impl RequestQueue {
         matches!(self.link, LinkState::Ended)
     }
 
-    /// Adds a request. If the client has ended, dropping `reply` fails it.
-    pub fn add_request(&mut self, request: &FuseRequest<'_>, reply: OperationReply) {
+    /// Adds a request. `operation`: what it asks for; None: nothing that changes the worktree. If the client has ended,
+    /// dropping `reply` fails it.
+    pub fn add_request(
+        &mut self,
+        request: &FuseRequest<'_>,
+        operation: Option<&FuseOperation<'_>>,
+        reply: OperationReply,
+    ) {
         if !self.has_ended() {
-            self.add_operation(request, reply);
+            self.add_operation(request, operation, reply);
         }
     }
 
-    fn add_operation(&mut self, request: &FuseRequest<'_>, reply: OperationReply) {
+    fn add_operation(
+        &mut self,
+        request: &FuseRequest<'_>,
+        operation: Option<&FuseOperation<'_>>,
+        reply: OperationReply,
+    ) {
         let number = self.next;
         self.next += 1;
-        let changed = match request.decode_operation() {
-            Ok(operation) => self.cached.begin_change(request.header.node, &operation),
-            // The server refuses it.
-            Err(_) => Vec::new(),
-        };
+        let changed = operation
+            .map_or_else(Vec::new, |operation| self.cached.begin_change(request.header.node, operation));
+        let weight = weigh_request(request, operation);
         // The body is copied since the kernel's buffer is used for the next request, and this one may be sent several
         // times.
         let operation = ClientOperation {
             header: RequestHeader { unique: number, ..request.header },
             body: request.body().to_vec(),
-            weight: weigh_request(request),
+            weight,
             since: Instant::now(),
             is_sent: false,
             was_sent: false,
@@ -251,6 +260,7 @@ impl RequestQueue {
             let header = RequestHeader { opcode: Opcode::Interrupt.number(), node: 0, ..operation.header };
             self.add_operation(
                 &FuseRequest::from_parts(header, &number.to_le_bytes()),
+                None,
                 OperationReply::Nobody,
             );
             return None;
@@ -303,7 +313,7 @@ impl RequestQueue {
             let body = encode_forgotten(&nodes);
             let opcode = Opcode::BatchForget.number();
             let header = RequestHeader { opcode, unique: 0, node: 0, uid: 0, gid: 0, pid: 0 };
-            self.add_operation(&FuseRequest::from_parts(header, &body), OperationReply::Nobody);
+            self.add_operation(&FuseRequest::from_parts(header, &body), None, OperationReply::Nobody);
         }
     }
 

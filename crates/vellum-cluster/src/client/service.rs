@@ -60,7 +60,7 @@ impl RequestService for ForwardingService {
                 if let Some(answer) = queue.find_cached(request, &operation) {
                     return answer;
                 }
-                queue.add_request(request, OperationReply::Kernel(later.into_pending()));
+                queue.add_request(request, Some(&operation), OperationReply::Kernel(later.into_pending()));
                 drop(queue);
                 self.shared.changed.notify_one();
                 return FuseAnswer::Later;

@@ -302,7 +302,7 @@ impl ClientSession {
                 self.send_answer(&mut state, frame);
                 return Ok(());
             }
-            state.add_operation(request, came, key)?;
+            state.add_operation(request, operation.as_ref().ok(), came, key)?;
             if state.references.len() >= NODES_MAX && names_nodes(&operation) {
                 drop(state);
                 self.accept_answer(number, FuseAnswer::Failed(Errno::NFILE));
@@ -420,10 +420,11 @@ impl SessionState {
     fn add_operation(
         &mut self,
         request: &FuseRequest<'_>,
+        decoded: Option<&FuseOperation<'_>>,
         came: RequestMoment,
         key: Option<AnswerKey>,
     ) -> Result<()> {
-        let weight = weigh_request(request);
+        let weight = weigh_request(request, decoded);
         let unsent = self.outbox.as_ref().map(|outbox| outbox.unsent_answers()).unwrap_or_default();
         if self.under_way.len() + unsent.count >= SLACK * IN_FLIGHT_MAX
             || self.weight + unsent.bytes + weight > SLACK * IN_FLIGHT_BYTES_MAX
