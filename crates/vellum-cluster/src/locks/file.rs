@@ -22,7 +22,7 @@ pub(super) struct WaitingRequest {
 
 /// The locks on one file.
 #[derive(Default)]
-pub(super) struct FileLocks {
+pub(super) struct FileLockSet {
     /// `fcntl` and OFD locks.
     pub(super) ranges: BTreeMap<LockOwner, OwnerRanges>,
     pub(super) flocks: BTreeMap<LockOwner, FlockLock>,
@@ -35,7 +35,7 @@ pub(super) fn owners_of(session: LockSession) -> std::ops::RangeInclusive<LockOw
     LockOwner { session, number: 0 }..=LockOwner { session, number: u64::MAX }
 }
 
-impl FileLocks {
+impl FileLockSet {
     /// Whether nobody has or wants a lock.
     pub(super) fn is_unused(&self) -> bool {
         self.has_no_locks() && self.waits.is_empty()

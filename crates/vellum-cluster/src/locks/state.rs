@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use vellum_types::Ino;
 
-use super::file::{FileLocks, WaitingRequest};
+use super::file::{FileLockSet, WaitingRequest};
 use super::request::{
     LockError, LockKind, LockLimits, LockOwner, LockRequest, LockSession, LockUsage, WaitId,
 };
@@ -46,7 +46,7 @@ pub(super) struct WaitPlace {
 /// The table.
 pub(super) struct LockState {
     limits: LockLimits,
-    files: HashMap<Ino, FileLocks>,
+    files: HashMap<Ino, FileLockSet>,
     sessions: HashMap<LockSession, SessionLocks>,
     waits: HashMap<WaitId, WaitPlace>,
     /// Where owners wait for POSIX locks: the edges of the wait-for graph begin there.
@@ -66,7 +66,7 @@ impl LockState {
         }
     }
 
-    pub(super) fn file(&self, ino: Ino) -> Option<&FileLocks> {
+    pub(super) fn file(&self, ino: Ino) -> Option<&FileLockSet> {
         self.files.get(&ino)
     }
 
@@ -244,7 +244,7 @@ impl LockState {
     /// Grants what waits for nothing any more.
     fn grant_waiting(&mut self, ino: Ino, completions: &mut LockCompletions) {
         // What is granted may take the place of an exclusive lock, so that something earlier can be granted.
-        while let Some(order) = self.file(ino).and_then(FileLocks::find_grantable) {
+        while let Some(order) = self.file(ino).and_then(FileLockSet::find_grantable) {
             let Some(waiting) = self.remove_wait(WaitPlace { ino, order }) else { return };
             let result = self.grant(&waiting.request);
             completions.add(waiting.done, result);
