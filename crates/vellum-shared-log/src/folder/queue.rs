@@ -305,6 +305,7 @@ impl OperationQueue {
         state.delay = Some(why.to_owned());
         let until = Instant::now() + time;
         while state.failure.is_none() && !state.is_stopped {
+            // Those who add wake it, too, which must not shorten the pause: it goes on until its time is over.
             if self.filled.wait_until(&mut state, until).timed_out() {
                 break;
             }
@@ -356,6 +357,7 @@ impl QueueState {
     fn take_batches(&mut self) -> Vec<OperationBatch> {
         let mut batches: Vec<OperationBatch> = self.batches.pop_front().into_iter().collect();
         let mut len = batches.iter().map(|batch| batch.bytes.len()).sum::<usize>();
+        // Up to the next base, which has to be at the beginning of an append.
         while len < APPEND_TARGET
             && let Some(next) = self.batches.pop_front_if(|next| next.kind == RecordKind::Next)
         {
