@@ -106,6 +106,7 @@ impl HistoryFilter<'_> {
     fn find_versions(&self, path: &[u8]) -> Result<Option<VersionedFile>> {
         let limit = self.limit();
         let entries = self.walk_entries()?;
+        // It follows the file through its renames, so the filter by path is not used here.
         let mut history = FileHistory::new(self.volume, path.to_vec(), self.names.ids(), entries);
         let mut versions = Vec::new();
         let mut more = false;
@@ -172,6 +173,7 @@ fn versions_table(
             Some(_) | None => format::format_local_time(entry.record.time),
         };
         let words = describe_change(version, path, paths);
+        // The table goes from new to old: rows below this one are about the file under its old name.
         if let VersionChange::Renamed { from, .. } = &version.change {
             path = from;
         }
