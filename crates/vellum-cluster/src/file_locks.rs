@@ -136,10 +136,12 @@ impl FileLocks for SessionFileLocks {
         // A program that closes any descriptor of a file loses all its fcntl locks on it (POSIX), so nothing is left for
         // the end of the file to release.
         self.owners.lock().remove_owner(handle, (ino, owner));
+        // Whether anything was noted or not: what was locked may be of another open file of the same owner.
         self.table.release_ranges(ino, self.owner(owner));
     }
 
     fn end_file(&self, ino: Ino, handle: u64, flock_owner: Option<u64>) {
+        // What is left is of OFD locks, for which the kernel sends nothing by itself.
         for (ino, owner) in self.owners.lock().remove_handle(handle) {
             self.table.release_ranges(ino, self.owner(owner));
         }

@@ -64,6 +64,7 @@ impl UnsyncedChanges {
 
     /// An `fsync` that was added at `since` has succeeded: it has made durable what was done before, whatever it concerned.
     pub fn record_sync(&mut self, since: u64) {
+        // Of all nodes, since the log has one order: durable up to a point means durable whatever stands before it.
         self.nodes.retain(|_, changes| {
             changes.retain(|change| change.answers > since);
             !changes.is_empty()

@@ -67,6 +67,7 @@ impl FileLockSet {
     pub(super) fn conflicts<'a>(&'a self, request: &LockRequest) -> impl Iterator<Item = HeldLock> + use<'a> {
         let LockRequest { owner, kind, mode, range, .. } = *request;
         let is_flock = kind == LockKind::Flock;
+        // An owner never conflicts with itself: its new lock replaces the old one where they overlap.
         let others = self.ranges.iter().filter(move |(other, _)| !is_flock && **other != owner);
         let ranges = others.filter_map(move |(other, locks)| {
             locks.find_conflict(range, mode).map(|lock| hold_range(*other, lock))
@@ -103,6 +104,7 @@ impl FileLockSet {
     /// The first request that waits for nothing any more: the order of its arrival.
     pub(super) fn find_grantable(&self) -> Option<u64> {
         let mut waits = self.waits.iter();
+        // The first that can be granted, not the first of all: one that waits for another range must not hold up the rest.
         waits.find(|(_, waiting)| self.find_conflict(&waiting.request).is_none()).map(|(order, _)| *order)
     }
 }
