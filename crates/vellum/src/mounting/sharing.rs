@@ -31,6 +31,7 @@ use vellum_fuse::mount::{ForwardedMount, start_forwarded_service};
 use vellum_fuse::transport::{ChangeGate, RequestService};
 use vellum_fuse::{FileLocks, MountFile};
 use vellum_host::error_chain::format_error_chain;
+use vellum_host::escape::format_path;
 use vellum_host::process::host_name;
 use vellum_library::live::{self, LogOwnership};
 use vellum_shared_log::{ServerRecord, ServerSighting};
@@ -169,8 +170,8 @@ pub struct ClientStatus {
     pub host: String,
     /// Its process there.
     pub pid: u32,
-    /// Where the worktree is mounted there; empty: nowhere.
-    pub mountpoint: Vec<u8>,
+    /// Where the worktree is mounted there, escaped as paths are shown; empty: nowhere.
+    pub mountpoint: String,
     /// Where its process would serve the worktree next; None: it never would.
     #[serde(default)]
     pub stands_by: Option<String>,
@@ -305,11 +306,14 @@ fn is_standby(status: &SessionStatus, own: &str) -> bool {
 
 fn describe_client(status: SessionStatus) -> ClientStatus {
     let SessionStatus { id, client, address, is_connected, age, silence, requests, nodes, leases } = status;
+    let mountpoint = client.mountpoint;
+    // Of none, it would show a directory.
+    let mountpoint = if mountpoint.is_empty() { String::new() } else { format_path(&mountpoint) };
     ClientStatus {
         session: id.to_string(),
         host: client.host,
         pid: client.pid,
-        mountpoint: client.mountpoint,
+        mountpoint,
         stands_by: Some(client.stands_by).filter(|place| !place.is_empty()),
         address: address.to_string(),
         connected: is_connected,
