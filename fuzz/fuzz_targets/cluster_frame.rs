@@ -14,7 +14,7 @@ fuzz_target!(|bytes: &[u8]| {
     if let Ok(frame) = ClientFrame::decode(bytes) {
         assert_eq!(ClientFrame::decode(&frame.encode()).unwrap(), frame);
         if let ClientFrame::Request(request) = frame {
-            assert!(weigh_request(&request) <= bytes.len() + MAX_WRITE + 1024);
+            assert!(weigh_request(&request, request.decode_operation().ok().as_ref()) <= bytes.len() + MAX_WRITE + 1024);
         }
     }
     if let Ok(frame) = ServerFrame::decode(bytes) {

@@ -133,6 +133,7 @@ impl ClusterBenchParameters {
     fn steps(&self) -> Vec<PlannedWorkload> {
         let is_chosen = |workload| self.workloads.contains(&workload);
         let is_needed =
+            // A workload that is only needed is done, and does not appear in the report.
             |workload| self.workloads.iter().any(|chosen| chosen.required_workload() == Some(workload));
         let plan = |workload| PlannedWorkload { workload, is_reported: is_chosen(workload) };
         ClusterWorkload::ALL
@@ -214,6 +215,7 @@ pub fn run_cluster_bench(
                 add_measured(&mut sums, measured);
             }
         }
+        // Each run begins with an empty directory: creating among the files of the run before is another workload.
         session.ask_first(&WorkerCommand::Clear)?;
     }
     session.remove_directory()?;
@@ -268,6 +270,7 @@ impl<'a> ClusterSession<'a> {
             let name = session.made.as_ref().and_then(|made| made.name.clone());
             let request = JoinRequest { host, dir, name, space, sizes: parameters.sizes };
             let (name, target) = worker.join(request.clone(), meter)?;
+            // The first host makes the directory, and the others prove by finding it that they look at the same filesystem.
             if session.made.is_none() {
                 session.target = target;
                 session.made = Some(JoinRequest { name: Some(name), ..request });
@@ -286,15 +289,19 @@ impl<'a> ClusterSession<'a> {
     fn measure(&mut self, workload: ClusterWorkload, run: u64) -> Result<Option<WorkloadSum>> {
         let hosts = self.taking_part();
         for (rank, host) in hosts.iter().enumerate() {
+            // Each reads what the next one has written, so that nothing comes from its own caches.
             let source = hosts.get((rank + 1) % hosts.len()).copied().unwrap_or(*host);
             let step = WorkloadStep { workload, run, source, rank, ranks: hosts.len() };
             if let Some(worker) = self.workers.get_mut(*host) {
+                // To all before the first reply is waited for: they prepare side by side.
                 worker.send(&WorkerCommand::Prepare(step));
             }
         }
         self.await_all(&hosts, |_, reply| matches!(reply, WorkerReply::Done))?;
+        // Asked again: some may have been lost while they prepared.
         let hosts = self.taking_part();
         let way = hosts.iter().filter_map(|host| self.workers.get(*host)).map(HostWorker::round_trip).max();
+        // Later than the slowest host can get it, so that all begin at this moment and not when it arrives.
         let at = self.origin.elapsed() + HEADSTART + way.unwrap_or_default();
         for host in &hosts {
             if let Some(worker) = self.workers.get_mut(*host) {
@@ -363,6 +370,7 @@ impl<'a> ClusterSession<'a> {
             // Threads that had nothing to do have no time.
             let seconds = (sample.end - sample.begin) as f64 / 1e9;
             sum.hosts.insert(host, FigureSum { seconds, ..own });
+            // By one clock: the whole has the time from the first operation of any host to the last of any.
             begin = begin.min(worker.to_bench_seconds(sample.begin));
             end = end.max(worker.to_bench_seconds(sample.end));
         }
@@ -418,6 +426,7 @@ impl<'a> ClusterSession<'a> {
     fn remove_after_failure(&mut self) -> Result<()> {
         let Some(made) = self.made.take() else { return Ok(()) };
         for worker in &mut self.workers {
+            // Whatever still writes would make files behind the removal.
             worker.send(&WorkerCommand::Stop);
         }
         if self.workers.iter_mut().any(HostWorker::remove_after_failure) {

@@ -92,6 +92,7 @@ impl WorktreeClient {
             changed: Condvar::new(),
             session: Mutex::new(SessionId::NONE),
         });
+        // In the caller's thread: a wrong key or address fails the mount at once, instead of leaving one that only waits.
         let first = open_link(&shared)?;
         let for_thread = shared.clone();
         let links = std::thread::Builder::new()
@@ -135,10 +136,11 @@ impl CommandSender {
         if command.len() > COMMAND_MAX {
             return Err(ClusterError::Violation("a command is too long"));
         }
+        // Room for the one answer, so that whoever delivers it never waits for the thread here.
         let (reply, answer) = sync_channel(1);
         let header = RequestHeader { opcode: COMMAND_OPCODE, unique: 0, node: 0, uid: 0, gid: 0, pid: 0 };
         let request = FuseRequest::from_parts(header, command);
-        self.0.queue.lock().add_request(&request, OperationReply::Command(reply));
+        self.0.queue.lock().add_request(&request, None, OperationReply::Command(reply));
         self.0.changed.notify_one();
         match answer.recv() {
             Ok(FuseAnswer::Bytes(answer)) => Ok(answer),

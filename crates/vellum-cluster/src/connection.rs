@@ -64,17 +64,21 @@ pub fn accept_stream(stream: TcpStream, identity: &ConnectionIdentity) -> Result
     let mut preface = [0; PREFACE_LEN];
     handshake.read_exact(&mut preface)?;
     let client = ClientPreface::decode(&preface)?;
+    // The volume's key was changed elsewhere, and this process has not looked since. A client with a newer key is the sign
+    // for it.
     if client.epoch > identity.keys.newest_epoch().number() {
         identity.keys.look_for_newer_keys();
     }
     let newest = identity.keys.newest_epoch();
     let verdict = match client {
         ClientPreface { version, .. } if version != VERSION => PrefaceVerdict::OtherVersion,
+        // An old key is not enough: it was changed so that whoever had it is shut out.
         ClientPreface { epoch, .. } if epoch < newest.number() => PrefaceVerdict::OlderKey,
         ClientPreface { epoch, .. } if epoch > newest.number() => PrefaceVerdict::NewerKey,
         ClientPreface { .. } => PrefaceVerdict::Welcome,
     };
     let answer = ServerPreface { version: VERSION, verdict, epoch: newest.number() }.encode();
+    // Also if the client is refused: it can only say why if it learns the reason.
     handshake.write_all(&answer)?;
     match verdict {
         PrefaceVerdict::Welcome => {}

@@ -72,6 +72,8 @@ impl SessionFileLocks {
         if owners.count >= OWNERS_MAX {
             return Err(Errno::NOLCK);
         }
+        // Before the lock is set: a file that is closed meanwhile must find it. An owner who is noted without a lock costs
+        // only a release that finds nothing.
         if owners.by_handle.entry(lock.handle).or_default().insert((ino, lock.owner)) {
             owners.count += 1;
         }
@@ -117,6 +119,7 @@ impl FileLocks for SessionFileLocks {
         });
         match request {
             Ok(request) => {
+                // By the number of the kernel's request, which is what an interrupt names.
                 let wait = WaitId { session: self.session, number: unique };
                 self.table.set_and_wait(&request, wait, |done| decided(done.map_err(to_errno)));
             }
@@ -130,11 +133,15 @@ impl FileLocks for SessionFileLocks {
     }
 
     fn end_descriptor(&self, ino: Ino, handle: u64, owner: u64) {
+        // A program that closes any descriptor of a file loses all its fcntl locks on it (POSIX), so nothing is left for
+        // the end of the file to release.
         self.owners.lock().remove_owner(handle, (ino, owner));
+        // Whether anything was noted or not: what was locked may be of another open file of the same owner.
         self.table.release_ranges(ino, self.owner(owner));
     }
 
     fn end_file(&self, ino: Ino, handle: u64, flock_owner: Option<u64>) {
+        // What is left is of OFD locks, for which the kernel sends nothing by itself.
         for (ino, owner) in self.owners.lock().remove_handle(handle) {
             self.table.release_ranges(ino, self.owner(owner));
         }

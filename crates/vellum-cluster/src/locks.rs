@@ -135,6 +135,7 @@ impl LockTable {
     fn change<T>(&self, change: impl FnOnce(&mut LockState, &mut LockCompletions) -> T) -> T {
         let mut completions = LockCompletions::default();
         let result = change(&mut self.state.lock(), &mut completions);
+        // The lock was released with the statement before: a callback answers a session, which may unlock or ask at once.
         completions.run();
         result
     }

@@ -23,6 +23,7 @@ impl FailureJson {
     /// A failure with this code.
     #[must_use]
     pub fn new(code: &'static str, message: String, hint: Option<String>) -> Self {
+        // Both stay: programs that were written for the first name still read it.
         Self { error: FailureBodyJson { code, kind: code, message, hint } }
     }
 }

@@ -48,6 +48,7 @@ impl FileJson {
         Self {
             name: NameJson::new(name),
             kind: file_kind_name(attr.kind),
+            // As text, since JSON has no octal numbers: 420 tells nobody that it is 0644.
             mode: format!("{:04o}", attr.mode),
             uid: attr.uid,
             gid: attr.gid,
@@ -55,6 +56,7 @@ impl FileJson {
             links: attr.nlink,
             modified: format_json_time(attr.mtime),
             inode: ino.0,
+            // Other kinds have an empty target, which would look like a symlink that leads nowhere.
             target: (attr.kind == FileKind::Symlink).then(|| NameJson::new(&attr.target)),
             state: None,
         }

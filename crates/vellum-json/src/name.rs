@@ -16,6 +16,7 @@ impl NameJson {
     /// A path or name; the root of a worktree is the empty one.
     #[must_use]
     pub fn new(bytes: &[u8]) -> Self {
+        // Linux allows any bytes but '/' and NUL in a name, and JSON only text.
         match std::str::from_utf8(bytes) {
             Ok(text) => Self { path: text.into(), path_hex: None },
             Err(_) => Self {

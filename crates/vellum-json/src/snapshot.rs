@@ -14,6 +14,7 @@ use crate::name::NameJson;
 /// A moment: RFC 3339, UTC, nanoseconds; seconds since 1970 after an `@` where no year has four digits.
 #[must_use]
 pub fn format_json_time(time: UnixTime) -> String {
+    // Times come from filesystems, which allow more years than RFC 3339 does; none of them may make an answer fail.
     let moment = i32::try_from(time.nanos).ok().and_then(|nanos| Timestamp::new(time.secs, nanos).ok());
     moment.map_or_else(|| format!("@{}", time.secs), |moment| format!("{moment:.9}"))
 }
@@ -56,6 +57,7 @@ impl SnapshotJson {
             worktree: worktree.clone(),
             author: author.clone(),
             host: host.clone(),
+            // The note that the snapshot was made with; see with_annotation for one that was changed later.
             note: note.clone(),
             properties: BTreeMap::new(),
             origin: origin_name(entry.record.origin),

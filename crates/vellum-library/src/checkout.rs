@@ -86,6 +86,7 @@ pub struct CheckoutRestore {
 impl Checkout {
     /// Opens the worktree of a directory, or of one of its parents.
     pub fn open(dir: impl AsRef<Path>) -> Result<Self> {
+        // Made absolute once: the program may change its working directory while this is open.
         let dir = std::path::absolute(dir.as_ref()).map_err(VolumeError::wrap_local_error(dir.as_ref()))?;
         Ok(Self { worktree: CheckoutWorktree::open(&dir)? })
     }
@@ -108,6 +109,7 @@ impl Checkout {
 
     /// Records the directory as it is now. Fails if a restore or a merge is unfinished: the directory is a mixture then.
     pub fn create_snapshot(&self, note: &str) -> Result<CheckoutSnapshot> {
+        // With the lock before anything is looked at: a restore by another process may begin in between.
         let _lock = self.lock_worktree()?;
         self.worktree.volume.check_no_merge()?;
         if let Some(interrupted) = self.worktree.find_interrupted_restore()? {
@@ -159,6 +161,7 @@ impl Checkout {
         let request = adapt(RestoreRequest::for_all(&target));
         // Locked before the plan is made: a plan is right only for the files that it was made for.
         let _lock = self.lock_worktree()?;
+        // A merge is about the whole directory. Single paths may be restored in it, as a way to resolve a conflict.
         if request.paths.is_empty() {
             self.worktree.volume.check_no_merge()?;
         }

@@ -38,6 +38,7 @@ pub trait Tree: sealed::RootedTree {
     /// Returns the attributes of the entry at a path. Follows symlinks.
     fn stat(&self, path: impl AsRef<Path>) -> Result<Metadata> {
         let path = path_bytes(&path);
+        // A live worktree is not restored between the lookup and the reading, so both are of one state.
         let _entered = self.reader().enter_epoch();
         self.reader()
             .resolve_path(path, true)
@@ -87,6 +88,8 @@ pub trait Tree: sealed::RootedTree {
             let _entered = self.reader().enter_epoch();
             let at = expect_dir(self.reader().resolve_path(path, true)?)?;
             let all = self.reader().source.state().list_entries(at.ino)?;
+            // By the name and not by a number, so that a page goes on at the right place although entries were added or
+            // removed.
             let start = after.map_or(0, |after| all.partition_point(|entry| entry.name.as_slice() <= after));
             let mut page = DirPage { entries: Vec::new(), total: all.len(), more: all.len() - start > limit };
             for entry in all.into_iter().skip(start).take(limit) {
@@ -116,6 +119,7 @@ pub trait Tree: sealed::RootedTree {
                     OpenOptions::new().read(true),
                 )?
             };
+            // After the epoch was left: it enters the epoch itself, and a thread must not do so twice.
             file.finish_open()
         };
         open().map_err(Error::for_action("open", path))

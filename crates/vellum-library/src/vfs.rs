@@ -78,6 +78,7 @@ fn read_vfs_metadata(tree: &impl Tree, path: &str) -> VfsResult<VfsMetadata> {
     let file_type = if found.is_dir() { VfsFileType::Directory } else { VfsFileType::File };
     Ok(VfsMetadata {
         file_type,
+        // The trait has it so for directories, whose size means nothing in a volume either.
         len: if found.is_dir() { 0 } else { found.size() },
         created: Some(found.created()),
         modified: Some(found.modified()),
@@ -91,6 +92,7 @@ impl<T: Tree + Send + Sync + 'static> FileSystem for VfsTree<T> {
     }
 
     fn create_dir(&self, _path: &str) -> VfsResult<()> {
+        // A snapshot does not change. Errors instead of no effect: whoever copies into it must learn it at once.
         Err(VfsErrorKind::NotSupported.into())
     }
 
@@ -136,6 +138,7 @@ impl VfsDir {
     }
 
     fn remove_kind(&self, path: &str, is_dir: bool) -> VfsResult<()> {
+        // `remove` takes both kinds, and the trait promises that each call refuses the other.
         if self.is_dir(path)? != is_dir {
             let expected = if is_dir { "it is not a directory" } else { "it is a directory" };
             return Err(VfsErrorKind::Other(expected.into()).into());
@@ -157,6 +160,7 @@ impl FileSystem for VfsDir {
         match self.0.mkdir(path) {
             Err(error) if error.io_kind() == std::io::ErrorKind::AlreadyExists => {
                 let kind =
+                    // Callers who make all parents tell the two apart: a directory that is there is what they want.
                     if self.is_dir(path)? { VfsErrorKind::DirectoryExists } else { VfsErrorKind::FileExists };
                 Err(kind.into())
             }

@@ -27,6 +27,7 @@ impl BrowserRedirect {
                  <meta http-equiv=refresh content=\"0;url={address}\"><title>Vellum</title>"
             )
         };
+        // With its mode from the beginning: between creation and a later change of mode, others could open it.
         let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).and_then(write);
         made.map_err(ServeError::for_action("write the file for the browser"))?;
         Ok(Self { path })

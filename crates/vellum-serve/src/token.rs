@@ -49,6 +49,8 @@ impl AccessToken {
                 let token = Self::generate()?;
                 let made = OpenOptions::new()
                     .write(true)
+                    // Of two processes that start at once, one makes the file; the other one fails instead of replacing a
+                    // token that is shown.
                     .create_new(true)
                     .mode(0o600)
                     .custom_flags(no_follow)
@@ -65,10 +67,12 @@ impl AccessToken {
     }
 
     fn read_file(file: File, refuse: impl Fn(String) -> ServeError) -> Result<Self> {
+        // Of the open file: what is at the path may be exchanged between a look and the opening.
         let meta = file.metadata().map_err(|error| refuse(error.to_string()))?;
         if !meta.is_file() {
             return Err(refuse("it is no file".into()));
         }
+        // Whoever owns the file knows the token, or can set one.
         if meta.uid() != rustix::process::geteuid().as_raw() {
             return Err(refuse("it belongs to another user".into()));
         }

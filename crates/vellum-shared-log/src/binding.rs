@@ -27,6 +27,7 @@ impl LogBinding {
         let mut expected = self.expected.lock();
         match (*expected, found) {
             (None, None) => Err(SharedLogError::NoLog { engine: engine.to_owned() }),
+            // Whoever only looks expects none, and must not see two logs as one when it is replaced meanwhile.
             (None, Some(found)) => {
                 *expected = Some(found);
                 Ok(())

@@ -111,7 +111,9 @@ pub fn claim_log(log: &dyn SharedLog, request: &ClaimRequest<'_>) -> Result<Take
         if is_free {
             let after = seen.as_ref().map(|seen| seen.epoch);
             let before = seen.as_ref().map(|seen| &seen.server);
+            // Before the claim: if this process dies right after it, the next one must know whose log it has taken.
             (request.before_claim)(before).map_err(ClaimError::Record)?;
+            // Before it is sent: the engine counts the term from when it arrives, so this side stops earlier.
             let begun = request.clock.now();
             match log.claim(request.expected, request.server, after) {
                 Ok(claim) => {
@@ -127,6 +129,7 @@ pub fn claim_log(log: &dyn SharedLog, request: &ClaimRequest<'_>) -> Result<Take
             return Err(ClaimError::InUse(seen.server.clone()));
         }
         watched = seen.map(|seen| (seen, Instant::now()));
+        // The server before may be alive and slow. It is watched until it renews, or until a whole term has passed.
         thread::sleep(LOOK_EVERY);
     }
 }
@@ -200,6 +203,8 @@ impl HeldClaim {
     pub fn replace_log(&self) -> Result<LogClaim, SharedLogError> {
         let begun = self.clock.now();
         let incarnation = self.log.create()?;
+        // Another process that lost the same log may have created the new one and claimed it; then the claim below is
+        // refused.
         let after = self.log.current_server(None, Duration::ZERO)?.map(|seen| seen.epoch);
         let claim = self.log.claim(incarnation, &self.server, after)?;
         *self.current.lock() = HeldLog { incarnation, epoch: claim.epoch };
@@ -230,6 +235,7 @@ impl HeldClaim {
     /// Waits until changes may be served, `patience` at most. Returns false if it is not known by then.
     pub fn wait_until_sure(&self, patience: Duration) -> Result<bool, LogFailure> {
         let until = Instant::now() + patience;
+        // Held while `is_sure` is looked at: `extend_from` and `fail` take it, so that no wake-up is missed.
         let mut failure = self.failure.lock();
         loop {
             if let Some(failure) = &*failure {
@@ -254,6 +260,7 @@ impl HeldClaim {
     pub fn add_failure_hook(&self, hook: impl Fn(&LogFailure) + Send + 'static) {
         let mut hooks = self.hooks.lock();
         match self.failure() {
+            // With the hooks locked, so that a failure between the look and the push cannot pass the hook by.
             Some(failure) => hook(&failure),
             None => hooks.failed.push(Box::new(hook)),
         }
@@ -272,6 +279,8 @@ impl HeldClaim {
                 return;
             }
             *known = Some(failure.clone());
+            // With the failure's lock, which a renewal takes as well: one that is answered late must not extend a failed
+            // claim.
             self.serve_until.store(0, Ordering::Release);
         }
         self.changed.notify_all();
@@ -295,6 +304,7 @@ impl HeldClaim {
     fn extend_from(&self, begun: Duration) {
         let failure = self.failure.lock();
         if failure.is_none() {
+            // The maximum, since answers of two renewals may come in the other order.
             self.serve_until.fetch_max(to_millis(begun + SERVE_TERM), Ordering::AcqRel);
         }
         self.changed.notify_all();

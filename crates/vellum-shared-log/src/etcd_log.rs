@@ -55,6 +55,7 @@ impl EtcdLog {
         let version = gateway.read_version()?;
         let mut numbers = version.split('.').map(|number| number.parse::<u32>().unwrap_or(0));
         let version_pair = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+        // Before 3.4 the gateway answers under another path (/v3beta).
         if version_pair < (3, 4) {
             let reason = format!("it is version {version:?}, and 3.4 is the oldest that can: update it");
             return Err(SharedLogError::Unfit { engine: gateway.engine().to_owned(), reason });
@@ -102,10 +103,12 @@ impl EtcdLog {
             .read_otherwise(&self.keys.first_append_range());
         let outcome = self.commit(transaction)?;
         if outcome.succeeded {
+            // The transaction was carried out, so the incarnation is this one; if nothing was expected, it is from now on.
             self.binding.check(self.gateway.engine(), Some(incarnation))?;
             return Ok(None);
         }
         let state = self.parse_state(&outcome)?;
+        // First the epoch: a server that is fenced must not take the new end for the result of its own append.
         if state.epoch != epoch || epoch.0 == 0 {
             return Err(SharedLogError::Fenced { epoch, current: state.epoch });
         }
@@ -135,6 +138,7 @@ impl EtcdLog {
     fn refresh_lease(&self, lease: i64) -> Result<bool, SharedLogError> {
         let answer = self.gateway.request("/v3/lease/keepalive", &json!({ "ID": lease.to_string() }))?;
         let left = answer.get("result").and_then(|result| decode_number(result.get("TTL")));
+        // etcd answers for a lease that does not exist, too, with a time of zero.
         Ok(left.is_some_and(|left| left > 0))
     }
 
@@ -157,6 +161,8 @@ impl EtcdLog {
     ) -> Result<(), SharedLogError> {
         for (number, part) in records.chunks(PART_LEN).enumerate() {
             let mut transaction = EtcdTransaction::default();
+            // On the condition of the append itself: a server that was fenced must not fill etcd with parts that nobody
+            // removes.
             transaction.expect_value(&self.keys.end, at.0.to_string().as_bytes()).put(
                 &self.keys.part(at, attempt, number),
                 part,
@@ -198,6 +204,7 @@ impl EtcdLog {
         revision: i64,
     ) -> Result<Vec<u8>, SharedLogError> {
         let mut bytes = Vec::new();
+        // A reader may ask for any byte, and a key names the first byte of an append.
         let mut next = self.find_append_at(from, revision)?;
         let behind_all = self.keys.appends_end();
         while next < end {
@@ -216,6 +223,7 @@ impl EtcdLog {
                 let before = usize::try_from(from.0.saturating_sub(next.0)).unwrap_or(usize::MAX);
                 let part = append.get(before..).filter(|part| !part.is_empty());
                 let part = part.ok_or_else(|| self.missing_error(next))?;
+                // The first append is returned even if it is longer: otherwise a reader would never get past it.
                 if !bytes.is_empty() && bytes.len() + part.len() > max {
                     return Ok(bytes);
                 }
@@ -278,6 +286,8 @@ impl SharedLog for EtcdLog {
         let keys = &self.keys;
         let mut transaction = EtcdTransaction::default();
         transaction
+            // Appends and parts are removed in the same transaction: an earlier log may have left some, whose positions
+            // would be taken for those of this one.
             .expect_absent(&keys.incarnation)
             .delete(&keys.appends, &keys.appends_end())
             .delete(&keys.parts, &keys.parts_end())
@@ -374,6 +384,7 @@ impl SharedLog for EtcdLog {
                 AppendValue::Whole(records.to_vec())
             } else {
                 let mut attempt = [0; 8];
+                // Two attempts at one position must not share names: parts of the first could become parts of the second.
                 fill_random(&mut attempt);
                 let attempt = u64::from_le_bytes(attempt);
                 self.put_parts(epoch, at, attempt, records)?;
@@ -422,6 +433,7 @@ impl SharedLog for EtcdLog {
         if before <= state.start {
             return Ok(());
         }
+        // Only whole appends are removed; the one that contains the position stays.
         let boundary = if before == state.end { before } else { self.find_append_at(before, 0)? };
         let keys = &self.keys;
         let mut transaction = EtcdTransaction::default();
@@ -449,6 +461,7 @@ impl SharedLog for EtcdLog {
             if !is_known || server.as_ref().is_some_and(|state| state.released) || left.is_zero() {
                 return server.map_or(Ok(None), |state| self.describe_server(state));
             }
+            // A watch would be a stream that stays open, while every request here has a timeout.
             std::thread::sleep(POLL.min(left));
         }
     }

@@ -148,6 +148,8 @@ impl SharedFiles {
         let appender =
             LogAppender::new(files.queue.clone(), claim, parts.keys.clone(), replaced.clone(), end);
         if is_new {
+            // Before the first file can be changed: a change that stood before the base would be in a log without a
+            // beginning.
             files.queue.restart();
         }
         let queue = files.queue.clone();
@@ -156,10 +158,12 @@ impl SharedFiles {
         // A base is appended, which finds out.
         parts.claim.set_gone_hook(move || queue.request_base());
         let mut started = Self { files, claim: parts.claim.clone(), replaced, threads: Vec::new() };
+        // The appender first: the base below waits until what it adds is durable.
         started.spawn("log-append", move || appender.run())?;
         if is_new {
             base.write_base(OperationQueue::wait_until_durable)?;
         }
+        // Only now, so that two bases are never written at once.
         started.spawn("log-base", move || base.run())?;
         Ok(started)
     }
@@ -206,6 +210,8 @@ impl SharedFiles {
 
 impl Drop for SharedFiles {
     fn drop(&mut self) {
+        // What nobody has synced may be lost, as a crash would lose it; to wait here for an engine that is away could take
+        // for ever.
         self.files.queue.stop();
         for thread in self.threads.drain(..) {
             // A panic there has been told already.
@@ -232,6 +238,7 @@ struct ClaimGuard {
 
 impl ChangeGuard for ClaimGuard {
     fn check_change(&self) -> Result<(), GuardRefusal> {
+        // The usual case takes no lock: a change must not pay for the claim.
         if self.claim.is_sure() {
             return Ok(());
         }
@@ -271,6 +278,7 @@ impl LoggedFiles {
     fn sync_beside(&self, folder: LoggedFolder, local: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         match folder {
             LoggedFolder::Metadata => {
+                // Asked for before the local sync begins, so that the disk and the engine work at the same time.
                 let upto = self.queue.request_sync()?;
                 local()?;
                 self.queue.wait_until_durable(upto)

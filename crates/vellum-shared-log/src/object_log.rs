@@ -113,6 +113,7 @@ impl ObjectLog {
                     .map_err(|error| self.damaged_error(format!("{}: {error}", self.head_key)))?;
                 Ok(Some(StoredHead { head, bytes }))
             }
+            // No head is an answer, and not a failure: whether it should be there is for the binding to say.
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(self.wrap_error(&error)),
         }
@@ -131,6 +132,7 @@ impl ObjectLog {
         &self,
         mut change: impl FnMut(&mut LogHead) -> Result<(), SharedLogError>,
     ) -> Result<LogHead, SharedLogError> {
+        // Each failed swap is the success of somebody else, so this ends early, unless somebody writes in a loop.
         for _ in 0..SWAP_TRIES {
             let StoredHead { mut head, bytes } = self.read_head()?;
             change(&mut head)?;
@@ -192,6 +194,7 @@ impl ObjectLog {
             let first = RecordPlace { epoch, at: start.max(head.start) };
             let end = self.find_epoch_end(head.incarnation, first)?;
             // Of an epoch without appends, and of one whose appends are all discarded, nothing has to be known.
+            // The head is read with each append, so it keeps no more than readers need.
             if start < end && head.start < end {
                 sealed.push(SealedEpoch { epoch, start, end });
             }
@@ -209,6 +212,7 @@ impl ObjectLog {
     /// Fails unless `at` is the end of the log and the epoch the current one.
     fn check_end(&self, epoch: LogEpoch, at: LogPosition) -> Result<(), SharedLogError> {
         let end = self.find_log_end()?;
+        // After the listing: if the epoch is still the current one, nobody has sealed it below the end that was found.
         check_epoch(&self.read_head()?.head, epoch)?;
         self.state.lock().end = Some((epoch, end));
         if end == at { Ok(()) } else { Err(SharedLogError::Moved { at, end }) }
@@ -296,6 +300,7 @@ impl SharedLog for ObjectLog {
         let claimed = self.update_head(|head| {
             let current = head.current_epoch();
             let next = LogEpoch(after.map_or(0, |after| after.0) + 1);
+            // By the process, and not by its host: after a restart it knows nothing of what the claim before has appended.
             let is_own = head.server.as_ref().is_some_and(|holder| holder.instance == server.instance);
             if current == Some(next) && is_own && !head.is_released {
                 // This claim was carried out, and its answer was lost.
@@ -307,10 +312,13 @@ impl SharedLog for ObjectLog {
             }
             head.server = Some(server.clone());
             head.is_released = false;
+            // Without a new value, a swap of a head that is otherwise the same would leave no trace, and age is measured by
+            // changes.
             head.renewals += 1;
             Ok(())
         })?;
         let epoch = claimed.current_epoch().unwrap_or(LogEpoch(0));
+        // Step 2 and 3 of a claim: this seals what came before, so that no append of an old server can still count.
         let end = self.find_log_end()?;
         let head = self.read_head()?.head;
         check_epoch(&head, epoch)?;
@@ -346,6 +354,7 @@ impl SharedLog for ObjectLog {
             return Err(SharedLogError::Oversized { len: records.len() });
         }
         let known_end = self.state.lock().end;
+        // What this process appended last is known without a listing, which a service charges for.
         if records.is_empty() || known_end != Some((epoch, at)) {
             self.check_end(epoch, at)?;
         }
@@ -357,6 +366,7 @@ impl SharedLog for ObjectLog {
             None => self.read_head()?.head.incarnation,
         };
         let record = LogRecord { incarnation, place: RecordPlace { epoch, at }, bytes: records };
+        // Also if the name is taken, the head is read first: being fenced is the answer that matters more.
         let is_stored = self.put_record(&record)?;
         // Read after the append was stored: whoever claims the log from here on finds it.
         let head = self.read_head()?.head;
@@ -390,6 +400,7 @@ impl SharedLog for ObjectLog {
             head.sealed.retain(|sealed| start < sealed.end);
             Ok(())
         })?;
+        // A process that stops before this leaves objects that the next discard removes.
         self.sweep_appends(&head)
     }
 

@@ -127,11 +127,13 @@ impl PostgresLog {
         let number = if epoch.0 == 0 { -1 } else { to_column(epoch.0) };
         let mut all: Vec<TypedParameter<'_>> = vec![(&incarnation, Type::BYTEA), (&number, Type::INT8)];
         all.extend_from_slice(parameters);
+        // The condition is in the statement, and not in a look before it: between two statements another server may claim.
         let rows = self.query(statement, &all)?;
         if let Some(row) = rows.first() {
             self.check_incarnation(row)?;
             return Ok(None);
         }
+        // A second statement, only for the reason: that nothing was done is known.
         let state = self.read_state()?;
         if state.epoch != epoch || epoch.0 == 0 {
             return Err(SharedLogError::Fenced { epoch, current: state.epoch });
@@ -226,6 +228,7 @@ impl SharedLog for PostgresLog {
         self.create_tables()?;
         let mut incarnation = vec![0; 16];
         fill_random(&mut incarnation);
+        // It does nothing if there is a log already; so the incarnation is read afterwards, whoever was faster.
         self.query(sql::CREATE, &[(&incarnation, Type::BYTEA)])?;
         let rows = self.query(sql::STATE, &[])?;
         let row = rows.first().ok_or_else(|| self.busy_error())?;
@@ -303,6 +306,7 @@ impl SharedLog for PostgresLog {
 
     fn read(&self, from: LogPosition, max: usize) -> Result<Vec<u8>, SharedLogError> {
         let position = to_column(from.0);
+        // The statement adds it to a position, and the sum has to stay within 64 bits.
         let most = to_column(max as u64).min(1 << 40);
         let rows = self.query(sql::READ, &[(&position, Type::INT8), (&most, Type::INT8)])?;
         let state = self.parse_state(rows.first())?;

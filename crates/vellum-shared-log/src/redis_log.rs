@@ -204,6 +204,7 @@ impl RedisLog {
         let mut next = None;
         for pair in fields.chunks(2) {
             let [id, append] = pair else { return Err(self.garbled_error("an append")) };
+            // An entry of a stream has an id of two numbers, of which the first is the position.
             let position = id.split(|byte| *byte == b'-').next().map(<[u8]>::to_vec);
             let at = self.parse_number(position.as_ref())?;
             if next.is_some_and(|next| next != at) || at > from.0 && next.is_none() {
@@ -266,6 +267,7 @@ impl SharedLog for RedisLog {
     ) -> Result<LogClaim, SharedLogError> {
         self.binding.expect(expected);
         let after = after.unwrap_or(LogEpoch(0));
+        // The claimant names the epoch, so that a claim whose answer was lost is recognised when it is repeated.
         let next = LogEpoch(after.0 + 1);
         let mut writer = FieldWriter::new();
         server.encode(&mut writer);
@@ -322,11 +324,14 @@ impl SharedLog for RedisLog {
         let (answer, (synced, _)) = self.use_connection(|connection| {
             let answer =
                 self.prepare_script(&self.scripts.touch, expected, &[]).invoke::<Value>(connection)?;
+            // WAITAOF waits for what its own connection has written. So a write that changes nothing goes before it over
+            // the same connection: all earlier ones, of any connection, stand before that in the append-only file.
             let wait = redis::cmd("WAITAOF").arg(1).arg(0).arg(DISK_TIMEOUT).to_owned();
             Ok((answer, wait.query::<(u64, u64)>(connection)?))
         })?;
         let fields = self.judge_answer(answer).and_then(|answer| self.expect_done(answer))?;
         let end = LogPosition(self.parse_number(fields.first())?);
+        // Redis has lost what it had acknowledged, as when it was restarted from an older file.
         if end < upto {
             return Err(SharedLogError::Moved { at: upto, end });
         }
@@ -368,10 +373,12 @@ impl SharedLog for RedisLog {
                 Err(error) => return Err(error),
             };
             let left = wait.saturating_sub(begun.elapsed());
+            // Who waits is woken by another epoch, and also by a release, after which the epoch stays.
             let is_known = sighting.as_ref().map(|sighting| sighting.epoch) == known;
             if !is_known || sighting.as_ref().is_some_and(|sighting| sighting.released) || left.is_zero() {
                 return Ok(sighting);
             }
+            // Asked again and again: a blocking command would need a key that each claim writes for those who wait.
             std::thread::sleep(POLL.min(left));
         }
     }
@@ -412,6 +419,7 @@ fn build_client(address: &LogAddress, authorities: Option<Vec<u8>>) -> Result<Cl
 
 fn connect(client: &Client) -> Result<Connection, RedisError> {
     let connection = client.get_connection_with_timeout(TIMEOUT)?;
+    // Without these a server whose machine is gone would hold the thread for as long as TCP repeats itself.
     connection.set_read_timeout(Some(TIMEOUT))?;
     connection.set_write_timeout(Some(TIMEOUT))?;
     Ok(connection)
@@ -436,6 +444,7 @@ fn wrap_redis_error(engine: &str, error: &RedisError) -> SharedLogError {
             engine,
             reason: "its 'maxmemory' is reached: raise it, or remove other keys".to_owned(),
         },
+        // Redis refuses writes since it could not save to its disk, mostly because that is full. It says so itself.
         (_, Some("MISCONF")) => SharedLogError::Full { engine, reason },
         (ErrorKind::AuthenticationFailed, _) | (_, Some("NOAUTH" | "WRONGPASS" | "NOPERM")) => {
             let reason =

@@ -60,12 +60,12 @@ pub(super) struct HostWorker {
     input: Option<ChildStdin>,
     replies: Receiver<TimedReply>,
     heard: Arc<Mutex<Instant>>,
-    clock: HostClock,
+    clock: HostClockReading,
 }
 
 /// The clock of a worker.
 #[derive(Debug, Clone, Copy)]
-struct HostClock {
+struct HostClockReading {
     /// When its clock said zero, by the clock of the bench: nanoseconds after the bench began.
     zero: i128,
     /// The way there and back.
@@ -90,7 +90,7 @@ impl HostWorker {
             std::thread::spawn(move || read_replies(BufReader::new(output), &send, &heard));
         }
         let input = child.stdin.take();
-        let clock = HostClock { zero: 0, round_trip: Duration::ZERO };
+        let clock = HostClockReading { zero: 0, round_trip: Duration::ZERO };
         Ok(Self { host: host.clone(), lost: None, child, input, replies, heard, clock })
     }
 
@@ -109,6 +109,7 @@ impl HostWorker {
             Err(NoReply::Stopped) => return Err(BenchError::Interrupted),
             Err(NoReply::Lost) => {}
         }
+        // Several, of which the fastest counts: its error is half of the way there and back at most.
         for _ in 0..PINGS {
             let sent = Instant::now();
             match self.ask(&WorkerCommand::Ping, meter) {
@@ -124,9 +125,10 @@ impl HostWorker {
     fn note_clock(&mut self, origin: Instant, sent: Instant, at: Instant, clock: u64) {
         let round_trip = at.duration_since(sent);
         if self.clock.round_trip.is_zero() || round_trip < self.clock.round_trip {
+            // As NTP assumes it: the way there takes as long as the way back.
             let middle = sent.duration_since(origin) + round_trip / 2;
             let zero = middle.as_nanos() as i128 - i128::from(clock);
-            self.clock = HostClock { zero, round_trip: round_trip.max(Duration::from_nanos(1)) };
+            self.clock = HostClockReading { zero, round_trip: round_trip.max(Duration::from_nanos(1)) };
         }
     }
 
@@ -215,6 +217,7 @@ impl HostWorker {
     pub fn remove_after_failure(&mut self) -> bool {
         self.send(&WorkerCommand::Remove);
         let start = Instant::now();
+        // Replies to commands from before may come first, and are read past.
         while self.input.is_some() && start.elapsed() < REMOVAL_MAX {
             match self.replies.recv_timeout(STOP_POLL) {
                 Ok(TimedReply { reply: Ok(WorkerReply::Done), .. }) => return true,
@@ -234,6 +237,7 @@ impl HostWorker {
 
     /// Excludes the host. Its worker ends if it still can.
     pub fn give_up(&mut self, reason: String) {
+        // The first reason stays: what comes later follows from it.
         self.lost.get_or_insert(reason);
         self.input = None;
     }
@@ -256,6 +260,7 @@ impl Drop for HostWorker {
     fn drop(&mut self) {
         // The worker ends at the end of its input.
         self.close();
+        // A silent ssh may wait for its network for minutes.
         let patience = if self.heard.lock().elapsed() > SILENCE_MAX { Duration::ZERO } else { ENDING_MAX };
         let start = Instant::now();
         while let Ok(None) = self.child.try_wait() {
@@ -284,6 +289,7 @@ fn read_replies(
             Ok(Some(reply)) => Ok(reply),
             Err(error) => Err(error),
         };
+        // Signs of life go no further: they only count for SILENCE_MAX, and would be taken for replies.
         *heard.lock() = at;
         let is_over = reply.is_err();
         if matches!(reply, Ok(WorkerReply::Alive)) {

@@ -239,6 +239,7 @@ impl PreparedThread {
         for piece in buffer.chunks_mut(to_len(self.sizes.io_size)) {
             file.read_exact(piece).map_err(BenchError::io_error("read", name))?;
         }
+        // The content names who wrote it, so that a file of another host or of an earlier run is found out.
         let writer = WorkerThread { host: self.step.source, ..self.place };
         verify_block(buffer, series_of(ClusterWorkload::Create, self.step.run, writer), number, name)?;
         Ok(buffer.len() as u64)
@@ -270,6 +271,7 @@ impl PreparedThread {
         let mut file = file.map_err(beneath_error("create", BIG_FILE))?;
         for (number, len) in split_into_blocks(self.sizes).enumerate() {
             check_interrupted(meter)?;
+            // After so many failures the rest would only be more of them, and no figure.
             if log.has_given_up() {
                 break;
             }
@@ -280,6 +282,7 @@ impl PreparedThread {
             });
         }
         log.time_operation(|| {
+            // Timed as an operation: otherwise what a filesystem keeps in memory would look like its speed.
             file.sync_all().map_err(BenchError::io_error("flush", BIG_FILE))?;
             Ok(0)
         });
@@ -319,6 +322,7 @@ impl PreparedThread {
             return Ok(());
         }
         let mut held = 0;
+        // Not timed: the first one waits for all hosts that have begun before.
         call(held, FlockOperation::LockExclusive)?;
         let done = repeat(self.sizes.operations, log, meter, |_| {
             let next = (held + 1) % self.shared_files.len();

@@ -50,6 +50,7 @@ pub fn run_cluster_worker(
         }
     });
     let mut worker = ClusterWorker { start: Instant::now(), meter, joined: None, prepared: None };
+    // One after the other in this thread. Only `Stop` is heeded by the reader, since it has to reach what is under way.
     for command in commands {
         let reply = worker
             .carry_out(command)
@@ -70,6 +71,7 @@ fn read_commands(input: impl Read, send: &Sender<WorkerCommand>, meter: &Progres
             break;
         }
     }
+    // The end of the input is the only sign that a worker on another host gets when the bench is killed.
     meter.request_stop();
 }
 
@@ -127,6 +129,7 @@ impl ClusterWorker<'_> {
                 other => other,
             })?,
         };
+        // The bench says when it is removed: other hosts may still be using it when this worker ends.
         directory.leave_to_others();
         let reply = WorkerReply::Joined { name: directory.name(), target: ground::describe_target(&path) };
         self.joined = Some(JoinedBench { directory, request });
@@ -149,12 +152,15 @@ impl ClusterWorker<'_> {
         let threads = self.prepared.take().ok_or_else(missing)?;
         let log = OperationLog::default();
         let group = run_in_threads(threads.len(), |number| {
+            // All hosts begin at one moment of the bench's clock, which it has converted for each. Threads are there
+            // before, so that starting them is not measured.
             let wait = at.saturating_sub(self.clock());
             std::thread::sleep(Duration::from_nanos(wait));
             let begin = self.clock();
             threads.get(number).map_or(Ok(()), |thread| thread.work(&log, self.meter))?;
             Ok((begin, self.clock()))
         })?;
+        // From the first to the last, pauses included: otherwise threads that wait for each other would count as fast.
         let begin = group.results.iter().map(|(begin, _)| *begin).min().unwrap_or_default();
         let end = group.results.iter().map(|(_, end)| *end).max().unwrap_or_default();
         Ok(WorkerReply::Measured(Box::new(log.into_sample(begin, end))))

@@ -53,6 +53,7 @@ struct CachedAnswer {
 impl CachedAnswers {
     /// Forgets everything: what is connected from now on has granted nothing.
     pub fn clear(&mut self) {
+        // What the client is changing is still under way: those requests are sent again over the next connection.
         let changing = std::mem::take(&mut self.changing);
         *self = Self { changing, ..Self::default() };
     }
@@ -87,6 +88,7 @@ impl CachedAnswers {
         self.remove_answer(&key);
         let weight = body.len() + (1 + leases.len()) * (DEPENDENCY_WEIGHT + key.weight());
         if self.bytes + weight > CACHED_BYTES_MAX {
+            // All at once instead of one by one by age: the cache is a copy that fills again, and 64 MiB are seldom full.
             self.drop_answers();
         }
         if weight > CACHED_BYTES_MAX {
@@ -111,6 +113,7 @@ impl CachedAnswers {
         }
         for lease in &changed.leases {
             *self.changing.entry(*lease).or_default() += 1;
+            // Given back without being asked, so that the client's own change need not wait for its own recall.
             if self.drop_lease(*lease) {
                 self.returned.push(*lease);
             }
@@ -139,6 +142,7 @@ impl CachedAnswers {
 
     /// The server recalls what it has granted; nothing: all of it.
     pub fn recall(&mut self, number: u64, leases: &[Lease]) -> Result<()> {
+        // They wait for the sender, which a server that does not read could hold up while it sends recalls.
         if self.recalled.len() >= RECALLS_MAX {
             return Err(ClusterError::Violation("too many recalls"));
         }
@@ -182,6 +186,7 @@ impl CachedAnswers {
         {
             self.pings.pop_front();
             if sent == number {
+                // Counted from before it was sent: at no moment does the client believe longer than the server waits.
                 self.valid_until = at + LEASE_TERM;
             }
         }

@@ -33,6 +33,8 @@ impl KnownNodes {
     pub fn record_cached_answer(&mut self, opcode: u32, answer: &[u8]) {
         visit_named_nodes(opcode, answer, |node| {
             if let Some(counts) = self.0.get_mut(&node) {
+                // The server has counted it for another answer, and is told to forget that only when the kernel has
+                // forgotten this one.
                 counts.by_kernel += 1;
             }
         });
@@ -47,6 +49,7 @@ impl KnownNodes {
     /// kernel does not know the node any more.
     pub fn forget(&mut self, node: u64, times: u64) -> Option<u64> {
         let Entry::Occupied(mut entry) = self.0.entry(node) else { return None };
+        // A kernel never forgets more than it was told; if it did, the node would be held no longer than it knows it.
         entry.get_mut().by_kernel = entry.get().by_kernel.saturating_sub(times);
         (entry.get().by_kernel == 0).then(|| entry.remove().by_server)
     }

@@ -30,6 +30,7 @@ pub struct OpenLink {
 
 /// Connects, and introduces this client.
 pub fn open_link(shared: &ClientShared) -> Result<OpenLink> {
+    // Each time anew: another machine may serve by now.
     let address = shared.options.locator.find_server()?;
     let stream = connect_to(&address)?;
     let mut connection = connect_stream(stream, &shared.options.identity)?;
@@ -46,6 +47,8 @@ pub fn open_link(shared: &ClientShared) -> Result<OpenLink> {
             return Err(ClusterError::Violation("an answer before the welcome"));
         }
     };
+    // From here on the server answers heartbeats, so silence means that it is gone. Before, the time of the handshake
+    // holds.
     connection.stream.set_read_timeout(Some(SESSION_TERM))?;
     connection.stream.set_write_timeout(Some(SESSION_TERM))?;
     Ok(OpenLink { connection, session, resumed, server })
@@ -54,6 +57,7 @@ pub fn open_link(shared: &ClientShared) -> Result<OpenLink> {
 fn connect_to(address: &str) -> Result<TcpStream> {
     let no_address = |source| ClusterError::NoAddress { address: address.into(), source };
     let mut failure = std::io::Error::other("the name has no address");
+    // A name may have an IPv6 address that leads nowhere from here, and an IPv4 address that does.
     for place in address.to_socket_addrs().map_err(no_address)? {
         match TcpStream::connect_timeout(&place, CONNECT_TIME) {
             Ok(stream) => return Ok(stream),
@@ -102,6 +106,7 @@ fn reopen_link(shared: &ClientShared) -> Option<OpenLink> {
             }
             Err(_) => {}
         }
+        // Answered without the lock: the kernel may send its next request in the same moment.
         let expired = {
             let mut queue = shared.queue.lock();
             if queue.has_ended() {
@@ -110,6 +115,7 @@ fn reopen_link(shared: &ClientShared) -> Option<OpenLink> {
             queue.take_expired(shared.options.wait)
         };
         expired.into_iter().for_each(super::queue::EndedOperation::send_answer);
+        // Parked: the end of the client unparks it, and does not wait for the pause.
         std::thread::park_timeout(pause);
         pause = (2 * pause).min(PAUSE_MAX);
     }
@@ -120,6 +126,8 @@ fn use_link(shared: &Arc<ClientShared>, open: OpenLink) -> ClusterError {
     let OpenLink { connection, session, resumed, server } = open;
     let Connection { mut reader, mut writer, stream } = connection;
     *shared.session.lock() = session;
+    // Before anything is sent again: an fsync that is sent to the new server would succeed, although what it is for is
+    // gone.
     let failed = shared.queue.lock().note_server(&server);
     failed.into_iter().for_each(super::queue::EndedOperation::send_answer);
     let held = {
@@ -157,6 +165,7 @@ fn use_link(shared: &Arc<ClientShared>, open: OpenLink) -> ClusterError {
     let outcome = receive_answers(shared, &mut reader);
     // It may be closed already.
     let _ = stream.shutdown(Shutdown::Both);
+    // The sender waits for `changed`, and ends only if it sees that there is no connection.
     shared.queue.lock().note_lost();
     shared.changed.notify_all();
     // A panic there has been reported already.
@@ -171,6 +180,7 @@ fn receive_answers(shared: &ClientShared, reader: &mut FrameReader) -> Result<()
         match ServerFrame::decode(&frame)? {
             ServerFrame::Answer { number, errno, body, is_leased } => {
                 let answered = AnsweredRequest { number, errno, body, is_leased };
+                // The lock is released before the answer is delivered: the kernel may send a request that needs it.
                 let ended = shared.queue.lock().end_request(answered);
                 // There may be room for another request now.
                 shared.changed.notify_one();
@@ -223,6 +233,8 @@ fn send_requests(shared: &ClientShared, session: SessionId, writer: &mut FrameWr
             writer.write_frame(frame)?;
         }
         if Instant::now() >= next_heartbeat {
+            // Numbered after the requests were written, and the time is taken before it is sent: the lease term may only be
+            // counted too short.
             let ping = shared.queue.lock().new_ping();
             writer.write_frame(&ping)?;
             next_heartbeat = Instant::now() + HEARTBEAT;

@@ -39,11 +39,13 @@ impl LockedFiles {
 
     /// All locks are lost, with the session.
     pub fn lose_all(&mut self) {
+        // All of them: a new session has no locks, and who has them by now is not known.
         self.lost.extend(self.locked.drain());
     }
 
     /// Whether a request uses an open file whose locks were lost.
     pub fn is_lost(&self, request: &FuseRequest<'_>) -> bool {
+        // Asked for each request, and nearly always nothing was lost.
         if self.lost.is_empty() {
             return false;
         }

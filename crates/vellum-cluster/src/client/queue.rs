@@ -144,25 +144,36 @@ impl RequestQueue {
         matches!(self.link, LinkState::Ended)
     }
 
-    /// Adds a request. If the client has ended, dropping `reply` fails it.
-    pub fn add_request(&mut self, request: &FuseRequest<'_>, reply: OperationReply) {
+    /// Adds a request. `operation`: what it asks for; None: nothing that changes the worktree. If the client has ended,
+    /// dropping `reply` fails it.
+    pub fn add_request(
+        &mut self,
+        request: &FuseRequest<'_>,
+        operation: Option<&FuseOperation<'_>>,
+        reply: OperationReply,
+    ) {
         if !self.has_ended() {
-            self.add_operation(request, reply);
+            self.add_operation(request, operation, reply);
         }
     }
 
-    fn add_operation(&mut self, request: &FuseRequest<'_>, reply: OperationReply) {
+    fn add_operation(
+        &mut self,
+        request: &FuseRequest<'_>,
+        operation: Option<&FuseOperation<'_>>,
+        reply: OperationReply,
+    ) {
         let number = self.next;
         self.next += 1;
-        let changed = match request.decode_operation() {
-            Ok(operation) => self.cached.begin_change(request.header.node, &operation),
-            // The server refuses it.
-            Err(_) => Vec::new(),
-        };
+        let changed = operation
+            .map_or_else(Vec::new, |operation| self.cached.begin_change(request.header.node, operation));
+        let weight = weigh_request(request, operation);
+        // The body is copied since the kernel's buffer is used for the next request, and this one may be sent several
+        // times.
         let operation = ClientOperation {
             header: RequestHeader { unique: number, ..request.header },
             body: request.body().to_vec(),
-            weight: weigh_request(request),
+            weight,
             since: Instant::now(),
             is_sent: false,
             was_sent: false,
@@ -183,6 +194,8 @@ impl RequestQueue {
     ) -> Option<FuseAnswer> {
         let RequestHeader { opcode, node, .. } = request.header;
         let key = AnswerKey::of_request(opcode, node, operation)?;
+        // Each answer that names a node counts it once more in the kernel. If the server does not hold the node for this
+        // client, it could be gone before the kernel uses it.
         let answer = self.cached.find_answer(&key, |node| self.known.knows(node))?;
         if let FuseAnswer::Bytes(body) = &answer {
             self.known.record_cached_answer(opcode, body);
@@ -218,6 +231,7 @@ impl RequestQueue {
     /// Notes which process serves. Gives the requests that wait for what the process before has taken along to be durable.
     pub fn note_server(&mut self, server: &ServerProcess) -> Vec<EndedOperation> {
         let before = self.server.replace(server.id);
+        // The same process has all that it has answered, also in a new session.
         if before.is_none_or(|before| before == server.id) {
             return Vec::new();
         }
@@ -226,6 +240,7 @@ impl RequestQueue {
         let waiting: Vec<_> = waiting.map(|(number, operation)| (*number, operation.header.node)).collect();
         let lost: Vec<_> = waiting.into_iter().filter(|(_, node)| self.unsynced.is_lost(*node)).collect();
         for (_, node) in &lost {
+            // These fail now, so the loss was told; the next fsync of the node may succeed.
             self.unsynced.take_loss(*node);
         }
         let failed = lost.into_iter().filter_map(|(number, _)| self.operations.remove(&number));
@@ -240,14 +255,18 @@ impl RequestQueue {
         };
         let (&number, operation) = self.operations.iter().find(|(_, operation)| is_meant(operation))?;
         if operation.was_sent {
+            // The server knows the request by the client's number, not by the kernel's, and it answers it in the usual way:
+            // either the lock, or EINTR.
             let header = RequestHeader { opcode: Opcode::Interrupt.number(), node: 0, ..operation.header };
             self.add_operation(
                 &FuseRequest::from_parts(header, &number.to_le_bytes()),
+                None,
                 OperationReply::Nobody,
             );
             return None;
         }
         let operation = self.operations.remove(&number)?;
+        // Never sent, so it has changed nothing; what it keeps from being cached would stay so for ever.
         self.cached.end_change(&operation.changed);
         Some(EndedOperation { reply: operation.reply, answer: FuseAnswer::Failed(Errno::INTR) })
     }
@@ -255,6 +274,7 @@ impl RequestQueue {
     /// The kernel has forgotten a node so often.
     pub fn forget_node(&mut self, node: u64, times: u64) {
         if let Some(counted) = self.known.forget(node, times) {
+            // Not sent at once: a kernel forgets thousands of nodes in a row, which become one request.
             self.forgotten.push((node, counted));
         }
     }
@@ -262,6 +282,8 @@ impl RequestQueue {
     /// The next frames to send, as many as may be under way.
     pub fn take_frames(&mut self) -> Vec<Vec<u8>> {
         self.add_forgotten();
+        // Before the requests: what they change was given back here, and the server need not recall it from this client
+        // then.
         let mut frames = self.cached.take_frames();
         while let Some(number) = self.unsent.front() {
             // It may have waited for too long.
@@ -285,12 +307,13 @@ impl RequestQueue {
     /// Makes a request of what was forgotten since the last one: many nodes in one.
     fn add_forgotten(&mut self) {
         while !self.forgotten.is_empty() && !self.has_ended() {
+            // Not as large as a frame may be: a request must stay within the weight that may be under way.
             let rest = self.forgotten.split_off(self.forgotten.len().min(FORGETS_MAX));
             let nodes = std::mem::replace(&mut self.forgotten, rest);
             let body = encode_forgotten(&nodes);
             let opcode = Opcode::BatchForget.number();
             let header = RequestHeader { opcode, unique: 0, node: 0, uid: 0, gid: 0, pid: 0 };
-            self.add_operation(&FuseRequest::from_parts(header, &body), OperationReply::Nobody);
+            self.add_operation(&FuseRequest::from_parts(header, &body), None, OperationReply::Nobody);
         }
     }
 
@@ -298,6 +321,8 @@ impl RequestQueue {
     pub fn end_request(&mut self, answered: AnsweredRequest<'_>) -> Option<EndedOperation> {
         let AnsweredRequest { number, errno, body, is_leased } = answered;
         let operation = self.operations.remove(&number)?;
+        // An answer may come for a request of which this connection has sent nothing yet: the server had carried it out
+        // over the connection before.
         if operation.is_sent {
             self.sent.count -= 1;
             self.sent.weight -= operation.weight;
@@ -324,6 +349,7 @@ impl RequestQueue {
 
     /// There is a connection under the session that there was before: what was not answered is sent again.
     pub fn resume(&mut self) {
+        // In the order of their numbers, in which they came: a later write must not pass an earlier one.
         self.unsent = self.operations.keys().copied().collect();
         self.operations.values_mut().for_each(|operation| operation.is_sent = false);
         self.sent = SentOperations::default();
@@ -334,6 +360,7 @@ impl RequestQueue {
 
     /// There is a connection under a new session. Gives the nodes that the server has to hold; it has let go all others.
     pub fn resume_in_new_session(&mut self) -> Vec<u64> {
+        // The new session has counted nothing yet, so there is nothing to count less.
         self.forgotten.clear();
         self.operations.retain(|_, operation| operation.header.opcode != Opcode::BatchForget.number());
         self.resume();
@@ -346,6 +373,7 @@ impl RequestQueue {
         if self.is_connected() {
             self.link = LinkState::LostSince(Instant::now());
         }
+        // The server takes it for granted that a client which connects has kept nothing from before.
         self.cached.clear();
     }
 
@@ -354,6 +382,7 @@ impl RequestQueue {
         let LinkState::LostSince(lost) = self.link else { return Vec::new() };
         let is_expired = |_: &u64, operation: &mut ClientOperation| {
             let is_awaited = !matches!(operation.reply, OperationReply::Nobody);
+            // From the loss on: a request that was sent long before and waits for a lock has not waited for a connection.
             is_awaited && operation.since.max(lost).elapsed() >= wait
         };
         let expired: Vec<_> = self.operations.extract_if(.., is_expired).collect();

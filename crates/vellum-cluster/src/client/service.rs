@@ -53,13 +53,14 @@ impl RequestService for ForwardingService {
             _ if self.shared.queue.lock().is_lock_lost(request) => return FuseAnswer::Failed(Errno::IO),
             _ => {
                 let mut queue = self.shared.queue.lock();
+                // In one step with adding the request: a loss that is noted in between finds it among those that wait.
                 if queue.take_loss(&request.header) {
                     return FuseAnswer::Failed(Errno::IO);
                 }
                 if let Some(answer) = queue.find_cached(request, &operation) {
                     return answer;
                 }
-                queue.add_request(request, OperationReply::Kernel(later.into_pending()));
+                queue.add_request(request, Some(&operation), OperationReply::Kernel(later.into_pending()));
                 drop(queue);
                 self.shared.changed.notify_one();
                 return FuseAnswer::Later;

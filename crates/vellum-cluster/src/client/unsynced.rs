@@ -50,6 +50,7 @@ impl UnsyncedChanges {
         for lease in changed {
             let (Lease::Node(node) | Lease::Names(node)) = *lease;
             if self.nodes.len() >= NODES_MAX && !self.nodes.contains_key(&node) {
+                // The newest stands for all: if that one is there, the earlier ones stand before it in the log.
                 self.untracked = Some(change);
                 continue;
             }
@@ -63,6 +64,7 @@ impl UnsyncedChanges {
 
     /// An `fsync` that was added at `since` has succeeded: it has made durable what was done before, whatever it concerned.
     pub fn record_sync(&mut self, since: u64) {
+        // Of all nodes, since the log has one order: durable up to a point means durable whatever stands before it.
         self.nodes.retain(|_, changes| {
             changes.retain(|change| change.answers > since);
             !changes.is_empty()
@@ -81,6 +83,7 @@ impl UnsyncedChanges {
         self.nodes.retain(|node, changes| {
             let is_lost = changes.iter().any(is_gone);
             if is_lost {
+                // Noted by node, and not by file handle: any program that syncs the file has to learn it, whoever wrote.
                 lost.insert(*node);
             }
             !is_lost

@@ -159,6 +159,7 @@ impl RecordCipher {
 
     fn nonce(number: u64) -> Nonce {
         let mut bytes = [0; NONCE_LEN];
+        // As Noise has it for ChaChaPoly: 32 bits of zeros, then the number in little endian.
         bytes[NONCE_LEN - size_of::<u64>()..].copy_from_slice(&number.to_le_bytes());
         Nonce::assume_unique_for_key(bytes)
     }

@@ -58,6 +58,7 @@ impl FrameReader {
             .get(..first)
             .and_then(|record| record.split_first_chunk::<FRAME_HEAD_LEN>())
             .ok_or(ClusterError::Malformed("a frame without length"))?;
+        // Compared before memory is taken; what arrives is appended record by record, so that a length alone takes none.
         let len = usize::try_from(u32::from_le_bytes(*head)).unwrap_or(usize::MAX);
         if len > self.frame_max {
             return Err(ClusterError::Malformed("a frame is too long"));
@@ -79,6 +80,7 @@ impl FrameReader {
         let mut head = [0; RECORD_HEAD_LEN];
         self.stream.read_exact(&mut head)?;
         let len = usize::from(u16::from_le_bytes(head));
+        // The length is not authenticated, but whoever changes it has the decryption fail.
         let sealed = self.sealed.get_mut(..len).ok_or(ClusterError::Malformed("a record is too long"))?;
         self.stream.read_exact(sealed)?;
         let opened = self
@@ -101,6 +103,7 @@ impl FrameWriter {
         let (first, rest) = frame.split_at(frame.len().min(PAYLOAD_MAX - FRAME_HEAD_LEN));
         self.append_record(&[&len.to_le_bytes(), first].concat())?;
         rest.chunks(PAYLOAD_MAX).try_for_each(|part| self.append_record(part))?;
+        // Small frames share a write, and a long answer is not kept in memory twice as a whole.
         if self.pending.len() >= MESSAGE_MAX { self.flush() } else { Ok(()) }
     }
 

@@ -22,6 +22,8 @@ impl LockState {
             if owner == request.owner {
                 return true;
             }
+            // What is granted while others wait adds edges that nobody has checked, so there may be circles without this
+            // owner. In these the search would not end.
             if !visited.insert(owner) {
                 continue;
             }

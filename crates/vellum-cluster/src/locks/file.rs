@@ -22,7 +22,7 @@ pub(super) struct WaitingRequest {
 
 /// The locks on one file.
 #[derive(Default)]
-pub(super) struct FileLocks {
+pub(super) struct FileLockSet {
     /// `fcntl` and OFD locks.
     pub(super) ranges: BTreeMap<LockOwner, OwnerRanges>,
     pub(super) flocks: BTreeMap<LockOwner, FlockLock>,
@@ -35,7 +35,7 @@ pub(super) fn owners_of(session: LockSession) -> std::ops::RangeInclusive<LockOw
     LockOwner { session, number: 0 }..=LockOwner { session, number: u64::MAX }
 }
 
-impl FileLocks {
+impl FileLockSet {
     /// Whether nobody has or wants a lock.
     pub(super) fn is_unused(&self) -> bool {
         self.has_no_locks() && self.waits.is_empty()
@@ -67,6 +67,7 @@ impl FileLocks {
     pub(super) fn conflicts<'a>(&'a self, request: &LockRequest) -> impl Iterator<Item = HeldLock> + use<'a> {
         let LockRequest { owner, kind, mode, range, .. } = *request;
         let is_flock = kind == LockKind::Flock;
+        // An owner never conflicts with itself: its new lock replaces the old one where they overlap.
         let others = self.ranges.iter().filter(move |(other, _)| !is_flock && **other != owner);
         let ranges = others.filter_map(move |(other, locks)| {
             locks.find_conflict(range, mode).map(|lock| hold_range(*other, lock))
@@ -103,6 +104,7 @@ impl FileLocks {
     /// The first request that waits for nothing any more: the order of its arrival.
     pub(super) fn find_grantable(&self) -> Option<u64> {
         let mut waits = self.waits.iter();
+        // The first that can be granted, not the first of all: one that waits for another range must not hold up the rest.
         waits.find(|(_, waiting)| self.find_conflict(&waiting.request).is_none()).map(|(order, _)| *order)
     }
 }

@@ -58,6 +58,7 @@ impl OwnerRanges {
 
     /// Sets a lock in place of what is there.
     pub(super) fn set(&mut self, lock: RangeLock) {
+        // What overlaps is cut first, so that only whole neighbours are left to be merged.
         self.clear(lock.range);
         let mut merged = lock;
         if let Some(earlier) = self.before(lock.range)

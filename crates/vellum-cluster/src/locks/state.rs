@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use vellum_types::Ino;
 
-use super::file::{FileLocks, WaitingRequest};
+use super::file::{FileLockSet, WaitingRequest};
 use super::request::{
     LockError, LockKind, LockLimits, LockOwner, LockRequest, LockSession, LockUsage, WaitId,
 };
@@ -46,7 +46,7 @@ pub(super) struct WaitPlace {
 /// The table.
 pub(super) struct LockState {
     limits: LockLimits,
-    files: HashMap<Ino, FileLocks>,
+    files: HashMap<Ino, FileLockSet>,
     sessions: HashMap<LockSession, SessionLocks>,
     waits: HashMap<WaitId, WaitPlace>,
     /// Where owners wait for POSIX locks: the edges of the wait-for graph begin there.
@@ -66,7 +66,7 @@ impl LockState {
         }
     }
 
-    pub(super) fn file(&self, ino: Ino) -> Option<&FileLocks> {
+    pub(super) fn file(&self, ino: Ino) -> Option<&FileLockSet> {
         self.files.get(&ino)
     }
 
@@ -90,6 +90,8 @@ impl LockState {
         completions: &mut LockCompletions,
     ) -> Result<(), LockError> {
         self.expect_session(request.owner.session)?;
+        // Before the conflict is looked for, as Linux does: two holders of a shared flock who both want it exclusive would
+        // otherwise wait for each other for ever.
         self.remove_other_flock(request);
         let is_free = self.file(request.ino).is_none_or(|file| file.find_conflict(request).is_none());
         let result = if is_free { self.grant(request) } else { Err(LockError::WouldBlock) };
@@ -109,6 +111,7 @@ impl LockState {
             return completions.add(done, Err(LockError::DuplicateWait));
         }
         match self.set(request, completions) {
+            // All that follows is with the table's lock, so that no release can come between the refusal and the wait.
             Err(LockError::WouldBlock) => {}
             result => return completions.add(done, result),
         }
@@ -158,6 +161,8 @@ impl LockState {
                 else {
                     return Ok(());
                 };
+                // Looked at first: to remove the middle of a lock makes two of one, and a refused request must leave all as
+                // it was.
                 let growth = locks.growth(range, None);
                 self.expect_room(owner.session, growth)?;
                 self.clear_range(request);
@@ -200,6 +205,7 @@ impl LockState {
         completions: &mut LockCompletions,
     ) -> Vec<Ino> {
         // Before locks are released, which could be granted to this session itself.
+        // In the order of arrival, as they would have been granted.
         self.fail_waits(session, LockError::SessionEnded, completions);
         let Some(ended) = self.sessions.remove(&session) else { return Vec::new() };
         for ino in &ended.files {
@@ -221,6 +227,7 @@ impl LockState {
 
     /// Sets a lock that conflicts with nothing, if the session may have another one.
     fn grant(&mut self, request: &LockRequest) -> Result<(), LockError> {
+        // If the session has no room, an empty entry stays here, which the caller drops with `settle`.
         let file = self.files.entry(request.ino).or_default();
         let growth = file.growth(request);
         let result = self.expect_room(request.owner.session, growth);
@@ -237,7 +244,7 @@ impl LockState {
     /// Grants what waits for nothing any more.
     fn grant_waiting(&mut self, ino: Ino, completions: &mut LockCompletions) {
         // What is granted may take the place of an exclusive lock, so that something earlier can be granted.
-        while let Some(order) = self.file(ino).and_then(FileLocks::find_grantable) {
+        while let Some(order) = self.file(ino).and_then(FileLockSet::find_grantable) {
             let Some(waiting) = self.remove_wait(WaitPlace { ino, order }) else { return };
             let result = self.grant(&waiting.request);
             completions.add(waiting.done, result);
@@ -311,6 +318,7 @@ impl LockState {
         self.waits.remove(&waiting.id);
         let owner = waiting.request.owner;
         if let Some(places) = self.posix_waits.get_mut(&owner) {
+            // An edge that stays would let later requests fail with a deadlock that is none.
             places.remove(&place);
             if places.is_empty() {
                 self.posix_waits.remove(&owner);

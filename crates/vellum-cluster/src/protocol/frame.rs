@@ -183,6 +183,7 @@ impl<'a> ClientFrame<'a> {
             RETURN => Self::Return(read_leases(&mut fields)?),
             RECALLED => Self::Recalled { number: fields.read_u64()? },
             HOLD => {
+                // Checked before memory is taken for so many.
                 let count = usize::try_from(fields.read_u32()?).unwrap_or(usize::MAX);
                 if count > HELD_NODES_MAX {
                     return Err(ClusterError::Malformed("too many nodes"));
@@ -243,6 +244,7 @@ fn read_server(fields: &mut FrameFields<'_>) -> Result<ServerProcess> {
     let mut numbers = FrameFields::new(fields.take_rest());
     while !numbers.is_empty() {
         let number = numbers.read_u64()?;
+        // Ascending, so that one set has one encoding, and a repeated number cannot pass the limit.
         if carried_out.len() >= MARKS_SENT_MAX || carried_out.last().is_some_and(|last| *last >= number) {
             return Err(ClusterError::Malformed("requests that no server keeps"));
         }
@@ -295,6 +297,7 @@ impl<'a> ServerFrame<'a> {
                 let number = fields.read_u64()?;
                 let errno = fields.read_array().map(i32::from_le_bytes)?;
                 let body = fields.take_rest();
+                // The kernel refuses an answer that has an error and a body, and the program that waits for it would hang.
                 if !(0..=ERRNO_MAX).contains(&errno) || errno != 0 && !body.is_empty() {
                     return Err(ClusterError::Malformed("no error"));
                 }

@@ -42,6 +42,7 @@ impl AnswerKey {
             Do::Getxattr { name, room } if !name.starts_with(STORAGE_ATTRIBUTES) => {
                 [&room.to_le_bytes()[..], *name].concat()
             }
+            // The room is part of the key: an answer for more room than the kernel has now would not fit.
             Do::Readdir { offset, room } | Do::Readdirplus { offset, room } => {
                 [&offset.to_le_bytes()[..], &room.to_le_bytes()].concat()
             }
@@ -112,6 +113,8 @@ impl AnswerKey {
             Opcode::Lookup | Opcode::Readdir | Opcode::Readdirplus => vec![Lease::Names(self.node)],
             _ => vec![Lease::Node(self.node)],
         };
+        // That something does not exist follows from what is granted. Other errors may be of the moment (I/O, memory) or of
+        // the user who asked.
         let is_kept_failure = match opcode {
             Opcode::Lookup => errno == Errno::NOENT.raw_os_error(),
             Opcode::Getxattr => errno == Errno::NODATA.raw_os_error(),
@@ -122,6 +125,8 @@ impl AnswerKey {
         }
         let mut is_of_one_worktree = true;
         visit_named_nodes(self.opcode, body, |node| {
+            // What a name leads to outside of the worktree (.vellum, a snapshot) changes without an operation that recalls
+            // it.
             is_of_one_worktree &= is_of_worktree(node);
             leases.push(Lease::Node(node));
         });
@@ -166,9 +171,11 @@ impl<'a> ChangedPlaces<'a> {
             | Do::Create { name, .. } => Self::default().with_name(node, name, false),
             Do::Unlink { name } | Do::Rmdir { name } => Self::default().with_name(node, name, true),
             Do::Rename { name, to_dir, to_name, .. } => {
+                // The target changes, too: it is replaced, or with RENAME_EXCHANGE it moves to the other name.
                 Self::default().with_name(node, name, true).with_name(to_dir, to_name, true)
             }
             Do::Link { node: linked, name } => {
+                // The linked file has one more link, and with it another time of change.
                 Self::default().with_node(linked).with_name(node, name, false)
             }
             // A file that is made without a name changes no directory; but that is nothing to rely on.

@@ -100,10 +100,13 @@ impl ServerPreface {
     pub fn check_welcome(self, newest: KeyEpoch) -> Result<()> {
         match self.verdict {
             PrefaceVerdict::Welcome if self.version == super::VERSION => Ok(()),
+            // A welcome from another version is no welcome: whoever is in between may have changed the verdict, which is
+            // protected only by the handshake that follows.
             PrefaceVerdict::Welcome | PrefaceVerdict::OtherVersion => {
                 Err(ClusterError::OtherVersion { theirs: self.version, ours: super::VERSION })
             }
             PrefaceVerdict::OlderKey => {
+                // Not authenticated yet, so any number may stand here; it is only shown in the message.
                 let required = KeyEpoch::from_number(self.epoch).unwrap_or(KeyEpoch::LAST);
                 Err(ClusterError::OlderKey { required })
             }
@@ -123,6 +126,7 @@ fn encode_preface(version: u16, verdict: u16, epoch: u32) -> [u8; PREFACE_LEN] {
 
 fn decode_preface(bytes: &[u8; PREFACE_LEN]) -> Result<(u16, u16, u32)> {
     let mut fields = FrameFields::new(bytes);
+    // Before the version is read: the bytes of another protocol would otherwise be reported as some version of this one.
     if fields.read_array()? != MAGIC {
         return Err(ClusterError::OtherProtocol);
     }

@@ -10,29 +10,31 @@ use super::{COMMAND_MAX, COMMAND_OPCODE};
 /// What every request takes besides, bytes: its head, its place in tables, and an answer of a fixed size.
 const REQUEST_WEIGHT: usize = 512;
 
-/// The weight of a request, bytes: of what it brings, and of the longest answer that it can get.
+/// The weight of a request, bytes: of what it brings, and of the longest answer that it can get. `operation`: what it asks
+/// for; None: nothing that has an answer with a body.
 #[must_use]
-pub fn weigh_request(request: &FuseRequest<'_>) -> usize {
-    REQUEST_WEIGHT + request.body().len() + answer_room(request)
+pub fn weigh_request(request: &FuseRequest<'_>, operation: Option<&FuseOperation<'_>>) -> usize {
+    REQUEST_WEIGHT + request.body().len() + answer_room(request, operation)
 }
 
-fn answer_room(request: &FuseRequest<'_>) -> usize {
+fn answer_room(request: &FuseRequest<'_>, operation: Option<&FuseOperation<'_>>) -> usize {
     if request.header.opcode == COMMAND_OPCODE {
+        // A command is no operation of the kernel, and its body would not decode as one.
         return COMMAND_MAX;
     }
     use FuseOperation as Do;
-    let room = match request.decode_operation() {
-        Ok(
+    let room = match operation {
+        Some(
             Do::Read { len: room, .. }
             | Do::Readdir { room, .. }
             | Do::Readdirplus { room, .. }
             | Do::Getxattr { room, .. }
             | Do::Listxattr { room }
             | Do::Ioctl { room, .. },
-        ) => room,
+        ) => *room,
         // A link's target has at most `PATH_MAX` bytes.
-        Ok(Do::Readlink) => 4096,
-        Ok(
+        Some(Do::Readlink) => 4096,
+        Some(
             Do::Init(_)
             | Do::Destroy
             | Do::Lookup { .. }
@@ -69,8 +71,9 @@ fn answer_room(request: &FuseRequest<'_>) -> usize {
             | Do::CopyFileRange { .. }
             | Do::Unknown,
         )
-        | Err(_) => 0,
+        | None => 0,
     };
+    // A kernel asks for no more than was agreed with it. A hostile client may name 4 GiB, and gets no more than MAX_WRITE.
     usize::try_from(room).unwrap_or(MAX_WRITE).min(MAX_WRITE)
 }
 

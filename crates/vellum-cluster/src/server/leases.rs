@@ -77,6 +77,7 @@ impl LeaseTable {
     /// What a client is sent goes here from now on. It has kept nothing from before.
     pub fn attach_client(&self, session: SessionId, sink: Arc<dyn FrameSink>) {
         self.table.lock().attach_client(session, sink);
+        // What it had before is forgotten with its old recalls, and changes may be waiting for those.
         self.changed.notify_all();
     }
 
@@ -139,6 +140,7 @@ impl LeaseTable {
     /// Takes names that are to be changed: no other change of these is under way then.
     fn take_names(self: &Arc<Self>, stripes: StripeSet) -> ChangeUnderWay {
         let mut table = self.table.lock();
+        // All or none: a change that held one name while it waited for another could wait for one that waits for it.
         self.changed.wait_while(&mut table, |table| !table.take_stripes(&stripes));
         ChangeUnderWay { table: self.clone(), leases: MarkedLeases::Some(Vec::new()), stripes }
     }
@@ -165,12 +167,17 @@ impl ChangeUnderWay {
     fn recall(&mut self, leases: MarkedLeases) {
         let LeaseTable { table, changed, recall_time } = &*self.table;
         let mut table = table.lock();
+        // Marked before it is recalled, and both with one lock: an answer that is granted in between would be seen by
+        // neither.
         table.begin_change(&leases);
         self.leases = leases;
+        // The frames are only put into outboxes here, so nobody waits for a client with the lock.
         let number = table.recall(&self.leases);
         let sent = Instant::now();
         while let Some(until) = table.recalled_until(number, sent, *recall_time) {
             if until <= Instant::now() {
+                // A client whose time is over uses nothing any more by its own clock: LEASE_TERM of the client is shorter
+                // than RECALL_TIME of the server. Once it is given up, the next round finds nobody to wait for.
                 table.give_up(number, sent, *recall_time);
             } else {
                 changed.wait_until(&mut table, until);
@@ -182,6 +189,7 @@ impl ChangeUnderWay {
 impl Drop for ChangeUnderWay {
     fn drop(&mut self) {
         let mut table = self.table.table.lock();
+        // Also if the operation has failed or panicked: a mark that stays would keep its place from being granted for ever.
         table.end_change(&self.leases);
         table.release_stripes(&self.stripes);
         drop(table);

@@ -47,6 +47,7 @@ impl ListenerThreads {
         let accept = move || accept_connections(&listener, &accept_sessions, &accept_over);
         let look = move || {
             while !look_over.load(Ordering::Acquire) {
+                // Parked instead of asleep, so that the end of the server need not wait for the pause.
                 std::thread::park_timeout(LOOK_EVERY);
                 look_sessions.end_silent_sessions();
             }
@@ -69,6 +70,8 @@ impl Drop for ListenerThreads {
             // A panic there has been reported already.
             let _ = thread.join();
         }
+        // After both threads have ended: nothing is accepted any more, and what is still in its handshake finds the table
+        // closed.
         self.sessions.end_all();
     }
 }
@@ -89,6 +92,7 @@ fn accept_connections(listener: &TcpListener, sessions: &Arc<SessionTable>, is_o
         if is_over.load(Ordering::Acquire) {
             return;
         }
+        // Without the pause, a process without free descriptors would spin: the connection stays in the queue.
         let Ok((stream, address)) = accepted else {
             std::thread::sleep(ACCEPT_PAUSE);
             continue;
@@ -132,6 +136,7 @@ fn serve_connection(
     let Connection { mut reader, mut writer, stream } = accept_stream(stream, &sessions.options.identity)?;
     let mut frame = Vec::new();
     reader.read_frame(&mut frame)?;
+    // The peer has the key, but its timeout is still that of the handshake: who sends no hello is gone after it.
     let ClientFrame::Hello { session: earlier, client } = ClientFrame::decode(&frame)? else {
         return Err(ClusterError::Violation("the first frame is not that of a client"));
     };
@@ -141,6 +146,7 @@ fn serve_connection(
             .write_frame(&ServerFrame::Gone { is_successor: false }.encode())
             .and_then(|()| writer.flush());
     })?;
+    // From here on it counts as one of SESSIONS_MAX.
     drop(permit);
     let FoundSession { session, id, resumed } = found;
     let server = sessions.describe_process(&session);
@@ -149,11 +155,15 @@ fn serve_connection(
     stream.set_read_timeout(Some(SESSION_TERM))?;
     stream.set_write_timeout(Some(SESSION_TERM))?;
     let outbox = Arc::new(Outbox::new(stream));
+    // After the welcome was sent: an answer before it would break the protocol, and here the session may already have
+    // answers for this client.
     session.attach_outbox(&outbox, address)?;
     let sending = outbox.clone();
     let sender = std::thread::Builder::new().name("cluster-answers".into());
     sender.spawn(move || sending.send_frames(writer))?;
     let ended = receive_frames(&mut reader, frame, &session, &outbox);
+    // Closed first, so that the sender ends also if another connection has taken the session over: detaching does nothing
+    // then.
     outbox.close();
     session.detach_outbox(&outbox);
     if let Ok(ConnectionEnd::Dismissed) = ended {
@@ -179,6 +189,8 @@ fn receive_frames(
         session.note_heard();
         match ClientFrame::decode(&frame)? {
             ClientFrame::Request(request) => {
+                // Only begun: a request that waits for a recall would otherwise keep the confirmation of that recall from
+                // being read.
                 session.begin_request(frame.clone(), &request)?;
             }
             // 0 is a sign of life, which lets the client use nothing for longer.

@@ -64,6 +64,8 @@ impl Outbox {
     /// Has the client told that this process is there, and has received its ping.
     pub fn request_pong(&self, number: u64) {
         let mut state = self.state.lock();
+        // One place, not a queue: a client that sends pings and reads nothing must not make it grow. The highest number
+        // confirms those before it, and a sign of life (0) must not take one away.
         state.pinged = state.pinged.max(Some(number));
         drop(state);
         self.changed.notify_one();
@@ -84,7 +86,8 @@ impl Outbox {
     pub fn close(&self) {
         self.state.lock().is_closed = true;
         self.changed.notify_one();
-        // The peer may have closed it already.
+        // Both directions: the thread that reads from this client wakes, too, and ends the connection. The peer
+        // may have closed it already.
         let _ = self.stream.shutdown(Shutdown::Both);
     }
 
@@ -96,6 +99,8 @@ impl Outbox {
                 break;
             }
             let mut state = self.state.lock();
+            // Only now: while the socket was full these took memory as much as those that wait, so a client that does not
+            // read reaches its limit.
             state.unsent.count -= batch.answers().count();
             state.unsent.bytes -= batch.answers().map(|frame| frame.len()).sum::<usize>();
         }
@@ -111,6 +116,7 @@ impl Outbox {
         if state.is_closed {
             return None;
         }
+        // All at once, so that many small answers share records and one write.
         let frames = std::mem::take(&mut state.frames);
         Some(OutboxBatch { frames, pinged: state.pinged.take(), goodbye: state.goodbye.take() })
     }

@@ -81,6 +81,7 @@ pub fn rebuild_answer(service: &dyn RequestService, request: &FuseRequest<'_>) -
                 let open = SmallAnswer::for_open_file(OPEN_FILE);
                 FuseAnswer::Bytes([entry.answer_body(), open.answer_body()].concat())
             }
+            // An error stays what it is: only a success has another form.
             other => other,
         },
         Ok(Do::Open { .. }) => FuseAnswer::Small(SmallAnswer::for_open_file(OPEN_FILE)),
@@ -89,6 +90,7 @@ pub fn rebuild_answer(service: &dyn RequestService, request: &FuseRequest<'_>) -
             FuseAnswer::Small(SmallAnswer::for_byte_count(u32::try_from(data.len()).unwrap_or(u32::MAX)))
         }
         Ok(Do::Setattr(_)) => ask_service(service, Opcode::Getattr, node, &[]),
+        // Unlink, rmdir, rename and extended attributes succeed without a body.
         Ok(_) | Err(_) => FuseAnswer::Done,
     }
 }
@@ -108,6 +110,7 @@ pub fn ask_service(service: &dyn RequestService, opcode: Opcode, node: u64, body
     let sink: Arc<dyn AnswerSink> = answered.clone();
     answer_forwarded_request(service, &FuseRequest::from_parts(header, body), &sink);
     let answer = answered.0.lock().take();
+    // Callers ask only for what is answered before this returns, so that no answer means a fault.
     answer.unwrap_or(FuseAnswer::Failed(Errno::IO))
 }
 

@@ -125,6 +125,7 @@ impl ClientSession {
             weight: 0,
             results: VecDeque::new(),
             references: NodeReferences::default(),
+            // They count as marks of this process, too, so that the oldest ones are removed when there are new ones.
             marked: recovered.iter().copied().collect(),
             recovered,
             served: 0,
@@ -162,9 +163,11 @@ impl ClientSession {
         }
         state.last_heard = Instant::now();
         state.address = address;
+        // The client may have come back before the loss of its old connection was noticed here; the newest one is its own.
         if let Some(earlier) = state.outbox.replace(outbox.clone()) {
             earlier.close();
         }
+        // With the session's lock, so that an answer goes with the grants of the connection over which it goes.
         self.leases.attach_client(state.id, outbox.clone());
         Ok(())
     }
@@ -227,16 +230,20 @@ impl ClientSession {
         state.has_ended = true;
         let id = state.id;
         let outbox = state.outbox.take();
+        // Not removed: a client that is cut off may answer from its cache until its term is over.
         self.leases.detach_client(id);
         drop(state);
         if let Some(outbox) = outbox {
+            // Behind the answers that wait in it, so that the client gets those.
             outbox.close_with(&ServerFrame::Gone { is_successor });
         }
+        // Without the session's lock: requests that wait for a lock fail by a callback, which takes it.
         self.services.end_session(id);
         self.forget_all_nodes();
     }
 
     fn forget_all_nodes(&self) {
+        // Taken first: forgetting calls the service, which may answer another request of this session meanwhile.
         let references: Vec<_> = self.state.lock().references.take_all().collect();
         references.into_iter().for_each(|(node, times)| self.forget_node(node, times));
     }
@@ -261,6 +268,7 @@ impl ClientSession {
     /// for it fail.
     pub fn hold_nodes(&self, nodes: &[u64]) {
         for node in nodes {
+            // Locked for each node anew: there may be millions, and answers of the session need the lock between them.
             if self.state.lock().references.len() >= NODES_MAX {
                 return;
             }
@@ -277,6 +285,7 @@ impl ClientSession {
         let key = operation.as_ref().ok().and_then(|operation| {
             AnswerKey::of_request(request.header.opcode, request.header.node, operation)
         });
+        // Before the request is looked at: a change from here on keeps its answer from being granted.
         let came = self.leases.now();
         {
             let mut state = self.state.lock();
@@ -293,7 +302,7 @@ impl ClientSession {
                 self.send_answer(&mut state, frame);
                 return Ok(());
             }
-            state.add_operation(request, came, key)?;
+            state.add_operation(request, operation.as_ref().ok(), came, key)?;
             if state.references.len() >= NODES_MAX && names_nodes(&operation) {
                 drop(state);
                 self.accept_answer(number, FuseAnswer::Failed(Errno::NFILE));
@@ -411,10 +420,11 @@ impl SessionState {
     fn add_operation(
         &mut self,
         request: &FuseRequest<'_>,
+        decoded: Option<&FuseOperation<'_>>,
         came: RequestMoment,
         key: Option<AnswerKey>,
     ) -> Result<()> {
-        let weight = weigh_request(request);
+        let weight = weigh_request(request, decoded);
         let unsent = self.outbox.as_ref().map(|outbox| outbox.unsent_answers()).unwrap_or_default();
         if self.under_way.len() + unsent.count >= SLACK * IN_FLIGHT_MAX
             || self.weight + unsent.bytes + weight > SLACK * IN_FLIGHT_BYTES_MAX

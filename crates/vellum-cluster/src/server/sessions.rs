@@ -114,6 +114,7 @@ impl SessionTable {
         let host = format_path(client.host.as_bytes());
         let mountpoint = format_path(&client.mountpoint);
         let ended = tables.ended.remove(&earlier);
+        // The ended session was taken out before, so that it is not the one that is dropped for room.
         tables.make_room()?;
         drop(tables);
         // Without the lock: threads are started, and the worktree is read.
@@ -145,6 +146,8 @@ impl SessionTable {
     ) -> Result<(SessionId, Arc<ClientSession>)> {
         let services = &self.options.services;
         let recovered = services.find_marked(earlier)?;
+        // The marks are found by the session's name, and the client sends again under its old numbers: with a new name, a
+        // request that was carried out would be carried out twice.
         let id = if recovered.is_empty() { SessionId::generate() } else { earlier };
         let service = services.start_service(id, &client)?;
         let origin = SessionOrigin { id, client, address, recovered };
@@ -156,6 +159,7 @@ impl SessionTable {
 
     /// Ends the sessions of which nothing was heard for too long, and forgets those that ended long ago.
     pub fn end_silent_sessions(&self) {
+        // Collected first: ending one takes the lock, and calls what may take long.
         let silent: Vec<_> = {
             let tables = self.tables.lock();
             let sessions = tables.present.iter();
@@ -167,6 +171,8 @@ impl SessionTable {
                 (self.options.report)(&format!("session {id} has ended: nothing was heard of its client"));
             }
         }
+        // Its lease term is over by any clock, so the change has gone on without it. What it still caches is only sure to
+        // be gone when it begins a new session.
         for id in self.options.leases.take_overdue() {
             if self.end_session(id) {
                 (self.options.report)(&format!(
@@ -199,6 +205,7 @@ impl SessionTable {
         if self.started.elapsed() < ENDED_KEPT || self.has_removed_earlier.swap(true, Ordering::AcqRel) {
             return;
         }
+        // Also those that ended a short time ago: they may come back and ask for what was carried out.
         let known: Vec<_> = {
             let tables = self.tables.lock();
             tables.present.keys().chain(tables.ended.keys()).copied().collect()
@@ -226,6 +233,8 @@ impl SessionTable {
     fn take_ending(&self, id: SessionId) -> Option<Arc<ClientSession>> {
         let mut tables = self.tables.lock();
         let session = tables.present.remove(&id)?;
+        // In the same step as it leaves the table: a client that comes back in between would otherwise get a new session,
+        // of which the locks and nodes of the old one are let go.
         tables.ending.insert(id);
         Some(session)
     }
@@ -234,6 +243,7 @@ impl SessionTable {
         let Some(session) = self.take_ending(id) else { return false };
         session.end(false);
         let mut tables = self.tables.lock();
+        // Only now is it found again, and whoever waits for its end goes on with its last answers.
         tables.ended.insert(id, EndedSession { session, at: Instant::now() });
         tables.ending.remove(&id);
         drop(tables);
@@ -245,7 +255,9 @@ impl SessionTable {
     pub fn dismiss_session(&self, id: SessionId) {
         let Some(session) = self.take_ending(id) else { return };
         session.end(false);
+        // The client has said that it uses nothing any more, so no change needs to wait for its term.
         session.forget_leases();
+        // Nobody sends these requests again.
         self.remove_marks(MarkRemoval::Session(id));
         self.tables.lock().ending.remove(&id);
         self.has_ended.notify_all();
@@ -261,6 +273,7 @@ impl SessionTable {
     pub fn end_all(&self) {
         let present = {
             let mut tables = self.tables.lock();
+            // find_or_begin starts a session without the lock, and looks at this before it adds it.
             tables.is_closed = true;
             std::mem::take(&mut tables.present)
         };
@@ -291,6 +304,7 @@ impl SessionTables {
     /// Fails if there are as many sessions as there may be. Of those that have ended, the oldest goes first.
     fn make_room(&mut self) -> Result<()> {
         while self.present.len() + self.ended.len() >= SESSIONS_MAX {
+            // Its answers were kept the longest, so its client is the least likely to come back.
             let oldest = self.ended.iter().min_by_key(|(_, ended)| ended.at).map(|(id, _)| *id);
             let id = oldest.ok_or(ClusterError::Full)?;
             self.ended.remove(&id);

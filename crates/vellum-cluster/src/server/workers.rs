@@ -16,12 +16,12 @@ const QUICK_THREADS: usize = 4;
 const SLOW_THREADS: usize = 4;
 
 /// Work for a thread.
-pub type WorkerTask = Box<dyn FnOnce() + Send>;
+pub type SessionTask = Box<dyn FnOnce() + Send>;
 
 /// The threads of a session. They end when this is dropped, and what was begun is done.
 pub struct SessionWorkers {
-    quick: Sender<WorkerTask>,
-    slow: Sender<WorkerTask>,
+    quick: Sender<SessionTask>,
+    slow: Sender<SessionTask>,
 }
 
 impl SessionWorkers {
@@ -34,7 +34,7 @@ impl SessionWorkers {
     }
 
     /// Has a thread do something. The protocol limits how much waits.
-    pub fn enqueue_task(&self, is_slow: bool, task: WorkerTask) {
+    pub fn enqueue_task(&self, is_slow: bool, task: SessionTask) {
         let lane = if is_slow { &self.slow } else { &self.quick };
         let sent = lane.send(task);
         debug_assert!(sent.is_ok(), "the threads end after the session");
@@ -44,6 +44,7 @@ impl SessionWorkers {
 /// Whether a request may wait for long.
 pub fn is_slow_operation(service: &dyn RequestService, operation: &FuseOperation<'_>) -> bool {
     match operation {
+        // Most writes only go to memory. If these queued behind a flush, one fsync would stop all writes of its machine.
         FuseOperation::Write { data, .. } => service.may_write_wait(data.len()),
         FuseOperation::Fsync { .. }
         | FuseOperation::Fsyncdir { .. }
@@ -53,7 +54,9 @@ pub fn is_slow_operation(service: &dyn RequestService, operation: &FuseOperation
     }
 }
 
-fn start_lane(name: &str, threads: usize) -> io::Result<Sender<WorkerTask>> {
+fn start_lane(name: &str, threads: usize) -> io::Result<Sender<SessionTask>> {
+    // Without a bound of its own: the session refuses requests above its limits, and the thread that receives frames must
+    // never wait here, since it also takes the confirmations of recalls.
     let (tasks, waiting) = channel();
     let waiting = Arc::new(Mutex::new(waiting));
     for _ in 0..threads {
@@ -63,7 +66,7 @@ fn start_lane(name: &str, threads: usize) -> io::Result<Sender<WorkerTask>> {
     Ok(tasks)
 }
 
-fn run_tasks(waiting: &Mutex<Receiver<WorkerTask>>) {
+fn run_tasks(waiting: &Mutex<Receiver<SessionTask>>) {
     loop {
         // One thread waits at the channel, and the others for the lock: a receiver serves one thread at a time.
         let next = waiting.lock().recv();

@@ -114,6 +114,8 @@ impl OpenedSharedLog {
     /// Gives the log up, so that the next server need not wait. What was written here has to be durable.
     pub fn release_log(self) -> Result<()> {
         let Self { files, keeper, claim, .. } = self;
+        // First the renewals: one that came after the release would contradict it. Then the files, whose threads append
+        // under the claim.
         drop(keeper);
         drop(files);
         let epoch = claim.current().epoch;
@@ -144,6 +146,7 @@ impl LogOwnership {
     /// Whether no other one can claim the log for so long, also if the claim is not renewed any more.
     #[must_use]
     pub fn has_claim_for(&self, time: Duration) -> bool {
+        // This process stops to serve before others may claim; for that long, what clients were granted holds as well.
         self.0.is_sure_for(time.saturating_sub(CLAIM_RESERVE))
     }
 }
@@ -185,11 +188,14 @@ impl LiveStateClaim {
             before.is_none_or(|before| known.current.contains(&before.instance))
         };
         let before_claim = |before: Option<&ServerRecord>| {
+            // Recorded before the claim, so that after a crash this instance is known to be of this directory. It is only
+            // current if the files here were current: otherwise they have to be made from the log first.
             let mut with_own = known.clone();
             let list = if is_local(before) { &mut with_own.current } else { &mut with_own.pending };
             list.push(server.instance);
             file.save_instances(&with_own).map_err(std::io::Error::other)
         };
+        // Also the pending ones: these have ended too, and nobody has to wait for their claims.
         let own: Vec<_> = known.current.iter().chain(&known.pending).copied().collect();
         let request = ClaimRequest {
             expected: LogIncarnation(log.incarnation),
@@ -212,6 +218,7 @@ impl LiveStateClaim {
         }?;
         let held = Arc::new(HeldClaim::new(engine, server.clone(), &taken, Arc::new(BootClock)));
         let TakenClaim { claim, before, .. } = taken;
+        // From here on the claim is renewed: to make the files from a long log may take longer than its term.
         let keeper = start_keeper(&held)?;
         let mut claimed = ClaimedLog {
             worktree_log: WorktreeLog { incarnation: claim.incarnation.0, ..log.clone() },
@@ -239,6 +246,7 @@ impl LiveStateClaim {
                 }
             }
         }
+        // Only now: until the files here are those of the log, a crash must lead to another replay.
         file.save_instances(&LogInstances::current_only(server.instance))?;
         claimed.continued_from = before.filter(|before| !own.contains(&before.instance));
         Ok(claimed)
@@ -256,11 +264,14 @@ impl LiveStateClaim {
         let tokens = TokenFile::in_dir(self.dir()).load_tokens()?;
         let head = volume.read_worktree_head(self.worktree_name())?;
         let last = head.and_then(|head| head.lease).map(|lease| lease.token);
+        // The token of the last lease is in the ref and in the live state that had it. If they differ, another machine was
+        // the last, and what is here may be old.
         if !last.is_some_and(|last| tokens.contains(&last)) {
             return Err(OpenError::LogLost { name: self.worktree_name().into(), source: error });
         }
         let file = InstanceFile::in_dir(self.dir());
         let mut known = file.load_instances()?;
+        // Before the log is created: whoever finds this instance in it knows that these files are its beginning.
         known.current.push(server.instance);
         file.save_instances(&known)?;
         let incarnation = engine.create()?;
@@ -280,6 +291,7 @@ impl LiveStateClaim {
         limits: super::LiveLimits,
     ) -> Result<ClaimedLog> {
         let mut key = [0; 16];
+        // Random: the engine sees names that are made from it, and must learn nothing of the volume by them.
         fill_random(&mut key);
         let LogLocation { url, credentials } = location.clone();
         let mut worktree_log = WorktreeLog { url, credentials, key, incarnation: [0; 16], floor: 0 };
@@ -350,7 +362,10 @@ impl LiveStateClaim {
         };
         let files =
             files.map_err(|source| OpenError::LogWrite { name: self.worktree_name().into(), source })?;
+        // Before the ref names the log: from then on others may claim it, and no change may pass without a look at the
+        // claim.
         tenure.set_change_guard(files.change_guard(wait));
+        // After the base is durable: a ref must not lead another machine to a log without files.
         if !is_named {
             name_log(tenure, &worktree_log)?;
         }

@@ -93,6 +93,8 @@ impl Body for AnswerBody {
             Self::Whole(whole) => Poll::Ready(whole.take().map(|bytes| Ok(Frame::data(bytes)))),
             Self::Parts { parts, left } => parts.poll_recv(context).map(|part| {
                 Some(part?.map(|bytes| {
+                    // The size hint is what is left: HTTP sends the length from it, and takes an early end for a broken
+                    // answer.
                     *left = left.saturating_sub(bytes.len() as u64);
                     Frame::data(bytes)
                 }))
@@ -138,6 +140,7 @@ pub fn error_answer(error: ApiError) -> Answer {
     let bytes = serde_json::to_vec(&VersionedJson::new(&failure)).unwrap_or_default();
     let mut answer = whole_answer(error.status, "application/json", bytes.into());
     if error.status == StatusCode::SERVICE_UNAVAILABLE {
+        // Such a refusal is for want of threads or of room for downloads, and soon over.
         set(&mut answer, RETRY_AFTER, "1");
     }
     answer
@@ -147,6 +150,7 @@ pub fn error_answer(error: ApiError) -> Answer {
 pub fn asset_answer(content_type: &'static str, content: &'static [u8], tag: &str) -> Answer {
     let mut answer = whole_answer(StatusCode::OK, content_type, Bytes::from_static(content));
     set(&mut answer, CONTENT_SECURITY_POLICY, PAGE_POLICY);
+    // Kept but asked about each time: after an update the page must fit the API of the same version.
     set(&mut answer, CACHE_CONTROL, "no-cache");
     set(&mut answer, ETAG, tag);
     answer
@@ -183,6 +187,7 @@ pub fn content_answer(body: AnswerBody, part: ContentPart, freshness: &Freshness
         set(&mut answer, CONTENT_RANGE, &format!("bytes {}-{last}/{}", part.start, part.total));
     }
     set_common(&mut answer);
+    // A file of the volume may be a page with scripts. Shown under this origin, these could use the token.
     set(&mut answer, CONTENT_TYPE, "application/octet-stream");
     set(&mut answer, CONTENT_DISPOSITION, "attachment");
     set(&mut answer, CONTENT_SECURITY_POLICY, CONTENT_POLICY);
@@ -212,6 +217,7 @@ fn whole_answer(status: StatusCode, content_type: &'static str, bytes: Bytes) ->
 
 /// What every answer has.
 fn set_common(answer: &mut Answer) {
+    // Otherwise a browser looks into the content, and may find HTML in what is sent as bytes.
     set(answer, X_CONTENT_TYPE_OPTIONS, "nosniff");
     set(answer, REFERRER_POLICY, "no-referrer");
     set(answer, HeaderName::from_static("cross-origin-resource-policy"), "same-origin");
@@ -220,6 +226,7 @@ fn set_common(answer: &mut Answer) {
 
 fn set_freshness(answer: &mut Answer, freshness: &Freshness) {
     match freshness {
+        // What is in the volume stays out of the disk cache of the browser where it is of no use there.
         Freshness::Now => set(answer, CACHE_CONTROL, "no-store"),
         Freshness::Forever(tag) => {
             set(answer, CACHE_CONTROL, IMMUTABLE);

@@ -69,6 +69,7 @@ impl ApiState {
     }
 
     fn compare(&self, asked: &CompareParameters) -> Result<Arc<SnapshotComparison>, ApiError> {
+        // A comparison reads both trees, and each page of it asks for the same one again.
         let is_asked =
             |kept: &KeptComparison| kept.a == asked.a && kept.b == asked.b && kept.path == asked.path;
         if let Some(kept) = self.comparisons.lock().iter().find(|kept| is_asked(kept)) {
@@ -77,6 +78,7 @@ impl ApiState {
         // Without the lock: another comparison does not wait for this one.
         let found = Arc::new(self.volume.compare(asked.a, asked.b, &asked.path)?);
         let mut kept = self.comparisons.lock();
+        // Two requests may have computed the same one; then it is here twice for a while, which does no harm.
         kept.truncate(COMPARISONS_KEPT - 1);
         let comparison =
             KeptComparison { a: asked.a, b: asked.b, path: asked.path.clone(), found: found.clone() };
@@ -93,6 +95,7 @@ fn bad_cursor() -> ApiError {
 fn immutable(parts: &[&[u8]]) -> Freshness {
     let mut hasher = blake3::Hasher::new();
     for part in parts {
+        // With the lengths, so that other parts with the same bytes in a row have another tag.
         hasher.update(&(part.len() as u64).to_le_bytes()).update(part);
     }
     // Another version may answer with more fields.
@@ -126,12 +129,12 @@ struct VolumeJson {
     encrypted: bool,
     worktree: String,
     directory: String,
-    worktrees: Vec<WorktreeJson>,
+    worktrees: Vec<WorktreeFactsJson>,
     capabilities: CapabilitiesJson,
 }
 
 #[derive(Serialize)]
-struct WorktreeJson {
+struct WorktreeFactsJson {
     worktree: String,
     head: Option<String>,
 }
@@ -143,7 +146,7 @@ struct CapabilitiesJson {
 
 fn answer_volume(state: &ApiState) -> Result<Answer, ApiError> {
     let facts = state.volume.facts()?;
-    let worktree = |found: vellum_library::WorktreeFacts| WorktreeJson {
+    let worktree = |found: vellum_library::WorktreeFacts| WorktreeFactsJson {
         worktree: found.name,
         head: found.head.map(|id| id.to_string()),
     };
@@ -194,7 +197,7 @@ fn answer_entry(state: &ApiState, place: &PathInSnapshot) -> Result<Answer, ApiE
 }
 
 #[derive(Serialize)]
-struct VersionsJson {
+struct VersionsPageJson {
     #[serde(flatten)]
     path: NameJson,
     versions: Vec<PathVersionJson>,
@@ -245,9 +248,13 @@ fn answer_versions(
             None => break,
         }
     }
+    // One further version is looked for, so that no page promises a next one that is empty.
     let more = versions.len() == page.limit && found.next().transpose()?.is_some();
     let after = more.then(|| state.seal_cursor(&list, skip + versions.len()));
-    json_answer(&VersionsJson { path: NameJson::new(&place.path), versions, more, after }, &Freshness::Now)
+    json_answer(
+        &VersionsPageJson { path: NameJson::new(&place.path), versions, more, after },
+        &Freshness::Now,
+    )
 }
 
 #[derive(Serialize)]
@@ -285,6 +292,7 @@ fn answer_text(state: &ApiState, asked: &TextParameters) -> Result<Answer, ApiEr
         return Err(ApiError::new(StatusCode::NOT_FOUND, "not_found", "neither snapshot has this path"));
     }
     let comparison = match (old.unwrap_or(SideText::None), new.unwrap_or(SideText::None)) {
+        // As for binary content, of which there are no lines to compare.
         (SideText::TooLong, _) | (_, SideText::TooLong) => {
             TextComparison { binary: true, ..TextComparison::default() }
         }
@@ -316,6 +324,7 @@ fn read_text(state: &ApiState, id: SnapshotId, path: &[u8]) -> Result<Option<Sid
         Ok(found) => found.inode.attr,
         Err(error)
             if error.kind() == vellum_types::ErrorKind::NotFound
+                // A path that is missing is one side of a comparison; a snapshot that is missing is an error.
                 && state.volume.find_snapshot(id).is_ok() =>
         {
             return Ok(None);

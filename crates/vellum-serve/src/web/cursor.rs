@@ -25,6 +25,7 @@ impl CursorKey {
     /// A cursor of the list that `list` describes.
     #[must_use]
     pub fn seal(&self, list: &str, position: &[u8]) -> String {
+        // Not secret, only authentic: a cursor of another list would skip rows there without a word.
         let mut bytes = self.authenticate(list, position).to_vec();
         bytes.extend_from_slice(position);
         URL_SAFE_NO_PAD.encode(bytes)

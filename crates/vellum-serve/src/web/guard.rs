@@ -27,6 +27,7 @@ impl RequestGuard {
     /// Fails unless the request was meant for this server, and comes from its own page or from no page.
     pub fn check_sender(&self, headers: &HeaderMap) -> Result<(), ApiError> {
         let host = single_value(headers, &HOST)?.ok_or_else(|| bad_request("the request has no Host"))?;
+        // A name of another site that resolves to 127.0.0.1 (DNS rebinding) brings its own Host along.
         if !self.hosts.iter().any(|own| own.as_bytes() == host) {
             return Err(refuse("the Host of the request is not this server"));
         }
@@ -36,6 +37,7 @@ impl RequestGuard {
             return Err(refuse("the request comes from another site"));
         }
         match single_value(headers, &HeaderName::from_static("sec-fetch-site"))? {
+            // Browsers set it and pages cannot. `none` is what a user has typed; programs that are no browser send nothing.
             None | Some(b"same-origin" | b"none") => Ok(()),
             Some(_) => Err(refuse("the request comes from another site")),
         }
@@ -56,6 +58,7 @@ fn single_value<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
         (first, None) => Ok(first.map(|value| value.as_bytes())),
+        // Whoever is in front may look at the first one, and this server at the last.
         (_, Some(_)) => Err(bad_request(format!("the request has several values of {name}"))),
     }
 }

@@ -28,12 +28,15 @@ impl QueryFields {
         let mut fields: Vec<(String, Vec<u8>)> = Vec::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            // A misspelt filter would otherwise show everything, as if all of it matched.
             if !known.contains(&name) {
                 return Err(BadAddress(format!("'{}' is no parameter here", name.escape_default())));
             }
+            // Which of the two counts would be anybody's guess.
             if fields.iter().any(|(given, _)| given == name) {
                 return Err(BadAddress(format!("'{name}' is there twice")));
             }
+            // Decoded once and after the split, so that an encoded '&' or '=' stays a part of its value. A '+' stays a '+'.
             fields.push((name.into(), percent_decode_str(value).collect()));
         }
         Ok(Self { fields })

@@ -151,6 +151,7 @@ pub fn parse_route(method: &str, path: &str, query: &str) -> Result<Route, ApiEr
             QueryFields::parse(query, &[])?;
             Ok(Route::Api(ApiRequest::NewTicket))
         }
+        // The name is only for the browser, which saves the file under the last part of the address.
         ("GET" | "HEAD", ["d", ticket, _name]) => Ok(Route::Download((*ticket).into())),
         ("GET" | "HEAD", [name]) => {
             Ok(Route::Asset(if name.is_empty() { "index.html" } else { name }.into()))

@@ -72,6 +72,7 @@ struct SharedServer {
 impl WebServer {
     /// Begins to listen. Fails if others than this machine could connect.
     pub fn bind(volume: Volume, settings: WebSettings) -> Result<Self> {
+        // The token travels in plain text, and the content does, too: on a network anybody in between would read both.
         if !settings.listen.ip().is_loopback() {
             return Err(ServeError::NotLoopback(settings.listen));
         }
@@ -83,6 +84,7 @@ impl WebServer {
         getrandom::fill(&mut key)
             .map_err(|error| ServeError::for_action("get random bytes")(error.into()))?;
         let runtime = Builder::new_multi_thread()
+            // These only move bytes. Whatever reads from the volume may wait for a store, and has threads of its own.
             .worker_threads(2)
             .max_blocking_threads(THREADS)
             .enable_all()
@@ -90,6 +92,7 @@ impl WebServer {
             .map_err(ServeError::for_action("start threads"))?;
         let shared = SharedServer {
             state: ApiState::new(volume, key),
+            // The port that the system gave: port 0 would match no Host.
             guard: RequestGuard::new(address.port(), settings.token),
             waiting: Arc::new(Semaphore::new(WAITING)),
             downloads: Arc::new(Semaphore::new(DOWNLOADS)),
@@ -142,6 +145,7 @@ async fn serve_connection(
         }
     });
     let mut http = http1::Builder::new();
+    // Without these, a client that sends a byte now and then would keep one of CONNECTIONS for ever.
     http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME).max_buf_size(HEAD_MAX);
     // A connection that breaks is the client's affair.
     let _ = http.serve_connection(TokioIo::new(stream), service).await;
@@ -152,6 +156,7 @@ async fn answer_request(
     request: Request<Incoming>,
 ) -> std::result::Result<Answer, ApiError> {
     let (head, body) = request.into_parts();
+    // First of all, also for assets: a page of another site must not even learn that this server is here.
     shared.guard.check_sender(&head.headers)?;
     let query = head.uri.query().unwrap_or_default();
     // Before the address is looked at: it tells those without the token nothing.
@@ -160,8 +165,11 @@ async fn answer_request(
         shared.guard.check_token(&head.headers)?;
     }
     match parse_route(head.method.as_str(), path, query)? {
+        // Without the token: the page itself is the same for everybody, and holds nothing of the volume.
         Route::Asset(name) => Ok(if_changed(answer_asset(&name)?, &head.headers)),
         Route::Download(ticket) => match shared.state.tickets.redeem(&ticket, Instant::now()) {
+            // Without the headers: a ticket is used up, so a range or a revalidation could not be followed by another
+            // request.
             TicketUse::Granted(place) => answer_content(shared, place, &HeaderMap::new()).await,
             TicketUse::Gone => Err(ApiError::new(
                 StatusCode::GONE,
@@ -207,9 +215,11 @@ async fn run_blocking<T: Send + 'static>(
     shared: &Arc<SharedServer>,
     read: impl FnOnce(&ApiState) -> std::result::Result<T, ApiError> + Send + 'static,
 ) -> std::result::Result<T, ApiError> {
+    // Refused instead of queued without limit: each that waits takes memory, and its client may have left.
     let permit = shared.waiting.clone().try_acquire_owned().map_err(|_| busy())?;
     let own = shared.clone();
     let reading = tokio::task::spawn_blocking(move || {
+        // Held by the thread and not by the request: a client that goes away does not stop the reading.
         let _permit = permit;
         read(&own.state)
     });
@@ -227,6 +237,7 @@ async fn answer_content(
     place: PathInSnapshot,
     headers: &HeaderMap,
 ) -> std::result::Result<Answer, ApiError> {
+    // Fewer than there are threads: slow downloads must leave some for the page.
     let permit = shared.downloads.clone().try_acquire_owned().map_err(|_| busy())?;
     let reader = run_blocking(shared, move |state| open_content(state, &place)).await?;
     if is_known(headers, &reader.freshness) {

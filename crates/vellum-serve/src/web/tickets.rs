@@ -40,6 +40,7 @@ impl TicketBox {
         }
         let now = Instant::now();
         let mut tickets = self.tickets.lock();
+        // Here and by no timer: tickets take memory only when some are issued.
         tickets.retain(|_, (_, issued)| now.duration_since(*issued) < TICKET_TIME);
         if tickets.len() >= TICKETS_MAX
             && let Some(oldest) =
@@ -53,6 +54,8 @@ impl TicketBox {
 
     /// Uses a ticket up.
     pub fn redeem(&self, ticket: &str, now: Instant) -> TicketUse {
+        // Removed in the same step, so that of two requests with one ticket only one is answered. A link stays in the
+        // history of the browser, and must not work from there.
         match self.tickets.lock().remove(ticket) {
             Some((place, issued)) if now.saturating_duration_since(issued) < TICKET_TIME => {
                 TicketUse::Granted(place)

@@ -62,6 +62,7 @@ impl EtcdGateway {
         // Proxies are for what is outside; a log's engine is near.
         let mut client = reqwest::Client::builder()
             .no_proxy()
+            // A redirect could lead the token to another host.
             .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(CONNECT_TIMEOUT)
             .timeout(TIMEOUT);
@@ -112,6 +113,7 @@ impl EtcdGateway {
                 Err(RequestFailure::NotConnected(error)) => {
                     // The next one, now and in later requests.
                     let mut endpoints = self.endpoints.lock();
+                    // Another thread may have moved on already; moving twice would come back to the server that is away.
                     if endpoints.first() == Some(&endpoint) {
                         endpoints.rotate_left(1);
                     }
@@ -152,6 +154,7 @@ impl EtcdGateway {
             let mut bytes = Vec::new();
             while let Some(piece) = answer.chunk().await? {
                 bytes.extend_from_slice(&piece);
+                // It is cut off, and then does not parse: the length in the header is only what the server says.
                 if bytes.len() > ANSWER_MAX {
                     break;
                 }
@@ -162,6 +165,8 @@ impl EtcdGateway {
             let is_unconnected = error.is_connect();
             let reason = describe_error_chain(&error.without_url());
             let error = SharedLogError::Unreachable { engine: self.engine.clone(), reason };
+            // A request that was sent may have been carried out, and is not repeated at another server: the caller reads
+            // how the log stands.
             if is_unconnected { RequestFailure::NotConnected(error) } else { RequestFailure::Final(error) }
         })?;
         let answer = serde_json::from_slice::<Value>(&bytes);

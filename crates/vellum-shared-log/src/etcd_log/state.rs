@@ -86,6 +86,7 @@ impl EtcdKeys {
     /// The position that an append's key names.
     pub fn parse_append(&self, key: &[u8]) -> Option<LogPosition> {
         let digits = std::str::from_utf8(key).ok()?.strip_prefix(&self.appends)?;
+        // Another length would be read as a position, too, and stand in another order than its number.
         if digits.len() == 16 { u64::from_str_radix(digits, 16).ok().map(LogPosition) } else { None }
     }
 
@@ -105,6 +106,7 @@ impl EtcdKeys {
         let number = |key: &str| std::str::from_utf8(&find(key)?.value).ok()?.parse().ok();
         let end = LogPosition(number(&self.end)?);
         let start = match appends.first() {
+            // Without appends the log is empty: it begins where it ends, wherever that is.
             None => end,
             Some(first) => self.parse_append(&first.key)?,
         };

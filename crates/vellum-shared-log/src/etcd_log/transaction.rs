@@ -124,6 +124,7 @@ impl EtcdOutcome {
     /// Parses an answer; None if it is none.
     pub fn parse(answer: &Value) -> Option<Self> {
         let revision = decode_number(answer.get("header")?.get("revision"))?;
+        // The gateway leaves out fields that are false, zero or empty.
         let succeeded = answer.get("succeeded").and_then(Value::as_bool).unwrap_or(false);
         let responses = answer.get("responses").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         let found = responses.iter().map(parse_entries).collect::<Option<_>>()?;

@@ -56,6 +56,7 @@ impl BaseWriter {
             }
             let Some(upto) = queue.end_base(restarts)? else { continue };
             wait(queue, upto)?;
+            // Only if the log was not begun anew since: the position would be one of the log before.
             if queue.is_base_wanted(restarts) {
                 self.discard_before_base();
                 return Ok(());
@@ -69,11 +70,15 @@ impl BaseWriter {
         let mut buffer = vec![0; WRITE_MAX];
         let mut total = 0;
         for (_, file) in self.files.list_files() {
+            // Removed since they were listed: the operation that removed it is in the log, behind the beginning of the
+            // base.
             let Some(len) = self.files.repeat_name(&file)? else { continue };
             total += len;
             let mut offset = 0;
             // What is added behind `len` from now on goes into the log by itself.
             while offset < len {
+                // Looked at for each piece: a base that nobody wants any more takes room in the queue from the one that is
+                // needed.
                 if !queue.is_base_wanted(restarts) {
                     return Ok(false);
                 }

@@ -102,6 +102,7 @@ impl LoggedFiles {
     }
 
     pub fn create_file(&self, folder: LoggedFolder, name: &str) -> io::Result<Arc<LoggedFile>> {
+        // Before the lock of the names: the base that would make room takes it.
         self.queue.wait_for_room()?;
         let mut names = self.names.lock();
         let key = (folder, name.to_owned());
@@ -115,6 +116,7 @@ impl LoggedFiles {
         names.next += 1;
         let file = LoggedFile::new(number, local, 0);
         names.files.insert(key, file.clone());
+        // With the names locked, so that the log has the operations of one name in the order in which they were done here.
         self.queue.add(&[FolderOperation::Name { folder, name, file: number }])?;
         Ok(file)
     }
@@ -127,6 +129,7 @@ impl LoggedFiles {
         change: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<()> {
         let _shared = file.gate.read();
+        // First the local file. If that fails, the log has nothing; if the log fails, this process serves nothing more.
         change()?;
         file.len.store(len, Ordering::Relaxed);
         self.queue.add(&[FolderOperation::SetLen { file: file.number, len }])
@@ -148,6 +151,7 @@ impl LoggedFiles {
             add_write(&self.queue, file.number, at, piece)?;
             at += piece.len() as u64;
         }
+        // Relaxed: whoever reads it for a base has the gate for itself.
         file.len.fetch_max(at, Ordering::Relaxed);
         Ok(())
     }
@@ -185,6 +189,7 @@ impl LoggedFiles {
         // By the file, since it may have another name by now.
         let found = names.files.iter().find(|(_, named)| Arc::ptr_eq(named, file));
         let Some(((folder, name), _)) = found else { return Ok(None) };
+        // The copy stands in the log at one place, and must be the file as it is between the changes before and behind it.
         let _alone = file.gate.write();
         let len = file.len.load(Ordering::Relaxed);
         let named = FolderOperation::Name { folder: *folder, name, file: file.number };

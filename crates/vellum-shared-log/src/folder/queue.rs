@@ -87,6 +87,7 @@ impl OperationQueue {
             if state.queued < self.room {
                 return Ok(());
             }
+            // Nobody may be waiting for durability, and less than EAGER would never be appended: then there never was room.
             state.wanted = state.added;
             self.filled.notify_one();
             self.moved.wait(&mut state);
@@ -96,6 +97,7 @@ impl OperationQueue {
     /// Adds operations, which are appended as one record, or as several if they are long.
     pub fn add(&self, operations: &[FolderOperation<'_>]) -> io::Result<()> {
         let mut state = self.state.lock();
+        // Looked at again with the lock: between the wait for room and this, the log may have failed.
         state.check_open()?;
         for operation in operations {
             state.add_operation(operation);
@@ -109,7 +111,9 @@ impl OperationQueue {
     pub fn begin_base(&self) -> io::Result<u64> {
         let mut state = self.state.lock();
         state.check_open()?;
+        // Before the files are read: what makes a base due from here on asks for another one.
         state.base_due = false;
+        // After a restart, the beginning of the base is in the queue already; see `restart`.
         if state.held_until.is_none() {
             state.begin_batch(RecordKind::Base);
             state.add_operation(&FolderOperation::BaseBegin { is_new: false });
@@ -128,10 +132,12 @@ impl OperationQueue {
         let mut state = self.state.lock();
         state.batches.clear();
         state.queued = 0;
+        // What was waited for will be in the base: who waits goes on until that is durable.
         state.taken = state.added;
         state.restarts += 1;
         // What was durable before does not tell how long the log is now.
         state.floor = None;
+        // Not known yet: `end_base` says where the base ends.
         state.held_until = Some(u64::MAX);
         state.base_due = true;
         state.begin_batch(RecordKind::Base);
@@ -172,6 +178,7 @@ impl OperationQueue {
         let begin = Instant::now();
         let mut state = self.state.lock();
         loop {
+            // Looked at before a failure: what was acknowledged before the log failed stays acknowledged.
             if state.durable >= upto {
                 return Ok(());
             }
@@ -215,6 +222,8 @@ impl OperationQueue {
     pub fn finish_batches(&self, batches: &[OperationBatch], position: LogPosition, end: LogPosition) {
         let mut state = self.state.lock();
         state.delay = None;
+        // The floor goes into the worktree's ref, and a log that is shorter is refused: it may only name what a reader can
+        // use.
         if state.held_until.is_none() {
             state.floor = Some(end);
         }
@@ -224,6 +233,8 @@ impl OperationQueue {
             match batch.kind {
                 RecordKind::Base => {
                     state.base_position = Some(position);
+                    // A base is at the beginning of an append, so what is behind it in the same append is counted by the
+                    // next arm.
                     state.since_base = len;
                 }
                 RecordKind::Next => state.since_base += len,
@@ -294,6 +305,7 @@ impl OperationQueue {
         state.delay = Some(why.to_owned());
         let until = Instant::now() + time;
         while state.failure.is_none() && !state.is_stopped {
+            // Those who add wake it, too, which must not shorten the pause: it goes on until its time is over.
             if self.filled.wait_until(&mut state, until).timed_out() {
                 break;
             }
@@ -345,6 +357,7 @@ impl QueueState {
     fn take_batches(&mut self) -> Vec<OperationBatch> {
         let mut batches: Vec<OperationBatch> = self.batches.pop_front().into_iter().collect();
         let mut len = batches.iter().map(|batch| batch.bytes.len()).sum::<usize>();
+        // Up to the next base, which has to be at the beginning of an append.
         while len < APPEND_TARGET
             && let Some(next) = self.batches.pop_front_if(|next| next.kind == RecordKind::Next)
         {

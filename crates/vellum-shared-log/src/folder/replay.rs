@@ -90,6 +90,7 @@ pub enum ReplayError {
 /// Reads a log, and makes its files.
 pub fn replay_log(request: &ReplayRequest<'_>) -> Result<ReplayedFiles, ReplayError> {
     let LogClaim { start, end, incarnation, .. } = *request.claim;
+    // Before any file is made: programs were told that what is missing is durable, so nobody may go on without it unasked.
     if end < request.floor {
         return Err(ReplayError::Cut { end, floor: request.floor });
     }
@@ -158,6 +159,8 @@ impl LogReplay<'_> {
     fn apply(&mut self, operation: &FolderOperation<'_>, position: LogPosition) -> Result<(), ReplayError> {
         match *operation {
             FolderOperation::BaseBegin { is_new } => {
+                // A base in the middle repeats what is known from the operations before it. It only counts for a reader who
+                // begins at it.
                 if is_new || self.current.is_none() {
                     self.discard_next()?;
                     self.next = Some(ReplayState::default());
@@ -210,6 +213,8 @@ impl LogReplay<'_> {
         }
         let staged = format!("{staged:016x}");
         let file = staging.create_file(&staged)?;
+        // By a number, and not by the file's name, which may be that of another file in another folder, or of an earlier
+        // one.
         state.files.insert(number, StagedFile { file: file.clone(), staged });
         self.staged += 1;
         Ok(file)
@@ -222,6 +227,7 @@ impl LogReplay<'_> {
         position: LogPosition,
         change: impl FnOnce(&dyn EngineFile) -> std::io::Result<()>,
     ) -> Result<(), ReplayError> {
+        // Operations of a file may stand behind its removal: whoever has it open goes on writing.
         let is_known = self.next.is_some() || self.state(position)?.files.contains_key(&number);
         if is_known {
             change(&*self.staged_file(number, position)?)?;
@@ -258,6 +264,7 @@ impl LogReplay<'_> {
         for (_, nameless) in state.files.extract_if(|number, _| !named.contains(number)) {
             self.staging.remove_file(&nameless.staged)?;
         }
+        // Only now: as long as the new base was not whole, the log ended with the old files.
         if let Some(before) = self.current.replace(state) {
             self.remove_state(before)?;
         }

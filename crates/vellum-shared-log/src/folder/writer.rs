@@ -87,6 +87,8 @@ impl LogAppender {
             match self.append_batches(&batches) {
                 Ok(AppendOutcome::Done) => {
                     if self.queue.end_restart_with(&batches) {
+                        // Before anything is acknowledged: another machine reads the ref, and would look for the log that
+                        // is gone.
                         match self.name_new_log() {
                             Ok(true) => self.queue.end_restart(),
                             Ok(false) => return,
@@ -126,6 +128,7 @@ impl LogAppender {
 
     fn append_batches(&mut self, batches: &[OperationBatch]) -> Result<AppendOutcome, SharedLogError> {
         let keys = self.keys.clone();
+        // Asked each time: the log may have been replaced since the last append.
         let codec = RecordCodec { keys: &keys, incarnation: self.claim.current().incarnation };
         let mut append = KeptAppend { start: self.end.position, bytes: Vec::new() };
         let mut end = self.end;
@@ -134,6 +137,7 @@ impl LogAppender {
             append.bytes.extend_from_slice(&record);
             end = behind;
         }
+        // Kept before it is sent: if its answer is lost, these are the bytes to compare with.
         self.kept.push_back(append);
         let outcome = self.append_kept(end.position)?;
         if matches!(outcome, AppendOutcome::Done) {
@@ -150,6 +154,7 @@ impl LogAppender {
         let mut pause = PAUSE_MIN;
         loop {
             let epoch = self.claim.current().epoch;
+            // Usually the last one. After the engine has forgotten some, each of those after its end, in order.
             let next = self.kept.iter().find(|kept| kept.start == at);
             let answer = match next {
                 Some(kept) if at != target => self.claim.log.append(epoch, at, &kept.bytes),
@@ -181,6 +186,7 @@ impl LogAppender {
                             end = end.0,
                             "the engine forgot more of the log than is kept"
                         );
+                        // The records before `end` stay readable until the base behind them is whole.
                         return Ok(self.begin_anew(end));
                     }
                 },
@@ -224,6 +230,7 @@ impl LogAppender {
     /// Where to go on, as the log turned out to end at `end`; None if what stood there is not kept. Fails if somebody else
     /// has appended.
     fn find_end(&self, end: LogPosition) -> Result<Option<LogPosition>, SharedLogError> {
+        // An older end that an append of this process begins at: what the engine forgot is repeated from there.
         if self.kept.iter().any(|kept| kept.start == end) {
             return Ok(Some(end));
         }
@@ -247,6 +254,7 @@ impl LogAppender {
     fn begin_anew(&mut self, position: LogPosition) -> AppendOutcome {
         self.end = ChainEnd { position, link: RecordLink::default() };
         self.kept.clear();
+        // The chain of records is broken here, so whatever waits could not be read behind it. The base contains it.
         self.queue.restart();
         AppendOutcome::Restarted
     }

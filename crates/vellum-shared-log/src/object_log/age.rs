@@ -54,10 +54,12 @@ impl ObjectLog {
 
     /// The age of the head by the store's clock; None if that cannot be learned.
     fn read_head_age(&self) -> Result<Option<Duration>, SharedLogError> {
+        // Whoever cannot write cannot claim, either, and only wants to show who serves.
         if self.objects.is_read_only() {
             return Ok(None);
         }
         let mut number = [0; 8];
+        // A name of its own: of two processes, one would otherwise read the time of the other's object, or find it deleted.
         fill_random(&mut number);
         let folder = format!("{}/{CLOCK_FOLDER}", self.folder);
         let probe = ObjectKey::new(format!("{folder}/{:016x}", u64::from_le_bytes(number)))
@@ -72,6 +74,7 @@ impl ObjectLog {
             let written = self.read_time(HEADS_FOLDER, &self.head_key)?;
             Ok(present.zip(written))
         });
+        // Before the times are looked at, so that a failure to read them leaves nothing behind.
         self.objects.delete_object(&probe).map_err(|error| self.wrap_error(&error))?;
         let times = times.map_err(|error| self.wrap_error(&error))?;
         // What is dated ahead was written before the store's clock was set back: it is young.

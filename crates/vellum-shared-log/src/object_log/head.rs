@@ -113,6 +113,7 @@ impl LogHead {
             1 => true,
             _ => return Err(DecodeError::Invalid("release of the log")),
         };
+        // Checked before memory is taken for so many: the object may be damaged.
         let sealed_count = reader.read_count(EPOCHS_MAX)?;
         let mut sealed = Vec::with_capacity(sealed_count);
         for _ in 0..sealed_count {
@@ -134,6 +135,7 @@ impl LogHead {
         };
         reader.expect_end()?;
         let head = Self { incarnation, start, sealed, open, open_start, server, is_released, renewals };
+        // Readers go through the epochs by their ends. Out of order, they would leave out appends without a word.
         if head.is_in_order() { Ok(head) } else { Err(DecodeError::Invalid("epochs of the log")) }
     }
 

@@ -70,6 +70,7 @@ impl ObjectLog {
             let first = RecordPlace { epoch, at: start.max(head.start) };
             let reached = self.collect_epoch(head.incarnation, first, Some(end), &mut appends)?;
             if reached != end {
+                // The end of a sealed epoch was decided when all of it was there, so something was removed since.
                 return Err(self.missing_error(epoch, reached, end));
             }
         }
@@ -121,6 +122,7 @@ impl ObjectLog {
 
     /// The appends that the log has from a position on. Whatever others do meanwhile, it had them at one moment.
     pub(super) fn list_log(&self, from: LogPosition) -> Result<ListedLog, SharedLogError> {
+        // Each failure is a claim or a discard by another process, which are seconds apart.
         for _ in 0..READ_TRIES {
             let head = self.settle_head()?;
             if from < head.start {
@@ -164,6 +166,7 @@ impl ObjectLog {
         from: LogPosition,
         max: usize,
     ) -> Result<Vec<u8>, SharedLogError> {
+        // The lengths are known from the listing, so no object is fetched that would not fit.
         let fits = |append: &&ListedAppend| append.end.0 - from.0 <= max as u64;
         let count = appends.iter().take_while(fits).count().max(1).min(appends.len());
         let fetched = map_requests(&*self.objects, &appends[..count], |append| {
@@ -190,6 +193,7 @@ impl ObjectLog {
         let object = self.objects.get_object(&key, RECORD_MAX).map_err(|error| self.wrap_error(&error))?;
         let record =
             LogRecord::decode(&object).map_err(|error| self.damaged_error(format!("{key}: {error}")))?;
+        // The name is not protected by the record's checksum: an object that was copied to another name would pass.
         let is_expected = record.incarnation == incarnation && record.place == append.place;
         if !is_expected || record.bytes.len() as u64 != append.end.0 - append.place.at.0 {
             return Err(self.damaged_error(format!("{key} holds another append than its name says")));

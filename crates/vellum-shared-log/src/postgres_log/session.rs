@@ -108,6 +108,7 @@ impl PostgresSessions {
         &self,
         work: impl AsyncFn(&Client) -> Result<T, tokio_postgres::Error>,
     ) -> Result<T, StatementFailure> {
+        // The newest one: what has lain the longest is the most likely to be cut by a firewall.
         let idle = self.idle.lock().pop();
         if let Some(client) = idle.filter(|client| !client.is_closed()) {
             match self.run_limited(client, &work) {
@@ -117,6 +118,8 @@ impl PostgresSessions {
                 Ok(done) => return Ok(done),
             }
         }
+        // A statement may be run twice so. It is a change on the condition of epoch and position, which a second run finds
+        // changed by the first, and the caller reads how the log stands.
         let client = self.connect()?;
         self.run_limited(client, &work).map_err(|failure| match failure {
             SessionFailure::Broken(error) => error.into(),
@@ -142,6 +145,7 @@ impl PostgresSessions {
             }
             Ok(Err(error)) => {
                 self.keep_client(client);
+                // The session goes on after an error of a statement: PostgreSQL undoes only the statement.
                 let has_no_tables = error.code() == Some(&SqlState::UNDEFINED_TABLE);
                 Err(SessionFailure::Final(match has_no_tables {
                     true => StatementFailure::NoTables,

@@ -76,6 +76,7 @@ impl<'a> FindingJson<'a> {
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     RequestPurpose::Upkeep.set_for_process();
     let mut findings = DoctorFindings::new(args.repair, volume_hint);
+    // First: a mount whose process does not answer would hold up everything that looks into it.
     examine_mounts(&mut findings)?;
     let place = examine_worktree(&mut findings, context)?;
     examine_uploads(&mut findings);
@@ -97,6 +98,7 @@ fn examine_worktree(findings: &mut DoctorFindings, context: &CommandContext) -> 
     };
     let state = match found {
         Ok(state) => state,
+        // To find out why a volume does not open is what this command is for.
         Err(CliError::Volume(error)) => {
             let finding = explain_missing_worktree(&context.cwd, &error, findings);
             findings.add(finding);

@@ -135,6 +135,7 @@ fn forget_named(
     }
     let ids: Vec<_> = entries.iter().map(|entry| entry.id).collect();
     if args.dry_run {
+        // A dry run fails as the run itself would, instead of promising what is refused then.
         volume.check_forgettable(&ids)?;
     } else {
         volume.forget_snapshots(&ids)?;
@@ -180,6 +181,7 @@ fn apply_rules(
         ignores_tags: args.ignore_tags,
         now: vellum_host::clock::current_time(),
     })?;
+    // Mostly a mistyped rule: nothing that a rule says can be meant to leave a worktree without any snapshot.
     if let Some(name) = plan.emptied.first().filter(|_| !args.force && !args.dry_run) {
         return Err(CliError::usage_error(
             format!("the rules keep no snapshot of the worktree '{}'", format_path(name)),
@@ -225,6 +227,7 @@ fn choose_worktrees(args: &Args, volume: &Volume) -> Option<BTreeSet<String>> {
 /// Forgets snapshots, with the tags that they have: those which kept them are not among them.
 fn forget_unkept(ids: &[SnapshotId], volume: &Volume, names: &SnapshotNames) -> Result<Vec<SnapshotId>> {
     for tag in ids.iter().flat_map(|id| names.tags_of_snapshot(id)) {
+        // Before the snapshots: what a tag names is not forgotten.
         volume.remove_tag(tag)?;
     }
     Ok(volume.forget_snapshots(ids)?)

@@ -144,7 +144,7 @@ struct HistoryFilter<'a> {
 }
 
 /// Snapshots, newest first.
-type EntryWalk<'a> = Box<dyn Iterator<Item = vellum_volume::Result<HistoryEntry>> + Send + 'a>;
+type HistoryEntryWalk<'a> = Box<dyn Iterator<Item = vellum_volume::Result<HistoryEntry>> + Send + 'a>;
 
 impl HistoryFilter<'_> {
     /// The snapshots to show, and whether there are more.
@@ -166,7 +166,7 @@ impl HistoryFilter<'_> {
 
     /// All snapshots that are asked for, whatever they are called. Ancestors are read one after another, as far as they
     /// are shown.
-    fn walk_entries(&self) -> Result<EntryWalk<'_>> {
+    fn walk_entries(&self) -> Result<HistoryEntryWalk<'_>> {
         Ok(if let Some(pattern) = &self.args.tag {
             Box::new(self.find_tagged_entries(pattern)?.into_iter().map(Ok))
         } else if self.args.all {

@@ -50,12 +50,12 @@ struct OperationJson {
     process: u32,
     worktree: String,
     command: Vec<String>,
-    changes: Vec<ChangeJson>,
+    changes: Vec<OperationEffectJson>,
 }
 
 #[derive(Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
-enum ChangeJson {
+enum OperationEffectJson {
     Worktree { name: String, counter: u64, before: Option<HeadJson>, after: Option<HeadJson> },
     Tag { name: String, counter: u64, before: Option<String>, after: Option<String> },
     Pin(PresenceJson),
@@ -68,13 +68,13 @@ enum ChangeJson {
     Made { snapshot: String },
     Recovered { snapshot: String },
     Thinned { number: u64, records: u64, time: String },
-    Undo(RevertedJson),
-    Redo(RevertedJson),
+    Undo(RevertedOperationJson),
+    Redo(RevertedOperationJson),
 }
 
 /// The operation that another one takes back, or carries out once more.
 #[derive(Serialize)]
-struct RevertedJson {
+struct RevertedOperationJson {
     worktree: Option<String>,
     number: u64,
     hash: String,
@@ -103,8 +103,8 @@ struct HeadJson {
 struct CheckJson {
     chains: u64,
     operations: u64,
-    problems: Vec<ProblemJson>,
-    unfinished: Vec<ProblemJson>,
+    problems: Vec<OperationProblemJson>,
+    unfinished: Vec<OperationProblemJson>,
     checkpoints: Vec<CheckpointJson>,
 }
 
@@ -118,7 +118,7 @@ struct CheckpointJson {
 }
 
 #[derive(Serialize)]
-struct ProblemJson {
+struct OperationProblemJson {
     worktree: Option<String>,
     number: Option<u64>,
     reason: String,
@@ -184,6 +184,7 @@ fn summarize_effects(record: &OperationRecord, volume: &Volume) -> Vec<String> {
     for effect in &record.effects {
         match effect {
             OperationEffect::Ref(effect) => summary.push(summarize_ref(effect, volume)),
+            // A run of `forget` may have thousands, and the table has one line for it.
             OperationEffect::Forgotten(_) | OperationEffect::Discarded(_) => forgotten += 1,
             OperationEffect::Recovered(_) => recovered += 1,
             OperationEffect::Made(id) => {
@@ -251,6 +252,7 @@ fn summarize_ref(effect: &RefEffect, volume: &Volume) -> String {
         }
     };
     let target = |value: &[u8]| match kind {
+        // What cannot be decoded is shown as no snapshot: a damaged record must not hide all the others.
         RefKind::Worktree => WorktreeHead::decode(value).ok().and_then(|head| head.head),
         RefKind::Tag | RefKind::Chain | RefKind::Pin | RefKind::Annotation | RefKind::Settings => {
             SnapshotId::from_slice(value)
@@ -287,11 +289,11 @@ fn to_operation_json(ListedOperation { link, record }: &ListedOperation) -> Oper
         process: record.pid,
         worktree: record.worktree.clone(),
         command: record.command.clone(),
-        changes: record.effects.iter().map(to_change_json).collect(),
+        changes: record.effects.iter().map(to_effect_json).collect(),
     }
 }
 
-fn to_change_json(effect: &OperationEffect) -> ChangeJson {
+fn to_effect_json(effect: &OperationEffect) -> OperationEffectJson {
     match effect {
         OperationEffect::Ref(RefEffect { kind, name, counter, before, after }) => {
             let name = name.clone();
@@ -303,47 +305,47 @@ fn to_change_json(effect: &OperationEffect) -> ChangeJson {
                 is_there: !after.is_empty(),
             };
             match kind {
-                RefKind::Worktree => ChangeJson::Worktree {
+                RefKind::Worktree => OperationEffectJson::Worktree {
                     name,
                     counter,
                     before: to_head_json(before),
                     after: to_head_json(after),
                 },
-                RefKind::Pin => ChangeJson::Pin(presence(name)),
-                RefKind::Settings => ChangeJson::Settings(presence(name)),
-                RefKind::Annotation => ChangeJson::Note(presence(name)),
-                RefKind::Chain => ChangeJson::Chain(presence(name)),
+                RefKind::Pin => OperationEffectJson::Pin(presence(name)),
+                RefKind::Settings => OperationEffectJson::Settings(presence(name)),
+                RefKind::Annotation => OperationEffectJson::Note(presence(name)),
+                RefKind::Chain => OperationEffectJson::Chain(presence(name)),
                 RefKind::Tag => {
                     let target = |value: &[u8]| SnapshotId::from_slice(value).map(|id| id.to_string());
-                    ChangeJson::Tag { name, counter, before: target(before), after: target(after) }
+                    OperationEffectJson::Tag { name, counter, before: target(before), after: target(after) }
                 }
             }
         }
         OperationEffect::Forgotten(id) | OperationEffect::Discarded(id) => {
-            ChangeJson::Forgotten { snapshot: id.to_string() }
+            OperationEffectJson::Forgotten { snapshot: id.to_string() }
         }
-        OperationEffect::Recovered(id) => ChangeJson::Recovered { snapshot: id.to_string() },
-        OperationEffect::Thinned(Checkpoint { last, records, time }) => ChangeJson::Thinned {
+        OperationEffect::Recovered(id) => OperationEffectJson::Recovered { snapshot: id.to_string() },
+        OperationEffect::Thinned(Checkpoint { last, records, time }) => OperationEffectJson::Thinned {
             number: last.sequence,
             records: *records,
             time: json::format_json_time(*time),
         },
-        OperationEffect::Made(id) => ChangeJson::Made { snapshot: id.to_string() },
+        OperationEffect::Made(id) => OperationEffectJson::Made { snapshot: id.to_string() },
         OperationEffect::Reverted(RevertedOperation { direction, worktree, link }) => {
-            let reverted = RevertedJson {
+            let reverted = RevertedOperationJson {
                 worktree: worktree.clone(),
                 number: link.sequence,
                 hash: format_hash(&link.hash),
             };
             match direction {
-                RevertDirection::Undo => ChangeJson::Undo(reverted),
-                RevertDirection::Redo => ChangeJson::Redo(reverted),
+                RevertDirection::Undo => OperationEffectJson::Undo(reverted),
+                RevertDirection::Redo => OperationEffectJson::Redo(reverted),
             }
         }
         OperationEffect::Collected { packs, hash, .. } => {
-            ChangeJson::Collected { packs: *packs, hash: format_hash(hash) }
+            OperationEffectJson::Collected { packs: *packs, hash: format_hash(hash) }
         }
-        OperationEffect::Key(change, subject) => ChangeJson::Key {
+        OperationEffect::Key(change, subject) => OperationEffectJson::Key {
             change: match change {
                 KeyChange::SlotAdded => "slot-added",
                 KeyChange::SlotRemoved => "slot-removed",
@@ -374,6 +376,7 @@ fn format_hash(hash: &[u8; 32]) -> String {
 fn report_check(context: &CommandContext, check: &ChainCheck) -> Result<CommandOutcome> {
     let ui = &context.ui;
     let ChainCheck { chains, operations, problems, unfinished, checkpoints } = check;
+    // What is unfinished is no finding: a process that was killed leaves such records, and nothing is wrong with them.
     let outcome = CommandOutcome::from_findings(!problems.is_empty());
     if ui.is_json() {
         let list = |problems: &[OperationProblem]| problems.iter().map(to_problem_json).collect();
@@ -419,7 +422,7 @@ fn to_checkpoint_json(found: &CheckedCheckpoint) -> CheckpointJson {
     }
 }
 
-fn to_problem_json(problem: &OperationProblem) -> ProblemJson {
+fn to_problem_json(problem: &OperationProblem) -> OperationProblemJson {
     let OperationProblem { worktree, sequence, reason, .. } = problem.clone();
-    ProblemJson { worktree, number: sequence, reason }
+    OperationProblemJson { worktree, number: sequence, reason }
 }

@@ -112,6 +112,7 @@ pub fn run(command: &Command, context: &CommandContext) -> Result<CommandOutcome
         Command::List => list_remotes(context, &volume),
         Command::Show { name } => show_remote(context, &volume, name.as_deref()),
         Command::Rename { old, new } => {
+            // Nothing is asked of the store: a remote can be renamed or removed while it is away.
             volume.rename_remote(old, new)?;
             let line = || format!("The remote {old} is now called {new}");
             context.ui.print_outcome(&RemoteRenamedJson { old, new }, line)?;

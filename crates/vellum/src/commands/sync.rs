@@ -51,7 +51,7 @@ use crate::error::{CliError, CommandOutcome, Result, ResumeHint};
 use crate::ui::progress::ProgressTask;
 use ends::{DestinationEndpoint, SourceEndpoint};
 use iconv::ShownRun;
-use line_format::{LineFormat, TransferDirection};
+use line_format::{LineFormat, SyncDirection};
 use list_only::SourceLister;
 use log::SyncLog;
 use patience::RetryBudget;
@@ -305,8 +305,8 @@ impl SyncPair {
         run.log_and_report(self.log.as_ref(), args, context)
     }
 
-    fn direction(&self) -> TransferDirection {
-        if self.opened.is_from_remote() { TransferDirection::Receive } else { TransferDirection::Send }
+    fn direction(&self) -> SyncDirection {
+        if self.opened.is_from_remote() { SyncDirection::Receive } else { SyncDirection::Send }
     }
 
     /// The options as they are for these ends.

@@ -100,6 +100,8 @@ pub fn parse_trash_days() -> impl clap::builder::TypedValueParser<Value = u32> {
 pub fn run(command: &Command, context: &CommandContext) -> Result<CommandOutcome> {
     let process = context.find_mount_process()?;
     if let Command::List { paths, worktree } = command
+        // The ref names the trash as it was published last. A mounted worktree has it as it is now, so it is asked where it
+        // can be.
         && (process.is_none() || worktree.is_some())
     {
         return list_published(paths, worktree.as_deref(), context);
@@ -110,6 +112,7 @@ pub fn run(command: &Command, context: &CommandContext) -> Result<CommandOutcome
         Command::Restore { paths, number, to } => {
             let parser = context.paths_at_root(&process.mountpoint);
             let to = to.as_ref().map(|to| parser.parse_path(to)).transpose()?;
+            // Several entries at one path would replace each other.
             if to.is_some() && paths.len() + number.len() > 1 {
                 let message = "--to is for one path or number";
                 return Err(CliError::usage_error(message, "run the command once for each of them"));
@@ -202,6 +205,7 @@ fn build_table(ui: &UserInterface, entries: &[TrashedEntry]) -> TextTable {
     for entry in entries {
         let path = format_path(&entry.path);
         let kind = file_kind_name(entry.file_kind());
+        // The size of anything else says nothing that a user could want to know here.
         let size = if kind == "file" { format::format_size(entry.size) } else { kind.into() };
         table.add_row([
             ui.style.paint_yellow(&entry.number.to_string()),

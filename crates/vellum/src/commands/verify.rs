@@ -105,6 +105,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     if verified.report.findings.is_empty() {
         return Ok(CommandOutcome::Done);
     }
+    // After the report: a hook that fails must not keep the user from reading what was found.
     run_damage_hook(&verified.report, &volume, context)?;
     // Damage is a finding of this command, and no failure of it.
     Ok(CommandOutcome::Findings)
@@ -180,6 +181,7 @@ fn verify_scope(
     let metadata_only = args.metadata_only;
     if !args.repair {
         let resume = match scope {
+            // Parts note which packs they have read. The others keep nothing, since what they read is not a set of packs.
             VerifyScope::Part(_) => "nothing was changed; the next run goes on with what is left",
             VerifyScope::Snapshot(_) | VerifyScope::All => {
                 "nothing was changed; a verification starts from the beginning"
@@ -201,6 +203,7 @@ fn verify_scope(
 
 /// A place that was typed: a directory, or the address of a store.
 fn find_repair_place(typed: &OsString, context: &CommandContext) -> Result<RepairPlace> {
+    // A name that has '://' in it is taken for an address, whether there is such a directory or not.
     let directory = context.resolve_local_path(Path::new(typed));
     if let Some(url) = typed.to_str().filter(|text| text.contains("://")) {
         return Ok(RepairPlace::Store(StoreLocation::new(url)));

@@ -51,7 +51,7 @@ const THINGS: &[RestoredThing] = &[
 
 /// What is known of an entry.
 #[derive(Debug, PartialEq, Eq)]
-struct EntryFacts {
+struct ComparedEntry {
     mode: u32,
     owner: u32,
     group: u32,
@@ -68,7 +68,7 @@ struct EntryFacts {
 /// What is known of all entries below a directory, by path.
 #[derive(Debug, Default)]
 pub struct DirectoryFacts {
-    entries: BTreeMap<PathBuf, EntryFacts>,
+    entries: BTreeMap<PathBuf, ComparedEntry>,
 }
 
 impl DirectoryFacts {
@@ -90,7 +90,7 @@ impl DirectoryFacts {
     }
 }
 
-impl EntryFacts {
+impl ComparedEntry {
     fn read(path: &Path, known: &mut BTreeMap<(u64, u64), PathBuf>, name: &Path) -> TrialResult<Self> {
         let found = fs::symlink_metadata(path)?;
         let kind = found.file_type();
@@ -175,7 +175,7 @@ pub fn describe_directory(root: &Path) -> TrialResult<DirectoryFacts> {
         for name in names.into_iter().filter(|name| name != STATE_DIR) {
             let name = dir.join(name);
             let path = root.join(&name);
-            facts.entries.insert(name.clone(), EntryFacts::read(&path, &mut known, &name)?);
+            facts.entries.insert(name.clone(), ComparedEntry::read(&path, &mut known, &name)?);
             if fs::symlink_metadata(&path)?.is_dir() {
                 pending.push(name);
             }

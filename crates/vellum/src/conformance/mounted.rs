@@ -87,6 +87,7 @@ impl<'w> TrialMount<'w> {
         let pid = description["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
         let pid =
             pid.ok_or_else(|| TrialStop::Broken("the mount does not say which process serves it".into()))?;
+        // A signal that cannot be handled: nothing is flushed, as in a crash of the process.
         kill_process(pid, Signal::KILL)?;
         self.mount()
     }
@@ -136,6 +137,7 @@ fn try_killed_after_snapshot(ground: &TrialGround) -> TrialResult {
 fn make_names(root: &Path, is_ended: &AtomicBool) -> std::io::Result<()> {
     let mut number = 0_u64;
     while !is_ended.load(Ordering::Relaxed) {
+        // Always in this order, so that each moment has as many names in the first directory as in the second, or one more.
         fs::create_dir(root.join("a").join(number.to_string()))?;
         fs::create_dir(root.join("b").join(number.to_string()))?;
         number += 1;
@@ -161,6 +163,7 @@ fn try_one_moment(ground: &TrialGround) -> TrialResult {
         making.join().unwrap_or(Ok(())).map_err(TrialStop::from).and(taken)
     });
     made?;
+    // The snapshots are published in the background, and `export` reads the store.
     mount.run_ok(&["flush"])?;
     for tag in &snapshots {
         let exported = worktree.export(tag)?;
@@ -181,6 +184,7 @@ fn try_open_file(ground: &TrialGround) -> TrialResult {
     fs::write(&path, "first")?;
     mount.run_ok(&["snapshot", "--quiet", "--tag", "first"])?;
     write_synced(&path, "second")?;
+    // Opened before the restore: POSIX lets a program go on with the file that it has open, whatever gets its name.
     let mut open = File::open(&path)?;
     mount.run_ok(&["restore", "first"])?;
     expect_content(&path, "first")?;

@@ -427,6 +427,7 @@ impl PendingReply {
     fn poll_line(&mut self, time: Option<Duration>, meter: &ProgressMeter) -> Result<Option<ControlReply>> {
         let gone = |source| MountingError::Unreachable { socket: self.socket.clone(), source };
         self.stream.get_ref().set_read_timeout(time).map_err(gone)?;
+        // Bounded: whatever is behind the socket could send bytes without an end of line.
         match (&mut self.stream).take(LINE_MAX).read_until(b'\n', &mut self.line) {
             // What has come of the line stays in `self.line`: `read_until` keeps what it has read when it fails.
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
@@ -438,6 +439,7 @@ impl PendingReply {
         let line = std::mem::take(&mut self.line);
         match serde_json::from_slice(&line) {
             Ok(ControlLine::Done(answer)) => Ok(Some(*answer)),
+            // The daemon tells sums, and the meter counts what is added.
             Ok(ControlLine::Working { bytes, total }) => {
                 let before = meter.read_progress();
                 // A request has several phases, each with a total of its own.
@@ -464,5 +466,6 @@ pub fn send_json_line(stream: &UnixStream, what: &impl Serialize) -> std::io::Re
 /// Sends a line that has no end yet.
 pub fn send_line(mut stream: &UnixStream, mut line: Vec<u8>) -> std::io::Result<()> {
     line.push(b'\n');
+    // With its end in one call: two threads that answer over one socket would otherwise mix their lines.
     stream.write_all(&line)
 }

@@ -231,6 +231,7 @@ fn shared_log_hint(error: &SharedLogError) -> Option<String> {
         }
         // These say what is to be done.
         SharedLogError::Unfit { .. } => return None,
+        // Bugs, or another process at the same log: nothing that a user could set right.
         SharedLogError::Moved { .. }
         | SharedLogError::Discarded { .. }
         | SharedLogError::Oversized { .. } => return None,

@@ -31,6 +31,7 @@ use vellum_fuse::mount::{ForwardedMount, start_forwarded_service};
 use vellum_fuse::transport::{ChangeGate, RequestService};
 use vellum_fuse::{FileLocks, MountFile};
 use vellum_host::error_chain::format_error_chain;
+use vellum_host::escape::format_path;
 use vellum_host::process::host_name;
 use vellum_library::live::{self, LogOwnership};
 use vellum_shared_log::{ServerRecord, ServerSighting};
@@ -73,6 +74,7 @@ pub fn choose_server_locator(
     }
     let serving = "serve the worktree from this process with --listen ADDRESS:PORT";
     let head = live::find_live_worktree(volume, worktree)?;
+    // Without a log nothing outside of the serving process knows where it is.
     if head.is_none_or(|head| head.log.is_none()) {
         return Err(CliError::usage_error(
             format!("the worktree '{worktree}' has no shared log that says which process serves it"),
@@ -101,6 +103,8 @@ struct LoggedServer {
 
 impl ServerLocator for LoggedServer {
     fn find_server(&self) -> vellum_cluster::Result<String> {
+        // Read for each attempt to connect: while this client was cut off, another machine may have taken the worktree
+        // over.
         let found = live::find_worktree_server(&self.volume, &self.worktree)
             .map_err(|error| ClusterError::NotFound { reason: format_error_chain(&error) })?;
         let serving = found.filter(|found| !found.released).and_then(|found| found.server.address);
@@ -110,6 +114,7 @@ impl ServerLocator for LoggedServer {
 
 /// Listens for clients of a volume's worktree. Fails for a volume without a key, if others than this machine can connect.
 pub fn listen_for_clients(volume: &Volume, address: SocketAddr) -> Result<TcpListener> {
+    // The handshake proves the volume's key. Without one it proves nothing, and only this machine's users may connect.
     if volume.keys.is_plain() && !address.ip().is_loopback() {
         return Err(CliError::usage_error(
             format!("the volume has no key, so anybody who reaches {address} could change the worktree"),
@@ -165,8 +170,8 @@ pub struct ClientStatus {
     pub host: String,
     /// Its process there.
     pub pid: u32,
-    /// Where the worktree is mounted there; empty: nowhere.
-    pub mountpoint: Vec<u8>,
+    /// Where the worktree is mounted there, escaped as paths are shown; empty: nowhere.
+    pub mountpoint: String,
     /// Where its process would serve the worktree next; None: it never would.
     #[serde(default)]
     pub stands_by: Option<String>,
@@ -223,6 +228,7 @@ impl SharingServer {
                 ownership: self.hand_over.as_ref().map(|hand_over| hand_over.ownership.clone()),
             }),
             report: Arc::new(move |text: &str| log.write_line(text)),
+            // The locks and leases outlive a server of this process: its own mount uses them, with clients or without.
             leases: self.leases.clone(),
             term: SESSION_TERM,
         };
@@ -235,6 +241,7 @@ impl SharingServer {
 
     /// Answers what is under way, and ends.
     pub fn stop(&self) {
+        // Dropped without the lock: its end waits for requests, of which one may ask for the list of clients.
         let server = self.server.lock().take();
         drop(server);
     }
@@ -273,6 +280,8 @@ impl SharingServer {
             let mut sessions = sessions.into_iter().filter(|status| is_standby(status, &own));
             sessions.find(|status| status.id.to_string() == session).map(|status| status.id)
         };
+        // Only begun: the end of the server waits for requests that are under way, of which this is one if a client
+        // forwarded it.
         stands_by.inspect(|id| (hand_over.begin)(*id)).is_some()
     }
 
@@ -297,11 +306,14 @@ fn is_standby(status: &SessionStatus, own: &str) -> bool {
 
 fn describe_client(status: SessionStatus) -> ClientStatus {
     let SessionStatus { id, client, address, is_connected, age, silence, requests, nodes, leases } = status;
+    let mountpoint = client.mountpoint;
+    // Of none, it would show a directory.
+    let mountpoint = if mountpoint.is_empty() { String::new() } else { format_path(&mountpoint) };
     ClientStatus {
         session: id.to_string(),
         host: client.host,
         pid: client.pid,
-        mountpoint: client.mountpoint,
+        mountpoint,
         stands_by: Some(client.stands_by).filter(|place| !place.is_empty()),
         address: address.to_string(),
         connected: is_connected,
@@ -372,6 +384,7 @@ impl SessionServices for LiveSessions {
         let fs = self.fs();
         let remove = || match removed {
             MarkRemoval::Session(session) => fs.remove_operation_marks(session.mark_number()),
+            // The worktree knows sessions only by the number in their marks, so what is left is found from there.
             MarkRemoval::AllBut(known) => {
                 let known: BTreeSet<_> = known.iter().map(|session| session.mark_number()).collect();
                 let left = fs.marked_sessions()?;
@@ -386,6 +399,7 @@ impl SessionServices for LiveSessions {
     }
 
     fn is_serving(&self) -> bool {
+        // Without a log nobody else can serve the worktree, so there is nothing to be unsure of.
         self.ownership.as_ref().is_none_or(LogOwnership::is_sure)
     }
 

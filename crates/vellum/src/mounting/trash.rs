@@ -97,11 +97,13 @@ impl TrashRequest {
         match self {
             Self::List(paths) => reply = TrashReply::for_listing(fs.trash().list_entries()?, paths),
             Self::Restore(selection) => {
+                // All of them are found before the first one is restored: a mistyped number restores nothing.
                 let wanted = selection.find_entries(fs)?;
                 *created = fs.restore_from_trash(&wanted)?;
                 reply.changed = wanted.len() as u64;
             }
             Self::Empty => {
+                // Before it is emptied, since nothing can be counted then.
                 reply.changed = TrashFigures::read_from_trash(fs)?.entries;
                 fs.trash().empty()?;
             }
@@ -117,6 +119,7 @@ impl TrashReply {
         if !paths.is_empty() {
             entries.retain(|entry| paths.iter().any(|path| is_path_within(&entry.record.path, path)));
         }
+        // An answer is one line of the protocol, which has a limit. The newest entries are those that somebody looks for.
         let mut room = LISTED_MAX;
         let fits = |entry: &&TrashEntry| {
             let taken = room.checked_sub(entry.record.path.len() + ENTRY_OVERHEAD);
@@ -137,6 +140,7 @@ impl TrashedEntry {
 
     /// What it is.
     pub fn file_kind(&self) -> FileKind {
+        // A newer process of a mount may name a kind that this program does not know.
         FileKind::from_byte(self.kind).unwrap_or(FileKind::File)
     }
 

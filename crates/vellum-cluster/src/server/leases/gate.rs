@@ -28,6 +28,7 @@ impl ChangeGate for LeaseGate {
         if changed.is_empty() {
             return None;
         }
+        // Names first, then what they stand for: a rename in between would have the wrong node recalled.
         let names = changed.names.iter().map(|changed| (changed.dir, changed.name));
         let mut change = self.0.take_names(StripeSet::of_names(names));
         // A client that comes now is granted nothing until the change is done.
@@ -35,6 +36,7 @@ impl ChangeGate for LeaseGate {
             change.recall(MarkedLeases::All);
             return Some(Arc::new(change));
         }
+        // The request names a name, but clients were granted attributes by node: an unlinked file has another link count.
         for name in std::mem::take(&mut changed.names) {
             if name.changes_node
                 && let Some(node) = look_up_node(service, name.dir, name.name)

@@ -45,6 +45,8 @@ struct ChangeMark {
 
 impl ChangeMark {
     fn has_changed_since(self, moment: u64) -> bool {
+        // A change that ended after the request came may have been carried out before or after the request read: which of
+        // them, nobody knows, so the answer is not kept.
         self.under_way > 0 || self.last_ended > moment
     }
 }
@@ -105,6 +107,7 @@ impl GrantTable {
     }
 
     pub fn attach_client(&mut self, session: SessionId, sink: Arc<dyn FrameSink>) {
+        // A client forgets all that it keeps when it connects, so what the table still has of it is not in use.
         self.remove_client(session);
         self.clients.insert(session, ClientGrants { sink: Some(sink), ..ClientGrants::default() });
     }
@@ -112,7 +115,9 @@ impl GrantTable {
     pub fn detach_client(&mut self, session: SessionId, now: Instant) {
         let Some(client) = self.clients.get_mut(&session) else { return };
         client.sink = None;
+        // The first loss counts: its term runs from then on, whatever is noted later.
         client.lost_at.get_or_insert(now);
+        // Overdue is who is connected and silent about a recall. Who is not connected is waited for by its term, not ended.
         client.is_overdue = false;
     }
 
@@ -169,6 +174,7 @@ impl GrantTable {
         match leases {
             MarkedLeases::All => visit(&mut self.of_all),
             MarkedLeases::Some(leases) => {
+                // Two places of one mark count it twice, in the beginning and in the end alike, so the count stays right.
                 for lease in leases {
                     if let Some(mark) = self.marks.get_mut(mark_of(lease)) {
                         visit(mark);
@@ -187,10 +193,13 @@ impl GrantTable {
         let Some(client) = self.clients.get_mut(&session) else { return };
         let Some(sink) = client.sink.clone() else { return };
         let is_recalled = leases.iter().any(|lease| client.recalled.contains_key(lease));
+        // With a recall under way, the client's confirmation would take back what this answer has granted, and the client
+        // would go on using it.
         if is_changed || is_recalled || leases.len() > LEASES_MAX {
             return sink.add_answer(answer.plain);
         }
         if client.leases.len() + leases.len() > LEASES_MAX {
+            // This answer goes without a grant rather than wait for room: whoever sends an answer never waits for a client.
             self.recall_oldest(session);
             return sink.add_answer(answer.plain);
         }
@@ -228,6 +237,7 @@ impl GrantTable {
                 }
             }
             MarkedLeases::Some(leases) => {
+                // One frame for each client, since one number is confirmed once by each.
                 let mut by_client: HashMap<SessionId, BTreeSet<Lease>> = HashMap::new();
                 for lease in leases {
                     for session in self.granted.get(lease).into_iter().flatten() {
@@ -247,6 +257,8 @@ impl GrantTable {
     /// Until when a recall is to be waited for; None: nobody is waited for.
     pub fn recalled_until(&self, number: u64, sent: Instant, recall_time: Duration) -> Option<Instant> {
         let waited = self.clients.values().filter(|client| client.recalls.contains_key(&number));
+        // A client that was lost before the recall has not renewed since, so its term is counted from there. The earliest
+        // one wakes the waiter, who gives that client up and asks again.
         waited.map(|client| client.lost_at.unwrap_or(sent).min(sent) + recall_time).min()
     }
 
@@ -256,6 +268,8 @@ impl GrantTable {
         for (session, client) in &mut self.clients {
             let until = client.lost_at.unwrap_or(sent).min(sent) + recall_time;
             if client.recalls.contains_key(&number) && until <= now {
+                // Whoever is connected and has not answered is at odds with the protocol; its session is ended by the next
+                // look.
                 client.is_overdue = client.sink.is_some();
                 client.leases.keys().for_each(|lease| forget_holder(&mut self.granted, *lease, *session));
                 client.forget_leases();
@@ -267,6 +281,7 @@ impl GrantTable {
         let Some(client) = self.clients.get_mut(&session) else { return };
         let Some(leases) = client.recalls.remove(&number) else { return };
         for lease in leases {
+            // It may be named by a later recall, too; until that is confirmed as well, it is not granted anew.
             client.count_recalled_less(lease);
             client.remove_lease(lease);
             forget_holder(&mut self.granted, lease, session);
@@ -284,6 +299,7 @@ impl GrantTable {
 
 impl ClientGrants {
     fn add_lease(&mut self, lease: Lease) {
+        // Granted again, it is the newest: recall_oldest takes what has not been asked for the longest.
         self.remove_lease(lease);
         self.leases.insert(lease, self.next);
         self.by_age.insert(self.next, lease);
@@ -298,9 +314,11 @@ impl ClientGrants {
 
     fn send_recall(&mut self, number: u64, leases: Vec<Lease>, is_of_all: bool) {
         if let Some(sink) = &self.sink {
+            // A frame has room for LEASES_IN_FRAME_MAX, and all may be many more: no names stand for all.
             let named = if is_of_all { Vec::new() } else { leases.clone() };
             sink.add_notice(ServerFrame::Recall { number, leases: named }.encode());
         }
+        // Noted also without a connection: the change then waits until the client's term is over.
         leases.iter().for_each(|lease| *self.recalled.entry(*lease).or_default() += 1);
         self.recalls.insert(number, leases);
     }

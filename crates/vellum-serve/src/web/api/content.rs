@@ -37,6 +37,7 @@ pub fn open_content(state: &ApiState, place: &PathInSnapshot) -> Result<ContentR
     if found.inode.attr.kind != FileKind::File {
         return Err(ApiError::new(StatusCode::BAD_REQUEST, "usage", "only files have content"));
     }
+    // By its id, not by a tag: a tag may have been moved since the page showed it.
     let file = state.volume.open_snapshot(&place.snapshot.to_string())?.open(os_path(&place.path))?;
     Ok(ContentReader { file, size: found.inode.attr.size, freshness: content_freshness(found.content) })
 }
@@ -50,6 +51,7 @@ impl ContentReader {
 
     /// Where parts of it arrive, and how to read them: by a thread that may wait.
     pub fn into_parts(self, part: ContentPart) -> (Receiver<std::io::Result<Bytes>>, impl FnOnce() + Send) {
+        // Bounded: a client that reads slowly holds up the thread, not the memory.
         let (sender, receiver) = channel(WAITING);
         (receiver, move || send_parts(&self.file, part, &sender))
     }
@@ -93,6 +95,7 @@ pub fn parse_range(range: Option<&str>, total: u64) -> Result<ContentPart, ApiEr
         return Ok(whole);
     };
     let bounds = match (first.parse::<u64>(), last.parse::<u64>()) {
+        // The last byte is included in HTTP, and may lie behind the end of the file.
         (Ok(start), Ok(last)) if start <= last => Some((start, last.saturating_add(1).min(total))),
         (Ok(start), Err(_)) if last.is_empty() => Some((start, total)),
         (Err(_), Ok(suffix)) if first.is_empty() => Some((total.saturating_sub(suffix), total)),

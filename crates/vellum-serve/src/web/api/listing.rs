@@ -28,7 +28,7 @@ fn lanes_json(step: &LaneStep) -> LanesJson {
 }
 
 #[derive(Serialize)]
-struct HistoryJson {
+struct HistoryPageJson {
     snapshots: Vec<SnapshotJson>,
     #[serde(skip_serializing_if = "Option::is_none")]
     lanes: Option<Vec<LanesJson>>,
@@ -62,7 +62,7 @@ pub(super) fn answer_history(state: &ApiState, asked: &HistoryParameters) -> Res
         to: moment(asked.to, 999_999_999),
     })?;
     let last = page.rows.last().map(|row| row.entry.id.to_string());
-    let json = HistoryJson {
+    let json = HistoryPageJson {
         lanes: page.rows.iter().map(|row| row.lane.as_ref().map(lanes_json)).collect(),
         after: last.filter(|_| page.more).map(|id| state.cursors.seal(&list, id.as_bytes())),
         more: page.more,

@@ -20,12 +20,12 @@ use crate::ui::json::{self, NameJson, SnapshotJson, format_json_time};
 use crate::ui::table::{ShortenedColumn, TableFit, TextTable};
 
 #[derive(Serialize)]
-struct VersionsJson {
-    files: Vec<FileJson>,
+struct FileVersionsJson {
+    files: Vec<VersionedFileJson>,
 }
 
 #[derive(Serialize)]
-struct FileJson {
+struct VersionedFileJson {
     #[serde(flatten)]
     path: NameJson,
     versions: Vec<VersionJson>,
@@ -52,7 +52,7 @@ struct VersionJson {
 }
 
 /// Versions of one file.
-struct ListedFile {
+struct VersionedFile {
     path: Vec<u8>,
     versions: Vec<FileVersion>,
     /// There are older ones.
@@ -78,8 +78,8 @@ pub(super) fn list_versions(
     }
     let ui = &context.ui;
     if ui.is_json() {
-        let files = listed.iter().map(|file| FileJson::new(file, filter)).collect();
-        ui.print_json(&VersionsJson { files })?;
+        let files = listed.iter().map(|file| VersionedFileJson::new(file, filter)).collect();
+        ui.print_json(&FileVersionsJson { files })?;
         return Ok(CommandOutcome::Done);
     }
     for (number, file) in listed.iter().enumerate() {
@@ -103,9 +103,10 @@ pub(super) fn list_versions(
 
 impl HistoryFilter<'_> {
     /// The versions of a file that are to be shown; None if no snapshot has it.
-    fn find_versions(&self, path: &[u8]) -> Result<Option<ListedFile>> {
+    fn find_versions(&self, path: &[u8]) -> Result<Option<VersionedFile>> {
         let limit = self.limit();
         let entries = self.walk_entries()?;
+        // It follows the file through its renames, so the filter by path is not used here.
         let mut history = FileHistory::new(self.volume, path.to_vec(), self.names.ids(), entries);
         let mut versions = Vec::new();
         let mut more = false;
@@ -120,7 +121,7 @@ impl HistoryFilter<'_> {
             }
             versions.push(version);
         }
-        Ok(history.was_found().then(|| ListedFile { path: path.to_vec(), versions, more }))
+        Ok(history.was_found().then(|| VersionedFile { path: path.to_vec(), versions, more }))
     }
 }
 
@@ -157,7 +158,7 @@ fn missing_file_error(
 
 fn versions_table(
     filter: &HistoryFilter<'_>,
-    file: &ListedFile,
+    file: &VersionedFile,
     paths: &UserPaths,
     context: &CommandContext,
 ) -> TextTable {
@@ -172,6 +173,7 @@ fn versions_table(
             Some(_) | None => format::format_local_time(entry.record.time),
         };
         let words = describe_change(version, path, paths);
+        // The table goes from new to old: rows below this one are about the file under its old name.
         if let VersionChange::Renamed { from, .. } = &version.change {
             path = from;
         }
@@ -211,8 +213,8 @@ fn list_aspects(aspects: vellum_volume::diff::ChangeAspects) -> Vec<String> {
     aspect_words(aspects).into_iter().filter(|word| *word != "time").map(str::to_owned).collect()
 }
 
-impl FileJson {
-    fn new(file: &ListedFile, filter: &HistoryFilter<'_>) -> Self {
+impl VersionedFileJson {
+    fn new(file: &VersionedFile, filter: &HistoryFilter<'_>) -> Self {
         let versions = file.versions.iter().map(|version| VersionJson::new(version, filter)).collect();
         Self { path: NameJson::new(&file.path), versions, more: file.more }
     }

@@ -111,8 +111,10 @@ impl<'a> ClientPlace<'a> {
 
     pub fn mount(self, args: &Args, client: WorktreeClient) -> Result<ReadyMount> {
         let Self { mountpoint, mut held, log, control, socket: _ } = self;
+        // Before the mount exists: a signal between the two would leave a mount without its process.
         let signals = EndSignals::install()?;
         let mounted = attach_client(args, &client, mountpoint, &log)?;
+        // It must outlive the mount, whose requests it answers.
         held.client = Some(client);
         let report = MountJson {
             mountpoint: mountpoint.display().to_string(),

@@ -25,59 +25,7 @@ struct WorktreeClientsJson {
     /// Who serves them.
     #[serde(skip_serializing_if = "Option::is_none")]
     server: Option<ServerStatus>,
-    clients: Vec<ClientJson>,
-}
-
-#[derive(Serialize)]
-struct ClientJson {
-    session: String,
-    host: String,
-    pid: u32,
-    mountpoint: String,
-    /// Where its process would serve next; null: it never would.
-    stands_by: Option<String>,
-    address: String,
-    connected: bool,
-    requests: u64,
-    inodes: u64,
-    cached: u64,
-    seconds: f64,
-    silent_seconds: f64,
-}
-
-impl From<ClientStatus> for ClientJson {
-    fn from(status: ClientStatus) -> Self {
-        let ClientStatus {
-            session,
-            host,
-            pid,
-            mountpoint,
-            stands_by,
-            address,
-            connected,
-            requests,
-            inodes,
-            cached,
-            seconds,
-            silent_seconds,
-        } = status;
-        // Of none, it would show a directory.
-        let mountpoint = if mountpoint.is_empty() { String::new() } else { format_path(&mountpoint) };
-        Self {
-            session,
-            host,
-            pid,
-            mountpoint,
-            stands_by,
-            address,
-            connected,
-            requests,
-            inodes,
-            cached,
-            seconds,
-            silent_seconds,
-        }
-    }
+    clients: Vec<ClientStatus>,
 }
 
 /// Shows the clients of the mounted worktree that the user stands in; elsewhere, those of all worktrees of the volume that
@@ -93,8 +41,7 @@ pub(super) fn list_clients(context: &CommandContext) -> Result<CommandOutcome> {
     let served: Vec<_> = worktrees
         .into_iter()
         .filter_map(|(worktree, reply)| {
-            let clients = reply.clients?.into_iter().map(ClientJson::from).collect();
-            Some(WorktreeClientsJson { worktree, server: reply.server, clients })
+            Some(WorktreeClientsJson { worktree, server: reply.server, clients: reply.clients? })
         })
         .collect();
     if served.is_empty() {

@@ -53,7 +53,7 @@ enum LineField {
 
 /// Which way content goes, seen from here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TransferDirection {
+pub enum SyncDirection {
     /// To this host's other directory, or to another host.
     Send,
     /// From another host.
@@ -110,7 +110,7 @@ impl LineFormat {
     }
 
     /// The line of a step.
-    pub fn format_line(&self, step: &ItemizedStep<'_>, direction: TransferDirection) -> String {
+    pub fn format_line(&self, step: &ItemizedStep<'_>, direction: SyncDirection) -> String {
         let mut line = String::new();
         for part in &self.0 {
             match part {
@@ -165,7 +165,7 @@ impl LineField {
         })
     }
 
-    fn format_value(self, step: &ItemizedStep<'_>, direction: TransferDirection) -> String {
+    fn format_value(self, step: &ItemizedStep<'_>, direction: SyncDirection) -> String {
         let of = |value: &dyn Fn(ListingEntry<'_>) -> String| step.entry().map(value).unwrap_or_default();
         match self {
             Self::Letters => step.change_letters(),
@@ -176,8 +176,8 @@ impl LineField {
             // These are rsync's words, which scripts look for.
             Self::Operation => match (step.step.action, direction) {
                 (StepAction::Delete, _) => "del.".into(),
-                (_, TransferDirection::Send) => "send".into(),
-                (_, TransferDirection::Receive) => "recv".into(),
+                (_, SyncDirection::Send) => "send".into(),
+                (_, SyncDirection::Receive) => "recv".into(),
             },
             Self::Now => format_log_time(),
             Self::Modified => of(&|entry| format_modified_time(entry.mtime())),

@@ -24,7 +24,7 @@ use vellum_volume::state::find_user_state_dir;
 
 use super::args::Args;
 use super::ends::{self, DestinationEndpoint, EndpointArg, SourceEndpoint, SourceShape};
-use super::line_format::TransferDirection;
+use super::line_format::SyncDirection;
 use super::list_only::SourceLister;
 use super::sources::{SourceArg, format_source_list};
 use super::{TypedEnds, backups, check_move_options, meaning, split_typed_ends, watch, worktree_file_path};
@@ -63,11 +63,11 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     }
 }
 
-fn find_direction(args: &Args) -> TransferDirection {
+fn find_direction(args: &Args) -> SyncDirection {
     // With --list-only, the last one can be the source, and a destination has no meaning.
     match args.ends.last().is_some_and(|last| is_service_address(last)) && !args.show.list_only {
-        true => TransferDirection::Send,
-        false => TransferDirection::Receive,
+        true => SyncDirection::Send,
+        false => SyncDirection::Receive,
     }
 }
 
@@ -103,9 +103,9 @@ pub fn run_once(args: &Args, context: &CommandContext, hides_idle: bool) -> Resu
     let filters = Arc::new(filters);
     let parts = RunParts { args, context, filters, hides_idle, options: adapt_options(options, direction) };
     let run = match (direction, sources) {
-        (TransferDirection::Receive, [source]) => parts.prepare_download(source, destination)?,
-        (TransferDirection::Send, [source]) => parts.prepare_upload(source, destination)?,
-        (TransferDirection::Send | TransferDirection::Receive, _) => {
+        (SyncDirection::Receive, [source]) => parts.prepare_download(source, destination)?,
+        (SyncDirection::Send, [source]) => parts.prepare_upload(source, destination)?,
+        (SyncDirection::Send | SyncDirection::Receive, _) => {
             parts.prepare_union_upload(sources, destination)?
         }
     };
@@ -128,7 +128,7 @@ fn list_sources(sources: &[OsString], args: &Args, context: &CommandContext) -> 
 }
 
 /// What a service has no place for is not copied, and no difference.
-fn adapt_options(mut options: SyncOptions, direction: TransferDirection) -> SyncOptions {
+fn adapt_options(mut options: SyncOptions, direction: SyncDirection) -> SyncOptions {
     /// Threads that receive: they wait for the service, not for the machine.
     const JOBS: u32 = 8;
     let preserve = &mut options.preserve;
@@ -143,7 +143,7 @@ fn adapt_options(mut options: SyncOptions, direction: TransferDirection) -> Sync
     preserve.omit_dir_times = true;
     // -P is accepted for the progress that it shows: incomplete objects are not kept.
     options.writing.resume = false;
-    if direction == TransferDirection::Receive {
+    if direction == SyncDirection::Receive {
         options.effort.jobs.get_or_insert(JOBS);
     }
     options
@@ -249,7 +249,7 @@ impl RunParts<'_> {
         Ok(ObjectRun {
             objects: open_end(ServiceAddress { folder, ..address.clone() }, args)?,
             local: LocalSide::Source(source),
-            direction: TransferDirection::Send,
+            direction: SyncDirection::Send,
             words,
             top,
             root,
@@ -269,7 +269,7 @@ impl RunParts<'_> {
         Ok(ObjectRun {
             objects: open_end(address, args)?,
             local: LocalSide::Destination(into),
-            direction: TransferDirection::Receive,
+            direction: SyncDirection::Receive,
             words,
             top: Vec::new(),
             root: None,

@@ -9,7 +9,7 @@ use vellum_sync::plan::{PlanRemark, StepAction, SyncPlan};
 use super::AGAIN;
 use super::args::Args;
 use super::itemize::{self, itemize_steps};
-use super::line_format::{LineFormat, TransferDirection};
+use super::line_format::{LineFormat, SyncDirection};
 use super::log::SyncLog;
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
@@ -30,7 +30,7 @@ pub struct SyncRun<'a> {
     /// What became of it; none for a dry run.
     pub done: Option<&'a SyncReport>,
     /// Which way content went.
-    pub direction: TransferDirection,
+    pub direction: SyncDirection,
     /// What else is worth a word.
     pub notes: Vec<String>,
     /// Whether nothing is printed if there was nothing to do.

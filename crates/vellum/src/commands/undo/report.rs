@@ -102,6 +102,7 @@ impl<'a> RevertReport<'a> {
         };
         let own = Some(&self.volume.worktree.worktree);
         let of = match &self.plan.reverted.worktree {
+            // Numbers of operations count in each worktree apart, so another one has to be named.
             Some(worktree) if Some(worktree) == own => String::new(),
             Some(worktree) => format!(" of worktree {}", format_path(worktree)),
             None => " of the volume".into(),
@@ -214,6 +215,7 @@ fn describe_step(step: &RevertStep) -> String {
             };
             format!("tag {}: {} -> {}", format_path(name), target(from), target(to))
         }
+        // There is one of these in a volume, so its name says nothing.
         RevertStep::SetValue { kind: RefKind::Settings, .. } => "settings of the volume as they were".into(),
         RevertStep::SetValue { kind, name, .. } => {
             format!("{} of snapshot {} as it was", kind.display_name(), format::shorten_id(name))

@@ -100,6 +100,7 @@ pub struct StandbyLocator(Arc<StandbyState>);
 impl ServerLocator for StandbyLocator {
     fn find_server(&self) -> vellum_cluster::Result<String> {
         let own = self.0.served.lock().address.clone();
+        // While this process serves, its own mount is a client of it, too, and needs no engine to find it.
         own.map_or_else(|| self.0.logged_server().find_server(), Ok)
     }
 }
@@ -144,6 +145,7 @@ impl StandbyState {
         first: &FirstTerm<'_>,
         connect: impl Fn() -> Result<C>,
     ) -> Result<JoinedServer<C>> {
+        // A worktree that is new has no server, and who takes over does not ask for one.
         if !first.takes_over && !first.is_new && self.is_served_elsewhere()? {
             match connect() {
                 Ok(client) => return Ok(JoinedServer { term: None, client }),
@@ -200,6 +202,7 @@ impl StandbyState {
                 state.changed.notify_all();
             }
         };
+        // Before the term, whose hooks may be called at once: what they note must not be forgotten by this.
         self.turn.lock().begin_anew();
         let opening = TermOpening { claim, shared_log, takes_over };
         let term = ServingTerm::begin(&self.options, opening, hand_over)?;
@@ -237,10 +240,12 @@ impl StandbyState {
                 return Some(term);
             }
             // From now on this process is a client of whoever serves.
+            // Before the term ends: the own client then looks for the next server in the log, instead of coming back here.
             *self.served.lock() = ServedHere::default();
             match turn.successor {
                 Some(successor) if !turn.is_lost => {
                     log.write_line("hands the worktree over");
+                    // Before the end, which tells each client so in its last frame.
                     term.sharing.name_successor(successor);
                     match term.end(log, false).map(|report| report.failure) {
                         Ok(None) => log.write_line("stands by: another machine serves the worktree"),
@@ -249,6 +254,8 @@ impl StandbyState {
                     }
                 }
                 Some(_) | None => {
+                    // Nothing is published or released: the log belongs to another process, which has all that was synced
+                    // here.
                     term.abandon();
                     log.write_warning("stands by: another machine has taken the worktree over");
                 }
@@ -271,11 +278,13 @@ impl StandbyState {
         let mut problem = None;
         loop {
             let found = watch.find_server();
+            // Read anew in each round: the server names the next one in its last moment.
             let is_named = self.turn.lock().is_named;
             let is_mine = match &found {
                 Ok(None) => true,
                 Ok(Some(found)) if found.released => {
                     let since = *free_since.get_or_insert_with(Instant::now);
+                    // The others wait a little, so that the one that was chosen gets it without a race.
                     is_named || since.elapsed() >= PRECEDENCE
                 }
                 Ok(Some(found)) => {
@@ -349,6 +358,7 @@ impl StandbyServer {
 
     /// Begins no term any more; gives the one that is under way.
     pub fn end(mut self) -> Option<ServingTerm> {
+        // It stays through `begin_anew`, so that no turn can begin behind it.
         self.state.turn.lock().is_ending = true;
         self.state.changed.notify_all();
         // A panic there has been reported already.

@@ -15,7 +15,7 @@ const IDLE_TIME: Duration = Duration::from_secs(5);
 /// Threads that wait for work at most, a count: a mount seldom reads in more at once.
 const IDLE_MAX: usize = 16;
 
-type WorkerTask = Box<dyn FnOnce(&IdlePlace) + Send>;
+type DiskCacheTask = Box<dyn FnOnce(&IdlePlace) + Send>;
 
 /// The threads of a disk.
 pub(super) struct DiskWorkers {
@@ -30,7 +30,7 @@ struct DiskWorker {
 
 enum NextTask {
     None,
-    Run(WorkerTask),
+    Run(DiskCacheTask),
     End,
 }
 
@@ -50,7 +50,7 @@ impl DiskWorkers {
     /// Starts work on a thread that has nothing else to do. The work calls [`IdlePlace::become_idle`] when it cannot be held
     /// any more; otherwise its thread ends.
     pub fn start(&self, task: impl FnOnce(&IdlePlace) + Send + 'static) -> io::Result<()> {
-        let task: WorkerTask = Box::new(task);
+        let task: DiskCacheTask = Box::new(task);
         // The one that was at work last: what it used is still near.
         let idle = self.idle.lock().pop();
         if let Some(worker) = idle {
@@ -100,7 +100,7 @@ impl IdlePlace {
     }
 
     /// The next work; none if the thread is to end.
-    fn wait_for_task(&self) -> Option<WorkerTask> {
+    fn wait_for_task(&self) -> Option<DiskCacheTask> {
         let mut next = self.worker.next.lock();
         loop {
             match std::mem::replace(&mut *next, NextTask::None) {

@@ -4,7 +4,7 @@
 //! not refused, as people give it out of habit.
 
 use super::super::args::{Args, DeltaArg};
-use super::super::line_format::TransferDirection;
+use super::super::line_format::SyncDirection;
 use crate::error::{CliError, Result};
 
 const NOT_STORED: &str =
@@ -14,10 +14,10 @@ const ONE_DIRECTORY: &str = "a run with a service has one directory on this host
 const OTHER_HOST: &str = "services are not reached over ssh";
 
 /// Options that were given and have no meaning, each with why.
-fn list_refused(args: &Args, direction: TransferDirection) -> Vec<(&'static str, &'static str)> {
+fn list_refused(args: &Args, direction: SyncDirection) -> Vec<(&'static str, &'static str)> {
     let Args { places, preserve, which, delete, writing, effort, two_way, watch, .. } = args;
     // Towards this host, files are written as in every other run: backups and delayed updates work there.
-    let sends = direction == TransferDirection::Send;
+    let sends = direction == SyncDirection::Send;
     let backs_up = delete.backup || delete.backup_dir.is_some() || delete.suffix.is_some();
     let always = writing.delta == Some(DeltaArg::Always) || writing.no_whole_file;
     // Modes, owners and the like are not refused, because -a is the default and contains them: they are left out.
@@ -73,7 +73,7 @@ fn list_refused(args: &Args, direction: TransferDirection) -> Vec<(&'static str,
 }
 
 /// Refuses options that have no meaning with a service.
-pub fn refuse_options(args: &Args, direction: TransferDirection) -> Result<()> {
+pub fn refuse_options(args: &Args, direction: SyncDirection) -> Result<()> {
     match list_refused(args, direction).first() {
         None => Ok(()),
         Some((name, why)) => {

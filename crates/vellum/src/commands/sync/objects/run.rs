@@ -23,7 +23,7 @@ use vellum_types::FileKind;
 
 use super::super::args::Args;
 use super::super::ends::DestinationEndpoint;
-use super::super::line_format::{LineFormat, TransferDirection};
+use super::super::line_format::{LineFormat, SyncDirection};
 use super::super::log::SyncLog;
 use super::super::report::SyncRun;
 use super::super::{AGAIN, PlannedRun, TASK};
@@ -58,7 +58,7 @@ impl RunOptions {
 pub struct ObjectRun {
     pub objects: ObjectEnd,
     pub local: LocalSide,
-    pub direction: TransferDirection,
+    pub direction: SyncDirection,
     pub words: String,
     /// The name of a directory that was named itself.
     pub top: Vec<u8>,
@@ -234,14 +234,14 @@ impl ObjectRun {
             rules: self.filters.create_named_filter(side, root, &self.top)?,
             top: self.top.clone(),
             avoid: None,
-            owners: self.direction == TransferDirection::Receive && side == SyncSide::Destination,
+            owners: self.direction == SyncDirection::Receive && side == SyncSide::Destination,
         })
     }
 
     /// What of the source is no object, by kind and count.
     fn describe_left_out(&self, from: &TreeListing, plan: &SyncPlan) -> Option<String> {
         // A service has nothing but objects, and each of them can become a file.
-        if self.direction == TransferDirection::Receive {
+        if self.direction == SyncDirection::Receive {
             return None;
         }
         let skipped = plan.remarks.iter().filter(|remark| matches!(remark, PlanRemark::Skipped { .. }));

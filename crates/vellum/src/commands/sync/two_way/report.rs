@@ -7,7 +7,7 @@ use vellum_sync::two_way::{ConflictEnding, EntryConflict, TwoWaySide};
 
 use super::super::args::Args;
 use super::super::itemize::itemize_steps;
-use super::super::line_format::TransferDirection;
+use super::super::line_format::SyncDirection;
 use super::super::report::{SyncRun, SyncRunJson};
 use super::{TwoWayEndpoints, TwoWayRun};
 use crate::context::CommandContext;
@@ -67,7 +67,7 @@ pub fn report_two_way_run(
         to: listing(from.opposite()),
         plan: from.select_from(&ran.plan.plans),
         done: ran.done.as_ref().map(|done| from.select_from(&done.reports)),
-        direction: TransferDirection::Send,
+        direction: SyncDirection::Send,
         notes: Vec::new(),
         hides_idle: ran.hides_idle,
     });
