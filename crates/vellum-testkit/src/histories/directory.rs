@@ -9,7 +9,8 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use super::event::{HistoryEvent, HistoryOutcome, HistoryViolation};
 use super::files::close;
-use super::linearize::{SequentialModel, check_linearizable, relevant};
+use super::linearize::{CheckedObject, EventDurability, SequentialModel, check_linearizable, relevant};
+use super::take_over::TakeOver;
 use super::worker::{HistoryProgram, HistoryWorker};
 
 const NAMES: usize = 5;
@@ -106,6 +107,8 @@ impl SequentialModel for DirectoryModel {
                 after.swap(first, second);
                 (!is_first || !is_second).then_some(libc::ENOENT)
             }
+            // What a kernel saw at a name, as a part of something else.
+            "present" => return is_first.then_some(*state),
             _ => {
                 let is_right = event.results().is_none_or(|results| results == [state[first]]);
                 return is_right.then_some(*state);
@@ -118,12 +121,22 @@ impl SequentialModel for DirectoryModel {
             (HistoryOutcome::Done(_), Some(_)) | (HistoryOutcome::Failed(_), None) => None,
         }
     }
+
+    fn is_reading(&self, event: &HistoryEvent) -> bool {
+        ["look", "present"].contains(&event.name.as_str())
+    }
+
+    fn durability(&self, event: &HistoryEvent) -> EventDurability {
+        // What it creates is closed then.
+        if event.name == "create" { EventDurability::SeveralCalls } else { EventDurability::OneCall }
+    }
 }
 
-pub(super) fn check(events: &[HistoryEvent]) -> Vec<HistoryViolation> {
+pub(super) fn check(events: &[HistoryEvent], take_over: Option<TakeOver>) -> Vec<HistoryViolation> {
     let mut events = relevant(events, &[libc::EEXIST, libc::ENOENT]);
     events.retain(|event| event.name != "look" || !event.is_unknown());
-    check_linearizable(&DirectoryModel, [ABSENT; NAMES], &events, "names in one directory")
+    let object = CheckedObject { name: "names in one directory", take_over };
+    check_linearizable(&DirectoryModel, [ABSENT; NAMES], &events, object)
 }
 
 #[cfg(test)]
@@ -134,7 +147,7 @@ mod tests {
     fn is_found(logs: &[&str]) -> bool {
         let events: Vec<_> =
             logs.iter().enumerate().flat_map(|(client, log)| parse_log(client, log)).collect();
-        !check(&events).is_empty()
+        !check(&events, None).is_empty()
     }
 
     #[test]

@@ -7,7 +7,8 @@ use std::path::Path;
 
 use super::event::{HistoryEvent, HistoryOutcome, HistoryViolation};
 use super::files::{EMPTY, read_number, replace_number, write_number};
-use super::linearize::{SequentialModel, check_linearizable, relevant};
+use super::linearize::{CheckedObject, EventDurability, SequentialModel, check_linearizable, relevant};
+use super::take_over::TakeOver;
 use super::worker::{HistoryProgram, HistoryWorker};
 
 /// Files: two of each way to write them.
@@ -68,19 +69,21 @@ fn write(worker: &mut HistoryWorker, file: u64) {
     let number = worker.choose_number();
     let is_synced = worker.random.is_one_in(4);
     let open = || File::options().write(true).open(&path);
+    let arguments = [file, number, u64::from(is_synced)];
     match style_of(file) {
         WriteStyle::Overwrite => {
-            worker.record("write", &[file, number], || write_number(open()?, number, is_synced));
+            worker.record("write", &arguments, || write_number(open()?, number, is_synced));
         }
         WriteStyle::Truncate => {
             // Two changes, each of which others may see.
             let truncate = || File::options().write(true).truncate(true).open(&path);
             if let Some(opened) = worker.record("write", &[file, EMPTY], truncate) {
-                worker.record("write", &[file, number], || write_number(opened, number, is_synced));
+                worker.record("write", &arguments, || write_number(opened, number, is_synced));
             }
         }
         WriteStyle::Replace => {
             let temporary = worker.path(format!("temporary{}", worker.task.client));
+            // The name that is replaced is not synced, only what is in the file.
             worker.record("write", &[file, number], || replace_number(&path, &temporary, number, is_synced));
         }
     }
@@ -99,9 +102,20 @@ impl SequentialModel for RegisterModel {
             _ => Some(*state),
         }
     }
+
+    fn is_reading(&self, event: &HistoryEvent) -> bool {
+        event.name == "read"
+    }
+
+    fn durability(&self, event: &HistoryEvent) -> EventDurability {
+        match event.argument(2) {
+            1 => EventDurability::Synced,
+            _ => EventDurability::SeveralCalls,
+        }
+    }
 }
 
-pub(super) fn check(events: &[HistoryEvent]) -> Vec<HistoryViolation> {
+pub(super) fn check(events: &[HistoryEvent], take_over: Option<TakeOver>) -> Vec<HistoryViolation> {
     let mut files: BTreeMap<u64, Vec<&HistoryEvent>> = BTreeMap::new();
     for event in relevant(events, &[]) {
         files.entry(event.argument(0)).or_default().push(event);
@@ -114,7 +128,8 @@ pub(super) fn check(events: &[HistoryEvent]) -> Vec<HistoryViolation> {
             !event.is_unknown() || event.name == "write" && is_seen(event.argument(1))
         };
         let events: Vec<_> = events.iter().copied().filter(says_something).collect();
-        check_linearizable(&RegisterModel, 0, &events, &name_of(file))
+        let object = CheckedObject { name: &name_of(file), take_over };
+        check_linearizable(&RegisterModel, 0, &events, object)
     };
     files.into_iter().flat_map(check).collect()
 }
@@ -127,7 +142,7 @@ mod tests {
     fn found(logs: &[&str]) -> usize {
         let events: Vec<_> =
             logs.iter().enumerate().flat_map(|(client, log)| parse_log(client, log)).collect();
-        check(&events).len()
+        check(&events, None).len()
     }
 
     #[test]

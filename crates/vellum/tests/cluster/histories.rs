@@ -1,5 +1,6 @@
 //! All histories, on one mount, on hosts that share one filesystem, and while something fails.
 
+use std::path::Path;
 use std::time::Duration;
 
 use vellum_testkit::histories::{HistoryKind, HistoryPlan, HistoryReport, run_history};
@@ -39,7 +40,13 @@ fn run(kind: HistoryKind, hosts: &MountedHosts, fault: ClusterFault) -> HistoryR
         seed: choose_seed(),
         logs: logs.path().to_owned(),
     };
-    run_history(&plan, hosts, || fault.cause(hosts, time))
+    let report = run_history(&plan, hosts, || fault.cause(hosts, time));
+    if let Some(dir) = std::env::var_os("CLUSTER_RECORDS")
+        && !report.violations.is_empty()
+    {
+        hosts.keep_records(logs, Path::new(&dir));
+    }
+    report
 }
 
 /// Runs a history, and sees that one filesystem could have answered so.

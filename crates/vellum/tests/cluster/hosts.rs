@@ -252,6 +252,14 @@ impl MountedHosts {
         tempfile::tempdir_in(self.at("logs")).unwrap()
     }
 
+    /// Copies a history's records, and what the mounts' processes said, to a directory for somebody to read.
+    pub fn keep_records(&self, logs: TempDir, to: &Path) {
+        let mut command = Command::new("sh");
+        let script = "mkdir -p \"$1\" && cp -r \"$2\" \"$1\" && cd \"$3\" && cp --parents */.vellum/live/*/daemon.log \"$1\"";
+        command.args(["-c", script, "sh"]).arg(to).arg(logs.path()).arg(self.dir.path());
+        run_command(&mut command);
+    }
+
     /// The host's directory of the volume.
     fn tree(&self, host: &ClusterHost) -> PathBuf {
         self.at(if host.name() == self.first().name() { "tree" } else { host.name() })
