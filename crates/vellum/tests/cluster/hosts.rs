@@ -4,8 +4,10 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
+use rustix::process::Signal;
 use tempfile::TempDir;
 use vellum_testkit::SeaweedServer;
 use vellum_testkit::cluster::{ClusterHost, HostProcess, TestCluster, run_command};
@@ -52,6 +54,8 @@ pub struct MountedHosts {
     mounted: usize,
     /// What serves instead of the first host.
     next_server: Mutex<Option<HostProcess>>,
+    /// Whether programs work on all of these hosts but the first.
+    works_on_others: AtomicBool,
     dir: TempDir,
 }
 
@@ -71,13 +75,26 @@ impl MountedHosts {
             }
         };
         let next_server = Mutex::default();
-        let hosts = Self { cluster, kind, services, mounted: names.len(), next_server, dir };
+        let works_on_others = AtomicBool::new(false);
+        let mounted = names.len();
+        let hosts = Self { cluster, kind, services, mounted, next_server, works_on_others, dir };
         for place in ["mnt", "logs", "directory", "tree"] {
             std::fs::create_dir(hosts.at(place)).unwrap();
         }
         hosts.make_volume();
         hosts.mount_hosts().iter().for_each(|host| hosts.mount_shared(host));
         hosts
+    }
+
+    /// From now on, programs of histories work on all hosts but the first.
+    pub fn work_on_others(&self) {
+        self.works_on_others.store(true, Ordering::Relaxed);
+    }
+
+    /// The hosts with mounts on which programs work.
+    fn working_hosts(&self) -> &[ClusterHost] {
+        let skipped = usize::from(self.works_on_others.load(Ordering::Relaxed));
+        &self.mount_hosts()[skipped..]
     }
 
     /// The hosts with mounts.
@@ -230,16 +247,44 @@ impl MountedHosts {
     /// Lets the first host serve again, if the spare one does: after an orderly end, nobody has to wait.
     pub fn restore_first(&self) {
         let Some(mut process) = self.next_server.lock().take() else { return };
-        let first = self.first();
-        self.take_mount_away(first);
-        process.signal(rustix::process::Signal::TERM);
+        self.take_mount_away(self.first());
+        process.signal(Signal::TERM);
         process.wait();
-        // What it had and others did not get is kept aside, and left to the user.
-        let left = self.tree(first).join(".vellum/live").join(WORKTREE).join("left");
+        self.serve_again();
+    }
+
+    /// Kills the process that serves, with all of the first host if that is where it is; the other of the two hosts serves,
+    /// as soon as the claim of the killed one is over.
+    pub fn replace_killed_server(&self) {
+        let first = self.first();
+        let next_server = self.next_server.lock().take();
+        match next_server {
+            None => {
+                first.kill_all();
+                self.remove_left(self.cluster.host(SPARE_HOST));
+                self.serve_next();
+                self.take_mount_away(first);
+            }
+            Some(mut process) => {
+                self.cluster.host(SPARE_HOST).kill_all();
+                process.wait();
+                self.serve_again();
+            }
+        }
+    }
+
+    /// Lets the first host, which has no mount, mount and serve.
+    fn serve_again(&self) {
+        self.remove_left(self.first());
+        self.mount_again(self.first(), true);
+    }
+
+    /// What a lost server had and others did not get is kept aside, and left to the user.
+    fn remove_left(&self, host: &ClusterHost) {
+        let left = self.tree(host).join(".vellum/live").join(WORKTREE).join("left");
         if left.exists() {
             std::fs::remove_dir_all(left).unwrap();
         }
-        self.mount_again(first, true);
     }
 
     /// Where the filesystem is, on each host.
@@ -301,7 +346,7 @@ impl HistoryMounts for MountedHosts {
     }
 
     fn count(&self) -> usize {
-        self.mounted
+        self.working_hosts().len()
     }
 
     fn path(&self, _mount: usize) -> PathBuf {
@@ -309,6 +354,6 @@ impl HistoryMounts for MountedHosts {
     }
 
     fn command(&self, mount: usize, program: &Path) -> Command {
-        self.cluster.hosts()[mount].command_with_machine_clock(program)
+        self.working_hosts()[mount].command_with_machine_clock(program)
     }
 }
