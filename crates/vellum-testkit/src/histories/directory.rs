@@ -14,6 +14,8 @@ use super::take_over::TakeOver;
 use super::worker::{HistoryProgram, HistoryWorker};
 
 const NAMES: usize = 5;
+/// How often to look at a name where something else is each time.
+const STALE_TRIES: usize = 10;
 /// What is at a name where nothing is.
 const ABSENT: u64 = 0;
 /// What is at a name where a file is. Symlinks tell who made them: their targets are numbers.
@@ -69,12 +71,28 @@ impl HistoryProgram for DirectoryProgram {
 
 fn look(worker: &mut HistoryWorker, name: u64) {
     let path = worker.path(name_of(name));
-    worker.record("look", &[name], || match std::fs::read_link(&path) {
+    worker.record("look", &[name], || {
+        // Where each machine has a kernel of its own, what was found at a name may be removed before its target is read. Linux
+        // looks once more by itself, and then says that it is stale.
+        let mut seen = read_name(&path);
+        for _ in 1..STALE_TRIES {
+            if !seen.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::ESTALE)) {
+                break;
+            }
+            seen = read_name(&path);
+        }
+        seen
+    });
+}
+
+/// What is at a name.
+fn read_name(path: &Path) -> io::Result<u64> {
+    match std::fs::read_link(path) {
         Ok(target) => Ok(target.to_string_lossy().parse::<u64>().unwrap_or(u64::MAX)),
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(FILE),
         Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(ABSENT),
         Err(error) => Err(error),
-    });
+    }
 }
 
 /// A map of names.
