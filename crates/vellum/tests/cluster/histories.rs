@@ -66,7 +66,7 @@ fn run_on(
     if let Some(dir) = std::env::var_os("CLUSTER_RECORDS")
         && !report.violations.is_empty()
     {
-        hosts.keep_records(logs, Path::new(&dir));
+        MountedHosts::keep_records(&logs, Path::new(&dir));
     }
     report
 }

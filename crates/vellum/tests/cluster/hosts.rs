@@ -1,10 +1,11 @@
 //! Hosts with mounts of one filesystem.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{ChildStdout, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rustix::process::Signal;
@@ -20,6 +21,9 @@ const WORKTREE: &str = "work";
 const PORT: u16 = 7788;
 /// The host that serves next when the first one is lost. No program works there.
 pub const SPARE_HOST: &str = "spare";
+/// Time after which a process that stands by should serve.
+const STANDBY_PATIENCE: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(20);
 /// What gives programs a wrong clock.
 const FAKE_CLOCK: &str = "/usr/$LIB/faketime/libfaketimeMT.so.1";
 
@@ -53,10 +57,24 @@ pub struct MountedHosts {
     /// How many of the cluster's hosts have mounts: the first ones.
     mounted: usize,
     /// What serves instead of the first host.
-    next_server: Mutex<Option<HostProcess>>,
+    next_server: Mutex<Option<NextServer>>,
     /// Whether programs work on all of these hosts but the first.
     works_on_others: AtomicBool,
     dir: TempDir,
+}
+
+/// A process on the spare host that serves.
+struct NextServer {
+    process: HostProcess,
+    output: BufReader<ChildStdout>,
+}
+
+impl NextServer {
+    /// Waits for its end, and not only for that of what entered its host for it: then nobody has its output.
+    fn wait(mut self) {
+        self.output.read_to_end(&mut Vec::new()).unwrap();
+        self.process.wait();
+    }
 }
 
 impl MountedHosts {
@@ -205,10 +223,32 @@ impl MountedHosts {
         let host = self.cluster.host(SPARE_HOST);
         let mut process = host.spawn(self.serve_command().stdin(Stdio::null()).stdout(Stdio::piped()));
         let mut line = String::new();
-        let output = process.child().stdout.take().unwrap();
-        BufReader::new(output).read_line(&mut line).unwrap();
-        assert!(line.contains("Serves the worktree"), "{SPARE_HOST} does not serve: {line}");
-        *self.next_server.lock() = Some(process);
+        let mut output = BufReader::new(process.child().stdout.take().unwrap());
+        output.read_line(&mut line).unwrap();
+        let server = NextServer { process, output };
+        if line.contains("Stands by") {
+            self.wait_for_standby();
+        } else {
+            assert!(line.contains("Serves the worktree"), "{SPARE_HOST} does not serve: {line}");
+        }
+        *self.next_server.lock() = Some(server);
+    }
+
+    /// Waits until the spare host, which stood by, serves.
+    fn wait_for_standby(&self) {
+        let log =
+            self.tree(self.cluster.host(SPARE_HOST)).join(".vellum/live").join(WORKTREE).join("daemon.log");
+        let start = Instant::now();
+        // Its last term began with this, and what it stands by for is after that.
+        while !std::fs::read_to_string(&log)
+            .unwrap()
+            .lines()
+            .last()
+            .is_some_and(|line| line.contains("serves clients"))
+        {
+            assert!(start.elapsed() < STANDBY_PATIENCE, "{SPARE_HOST} goes on standing by");
+            std::thread::sleep(POLL);
+        }
     }
 
     /// Sees that the spare host cannot serve the worktree, and returns what it says.
@@ -246,10 +286,10 @@ impl MountedHosts {
 
     /// Lets the first host serve again, if the spare one does: after an orderly end, nobody has to wait.
     pub fn restore_first(&self) {
-        let Some(mut process) = self.next_server.lock().take() else { return };
+        let Some(server) = self.next_server.lock().take() else { return };
         self.take_mount_away(self.first());
-        process.signal(Signal::TERM);
-        process.wait();
+        server.process.signal(Signal::TERM);
+        server.wait();
         self.serve_again();
     }
 
@@ -265,9 +305,9 @@ impl MountedHosts {
                 self.serve_next();
                 self.take_mount_away(first);
             }
-            Some(mut process) => {
+            Some(server) => {
                 self.cluster.host(SPARE_HOST).kill_all();
-                process.wait();
+                server.wait();
                 self.serve_again();
             }
         }
@@ -297,11 +337,18 @@ impl MountedHosts {
         tempfile::tempdir_in(self.at("logs")).unwrap()
     }
 
-    /// Copies a history's records, and what the mounts' processes said, to a directory for somebody to read.
-    pub fn keep_records(&self, logs: TempDir, to: &Path) {
+    /// Copies what the mounts' processes said to a directory for somebody to read.
+    fn keep_logs(&self, to: &Path) {
         let mut command = Command::new("sh");
-        let script = "mkdir -p \"$1\" && cp -r \"$2\" \"$1\" && cd \"$3\" && cp --parents */.vellum/live/*/daemon.log \"$1\"";
-        command.args(["-c", script, "sh"]).arg(to).arg(logs.path()).arg(self.dir.path());
+        let script = "mkdir -p \"$1\" && cd \"$2\" && cp --parents */.vellum/live/*/daemon.log \"$1\"";
+        run_command(command.args(["-c", script, "sh"]).arg(to).arg(self.dir.path()));
+    }
+
+    /// Copies a history's records to a directory for somebody to read.
+    pub fn keep_records(logs: &TempDir, to: &Path) {
+        let mut command = Command::new("sh");
+        let script = "mkdir -p \"$1\" && cp -r \"$2\" \"$1\"";
+        command.args(["-c", script, "sh"]).arg(to).arg(logs.path());
         run_command(&mut command);
     }
 
@@ -336,6 +383,16 @@ impl MountedHosts {
                 .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
         }
         command
+    }
+}
+
+impl Drop for MountedHosts {
+    fn drop(&mut self) {
+        if let Some(dir) = std::env::var_os("CLUSTER_RECORDS")
+            && std::thread::panicking()
+        {
+            self.keep_logs(Path::new(&dir));
+        }
     }
 }
 
