@@ -84,6 +84,13 @@ impl Default for DirListings {
 }
 
 impl DirListings {
+    /// Listings of a worktree that several processes serve, one after the other: a reader that has begun at one goes on at the
+    /// next, so all have the same positions.
+    pub fn of_several_processes() -> Self {
+        // Whoever chooses names with one hash, which is possible without a key, confuses readers about these names alone.
+        Self { seed: 0, kept: Mutex::default() }
+    }
+
     /// The listing of a directory, to be read from a position on. At position 0 the directory is listed again.
     pub fn get_or_list<E>(
         &self,
@@ -192,6 +199,17 @@ mod tests {
         let end = anew.entries_after(0).last().unwrap().0;
         assert!(dirs.get_or_list(7, end, || names(["c"])).unwrap().entries_after(end).is_empty());
         assert!(dirs.kept.lock().listings.is_empty());
+    }
+
+    #[test]
+    fn who_reads_on_at_the_next_server_goes_on_at_the_same_place() {
+        let list = || names(["a", "b", "c", "d", "e", "f"]);
+        let [first, next] = [(); 2].map(|()| DirListings::of_several_processes());
+        let begun = first.get_or_list(7, 0, list).unwrap();
+        for (position, _) in begun.entries_after(0) {
+            let read_on = next.get_or_list(7, *position, list).unwrap();
+            assert_eq!(listed_names(&read_on, *position), listed_names(&begun, *position));
+        }
     }
 
     #[test]
