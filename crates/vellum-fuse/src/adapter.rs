@@ -148,7 +148,11 @@ impl FuseAdapter {
     /// Lets the kernel cache what suits this posture; by default, what suits an exclusive mount. `locks`: where programs
     /// lock files, if not in their kernel.
     pub(crate) fn with_posture(self, posture: MountPosture, locks: Option<Arc<dyn FileLocks>>) -> Self {
-        Self { posture, locks, ..self }
+        let listings = match posture {
+            MountPosture::Exclusive => self.listings,
+            MountPosture::Shared => DirListings::of_several_processes(),
+        };
+        Self { posture, locks, listings, ..self }
     }
 
     /// How a file is opened that was just created or is about to be.

@@ -19,11 +19,13 @@ mod moves;
 mod register;
 mod run;
 mod several_kernels;
+mod take_over;
 mod visible;
 mod worker;
 
 pub use self::event::{HistoryEvent, HistoryOutcome, HistoryViolation};
 pub use self::run::{HistoryMounts, HistoryPlan, HistoryReport, run_history};
+pub use self::take_over::TakeOver;
 pub use self::worker::run_worker_if_asked;
 
 /// What programs do, and what must be true of it.
@@ -81,17 +83,17 @@ impl HistoryKind {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// What no filesystem could have answered.
+    /// What no filesystem could have answered, also if another server continued from a log without what was not synced.
     #[must_use]
-    pub fn check(self, events: &[HistoryEvent]) -> Vec<HistoryViolation> {
+    pub fn check(self, events: &[HistoryEvent], take_over: Option<TakeOver>) -> Vec<HistoryViolation> {
         match self {
-            Self::Register => register::check(events),
-            Self::Append => append::check(events),
-            Self::Directory => directory::check(events),
-            Self::Moves => moves::check(events),
-            Self::Counter => counter::check(events),
+            Self::Register => register::check(events, take_over),
+            Self::Append => append::check(events, take_over),
+            Self::Directory => directory::check(events, take_over),
+            Self::Moves => moves::check(events, take_over),
+            Self::Counter => counter::check(events, take_over),
             Self::Durable => durable::check(events),
-            Self::Visible => visible::check(events),
+            Self::Visible => visible::check(events, take_over),
         }
     }
 }

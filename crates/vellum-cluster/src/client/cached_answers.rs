@@ -2,6 +2,11 @@
 //!
 //! Invariants: an answer is given only while a heartbeat that was sent less than [`LEASE_TERM`] ago was answered; what the
 //! client itself is changing is neither given nor kept; there are never more than [`CACHED_BYTES_MAX`] bytes of answers.
+//!
+//! **Listings.** A program reads a large directory by several requests. The server answers the later ones from the names that
+//! were there when some program began, which is right for that one, and wrong for another one that begins after a change.
+//! So the answer to a later request is kept only if the beginning of the listing is kept, and was when the request was made:
+//! then nothing has changed in between.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -29,6 +34,8 @@ pub struct CachedAnswers {
     answers: HashMap<Arc<AnswerKey>, CachedAnswer>,
     by_lease: HashMap<Lease, HashSet<Arc<AnswerKey>>>,
     bytes: usize,
+    /// Answers that were kept, a count.
+    kept: u64,
     /// What the client is changing, with how many requests.
     changing: HashMap<Lease, u32>,
     /// What is to be given back without having been recalled.
@@ -44,10 +51,23 @@ pub struct CachedAnswers {
 
 #[derive(Debug)]
 struct CachedAnswer {
+    /// Which of the answers that were kept it is.
+    number: u64,
     errno: i32,
     body: Vec<u8>,
     leases: Vec<Lease>,
     weight: usize,
+}
+
+/// What the answer to a request goes on from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ListingBeginning {
+    /// From nothing.
+    NotNeeded,
+    /// From an answer that is not kept.
+    Missing,
+    /// From one that is kept, and which one it is.
+    Kept { number: u64 },
 }
 
 impl CachedAnswers {
@@ -55,7 +75,7 @@ impl CachedAnswers {
     pub fn clear(&mut self) {
         // What the client is changing is still under way: those requests are sent again over the next connection.
         let changing = std::mem::take(&mut self.changing);
-        *self = Self { changing, ..Self::default() };
+        *self = Self { changing, kept: self.kept, ..Self::default() };
     }
 
     /// The answer to a request, if the server need not be asked. `knows_node`: whether the server holds a node for this
@@ -75,11 +95,30 @@ impl CachedAnswers {
         })
     }
 
-    /// Keeps an answer that the server lets the client keep.
-    pub fn keep_answer(&mut self, request: &FuseRequest<'_>, errno: i32, body: &[u8]) {
+    /// What an answer to a request goes on from, which is about to be sent.
+    pub fn find_beginning(&self, request: &FuseRequest<'_>) -> ListingBeginning {
+        let Ok(operation) = request.decode_operation() else { return ListingBeginning::Missing };
+        let Some(keys) = AnswerKey::of_beginning(request.header.node, &operation) else {
+            return ListingBeginning::NotNeeded;
+        };
+        let kept = keys.iter().find_map(|key| self.answers.get(key));
+        kept.map_or(ListingBeginning::Missing, |kept| ListingBeginning::Kept { number: kept.number })
+    }
+
+    /// Keeps an answer that the server lets the client keep. `beginning`: when the request was made.
+    pub fn keep_answer(
+        &mut self,
+        request: &FuseRequest<'_>,
+        beginning: ListingBeginning,
+        errno: i32,
+        body: &[u8],
+    ) {
         let Ok(operation) = request.decode_operation() else { return };
         let key = AnswerKey::of_request(request.header.opcode, request.header.node, &operation);
         let Some(key) = key.map(Arc::new) else { return };
+        if beginning == ListingBeginning::Missing || self.find_beginning(request) != beginning {
+            return;
+        }
         let Some(leases) = key.list_leases(errno, body) else { return };
         // The server may have sent it before it got the client's own change, and what this has given back.
         if leases.iter().any(|lease| self.changing.contains_key(lease)) {
@@ -98,7 +137,9 @@ impl CachedAnswers {
         for lease in &leases {
             self.by_lease.entry(*lease).or_default().insert(key.clone());
         }
-        self.answers.insert(key, CachedAnswer { errno, body: body.into(), leases, weight });
+        self.kept += 1;
+        let number = self.kept;
+        self.answers.insert(key, CachedAnswer { number, errno, body: body.into(), leases, weight });
     }
 
     /// The client changes something. Gives what [`Self::end_change`] is to be told.
@@ -225,4 +266,77 @@ fn boot_time() -> Duration {
     // It counts from the machine's start, so it is never negative.
     let secs = u64::try_from(now.tv_sec).unwrap_or_default();
     Duration::new(secs, u32::try_from(now.tv_nsec).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vellum_fuse::wire::RequestHeader;
+
+    const ROOM: u32 = 4096;
+    const DIR: u64 = 7;
+
+    /// The body of a request for a part of a listing (`fuse_read_in`).
+    fn read_body(offset: u64) -> Vec<u8> {
+        [&0u64.to_le_bytes()[..], &offset.to_le_bytes(), &ROOM.to_le_bytes(), &[0; 20]].concat()
+    }
+
+    fn listing_request(body: &[u8], opcode: Opcode) -> FuseRequest<'_> {
+        let header = RequestHeader { opcode: opcode.number(), unique: 1, node: DIR, uid: 0, gid: 0, pid: 0 };
+        FuseRequest::from_parts(header, body)
+    }
+
+    fn new_answers() -> CachedAnswers {
+        let mut answers = CachedAnswers::default();
+        answers.new_ping();
+        answers.note_pong(1);
+        answers
+    }
+
+    /// Asks for a part of the listing, and lets `meanwhile` happen before the answer comes.
+    fn ask(answers: &mut CachedAnswers, offset: u64, meanwhile: impl FnOnce(&mut CachedAnswers)) {
+        let body = read_body(offset);
+        let request = listing_request(&body, Opcode::Readdir);
+        let beginning = answers.find_beginning(&request);
+        meanwhile(answers);
+        answers.keep_answer(&request, beginning, 0, &[]);
+    }
+
+    fn is_kept(answers: &CachedAnswers, offset: u64) -> bool {
+        let operation = FuseOperation::Readdir { offset, room: ROOM };
+        let key = AnswerKey::of_request(Opcode::Readdir.number(), DIR, &operation).unwrap();
+        answers.find_answer(&key, |_| true).is_some()
+    }
+
+    fn recall(answers: &mut CachedAnswers) {
+        answers.recall(1, &[Lease::Names(DIR)]).unwrap();
+    }
+
+    #[test]
+    fn a_listing_is_kept_from_its_beginning_on() {
+        let mut answers = new_answers();
+        ask(&mut answers, 0, |_| {});
+        ask(&mut answers, 50, |_| {});
+        assert!(is_kept(&answers, 0) && is_kept(&answers, 50));
+        recall(&mut answers);
+        assert!(!is_kept(&answers, 0) && !is_kept(&answers, 50));
+    }
+
+    #[test]
+    fn what_goes_on_from_an_older_listing_is_not_kept() {
+        let mut answers = new_answers();
+        // The directory has changed since this reader began.
+        ask(&mut answers, 0, |_| {});
+        recall(&mut answers);
+        ask(&mut answers, 50, |_| {});
+        assert!(!is_kept(&answers, 50));
+        // Nor if another one begins before the answer comes.
+        ask(&mut answers, 50, |answers| ask(answers, 0, |_| {}));
+        assert!(is_kept(&answers, 0) && !is_kept(&answers, 50));
+        ask(&mut answers, 50, |answers| {
+            recall(answers);
+            ask(answers, 0, |_| {});
+        });
+        assert!(is_kept(&answers, 0) && !is_kept(&answers, 50));
+    }
 }

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use vellum_fuse::transport::PendingAnswer;
 use vellum_fuse::wire::{FuseAnswer, FuseOperation, FuseRequest, Opcode, RequestHeader};
 
-use super::cached_answers::CachedAnswers;
+use super::cached_answers::{CachedAnswers, ListingBeginning};
 use super::known_nodes::KnownNodes;
 use super::locked_files::LockedFiles;
 use super::unsynced::UnsyncedChanges;
@@ -70,6 +70,8 @@ struct ClientOperation {
     kernel_unique: u64,
     /// What it changes.
     changed: Vec<Lease>,
+    /// What its answer goes on from.
+    beginning: ListingBeginning,
     /// When it was added, as [`UnsyncedChanges`] counts.
     added: u64,
     reply: OperationReply,
@@ -179,6 +181,7 @@ impl RequestQueue {
             was_sent: false,
             kernel_unique: request.header.unique,
             changed,
+            beginning: self.cached.find_beginning(request),
             added: self.unsynced.now(),
             reply,
         };
@@ -329,7 +332,8 @@ impl RequestQueue {
         }
         self.cached.end_change(&operation.changed);
         if is_leased {
-            self.cached.keep_answer(&FuseRequest::from_parts(operation.header, &operation.body), errno, body);
+            let request = FuseRequest::from_parts(operation.header, &operation.body);
+            self.cached.keep_answer(&request, operation.beginning, errno, body);
         }
         let answer = match errno {
             // Before the kernel has the answer: it may forget the node at once.

@@ -87,6 +87,21 @@ impl AnswerKey {
         Some(Self { opcode, node, detail: detail.into() })
     }
 
+    /// The keys by which the beginning of a listing may be kept that a request goes on with; None: it goes on with nothing.
+    #[must_use]
+    pub fn of_beginning(dir: u64, operation: &FuseOperation<'_>) -> Option<[Self; 2]> {
+        let (FuseOperation::Readdir { offset, room } | FuseOperation::Readdirplus { offset, room }) =
+            operation
+        else {
+            return None;
+        };
+        let detail = [&0u64.to_le_bytes()[..], &room.to_le_bytes()].concat();
+        // Kernels begin with attributes, and go on without them if nobody looks at them.
+        let key =
+            |opcode: Opcode| Self { opcode: opcode.number(), node: dir, detail: detail.as_slice().into() };
+        (*offset != 0).then(|| [Opcode::Readdirplus, Opcode::Readdir].map(key))
+    }
+
     /// The key by which it is kept for what a name stands.
     #[must_use]
     pub fn of_name(dir: u64, name: &[u8]) -> Self {

@@ -7,6 +7,9 @@
 //! that continues from a position gets each name that exists all the time exactly once, whatever is added and removed
 //! meanwhile. (Two names whose hashes are equal get adjacent positions, which depend on the other name; with 62 bits of
 //! a keyed hash that does not happen.) Listings are kept only to save listing the directory again.
+//!
+//! Several may read a directory at once, and share what is kept. Invariant: only the newest listing of a directory is kept.
+//! So a reader goes on in its own listing or in a newer one, and meets all names that were there when it began.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -55,7 +58,23 @@ impl LineDetail for Arc<DirListing> {
 #[derive(Debug)]
 pub struct DirListings {
     seed: u64,
-    kept: Mutex<VecDeque<(u64, Arc<DirListing>)>>,
+    kept: Mutex<KeptListings>,
+}
+
+#[derive(Debug, Default)]
+struct KeptListings {
+    /// Newer ones, or those that were read later, are at the end.
+    listings: VecDeque<KeptListing>,
+    /// How many were begun.
+    begun: u64,
+}
+
+#[derive(Debug)]
+struct KeptListing {
+    node: u64,
+    /// Which one it was, counted when it was begun: it has all names that were there then.
+    number: u64,
+    listing: Arc<DirListing>,
 }
 
 impl Default for DirListings {
@@ -65,6 +84,13 @@ impl Default for DirListings {
 }
 
 impl DirListings {
+    /// Listings of a worktree that several processes serve, one after the other: a reader that has begun at one goes on at the
+    /// next, so all have the same positions.
+    pub fn of_several_processes() -> Self {
+        // Whoever chooses names with one hash, which is possible without a key, confuses readers about these names alone.
+        Self { seed: 0, kept: Mutex::default() }
+    }
+
     /// The listing of a directory, to be read from a position on. At position 0 the directory is listed again.
     pub fn get_or_list<E>(
         &self,
@@ -74,16 +100,26 @@ impl DirListings {
     ) -> Result<Arc<DirListing>, E> {
         // From the beginning the names must be those of now: a program that lists again expects to see what it has
         // just changed.
-        let kept = self.take_listing(node).filter(|_| position > 0);
-        let listing = match kept {
+        let kept = if position > 0 { self.take_listing(node) } else { None };
+        let kept = match kept {
             Some(kept) => kept,
-            None => Arc::new(self.assign_positions(list()?)),
+            None => {
+                let number = self.begin_listing();
+                KeptListing { node, number, listing: Arc::new(self.assign_positions(list()?)) }
+            }
         };
+        let listing = kept.listing.clone();
         // A reader that has got all names needs it no more.
         if !listing.entries_after(position).is_empty() {
-            self.keep_listing(node, listing.clone());
+            self.keep_listing(kept);
         }
         Ok(listing)
+    }
+
+    fn begin_listing(&self) -> u64 {
+        let mut kept = self.kept.lock();
+        kept.begun += 1;
+        kept.begun
     }
 
     fn assign_positions(&self, names: Vec<ListedDirName>) -> DirListing {
@@ -108,19 +144,25 @@ impl DirListings {
         }
     }
 
-    fn take_listing(&self, node: u64) -> Option<Arc<DirListing>> {
-        let mut kept = self.kept.lock();
-        let index = kept.iter().position(|(of, _)| *of == node)?;
-        kept.remove(index).map(|(_, listing)| listing)
+    fn take_listing(&self, node: u64) -> Option<KeptListing> {
+        let listings = &mut self.kept.lock().listings;
+        let index = listings.iter().position(|kept| kept.node == node)?;
+        listings.remove(index)
     }
 
-    fn keep_listing(&self, node: u64, listing: Arc<DirListing>) {
-        let mut kept = self.kept.lock();
-        // Newer listings are at the end, and the oldest go first.
-        kept.push_back((node, listing));
-        let mut names: usize = kept.iter().map(|(_, listing)| listing.0.len()).sum();
-        while kept.len() > KEPT_MAX || names > KEPT_NAMES_MAX && kept.len() > 1 {
-            names -= kept.pop_front().map_or(0, |(_, listing)| listing.0.len());
+    fn keep_listing(&self, mut newest: KeptListing) {
+        let listings = &mut self.kept.lock().listings;
+        // Another reader may have kept one meanwhile, also one that was begun later.
+        if let Some(index) = listings.iter().position(|kept| kept.node == newest.node)
+            && let Some(other) = listings.remove(index)
+            && other.number > newest.number
+        {
+            newest = other;
+        }
+        listings.push_back(newest);
+        let mut names: usize = listings.iter().map(|kept| kept.listing.0.len()).sum();
+        while listings.len() > KEPT_MAX || names > KEPT_NAMES_MAX && listings.len() > 1 {
+            names -= listings.pop_front().map_or(0, |kept| kept.listing.0.len());
         }
     }
 }
@@ -156,7 +198,18 @@ mod tests {
         assert_eq!(listed_names(&anew, PARENT_POSITION), [b"b"]);
         let end = anew.entries_after(0).last().unwrap().0;
         assert!(dirs.get_or_list(7, end, || names(["c"])).unwrap().entries_after(end).is_empty());
-        assert!(dirs.kept.lock().is_empty());
+        assert!(dirs.kept.lock().listings.is_empty());
+    }
+
+    #[test]
+    fn who_reads_on_at_the_next_server_goes_on_at_the_same_place() {
+        let list = || names(["a", "b", "c", "d", "e", "f"]);
+        let [first, next] = [(); 2].map(|()| DirListings::of_several_processes());
+        let begun = first.get_or_list(7, 0, list).unwrap();
+        for (position, _) in begun.entries_after(0) {
+            let read_on = next.get_or_list(7, *position, list).unwrap();
+            assert_eq!(listed_names(&read_on, *position), listed_names(&begun, *position));
+        }
     }
 
     #[test]
@@ -165,7 +218,38 @@ mod tests {
         for node in 0..3 * KEPT_MAX as u64 {
             dirs.get_or_list(node, 0, || names(["a"])).unwrap();
         }
-        assert_eq!(dirs.kept.lock().len(), KEPT_MAX);
+        assert_eq!(dirs.kept.lock().listings.len(), KEPT_MAX);
+    }
+
+    #[test]
+    fn who_reads_on_meets_what_was_there_when_it_began_whoever_else_reads() {
+        let dirs = DirListings::default();
+        let read_on = || dirs.get_or_list(7, PARENT_POSITION, || names(["none is kept"])).unwrap();
+        // While one lists, a name comes, and another one lists from the beginning to the middle.
+        let list_slowly = || {
+            let later = dirs.get_or_list(7, 0, || names(["a", "b"])).unwrap();
+            assert_eq!(listed_names(&later, PARENT_POSITION).len(), 2);
+            names(["a"])
+        };
+        let earlier = dirs.get_or_list(7, 0, list_slowly).unwrap();
+        assert_eq!(listed_names(&earlier, PARENT_POSITION).len(), 1);
+        // Whoever reads on first, none gets the earlier one.
+        for _ in 0..3 {
+            assert_eq!(listed_names(&read_on(), PARENT_POSITION).len(), 2);
+        }
+        assert_eq!(dirs.kept.lock().listings.len(), 1);
+    }
+
+    #[test]
+    fn who_reads_on_does_not_bring_an_older_listing_back() {
+        let dirs = DirListings::default();
+        dirs.get_or_list(7, 0, || names(["a"])).unwrap();
+        // One is about to read on, and another one begins.
+        let older = dirs.take_listing(7).unwrap();
+        dirs.get_or_list(7, 0, || names(["a", "b"])).unwrap();
+        dirs.keep_listing(older);
+        let read_on = dirs.get_or_list(7, PARENT_POSITION, || names([])).unwrap();
+        assert_eq!(listed_names(&read_on, PARENT_POSITION).len(), 2);
     }
 
     proptest! {

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use super::event::{HistoryEvent, HistoryViolation};
 use super::files::{RECORD, TORN, append_record, close, decode_records, encode_record, extend_hash, hash_of};
+use super::take_over::TakeOver;
 use super::worker::{HistoryProgram, HistoryWorker};
 
 const FILES: u64 = 2;
@@ -55,7 +56,8 @@ impl HistoryProgram for AppendProgram {
         let open = || File::options().append(true).open(&path);
         // Taken out: after an append that failed, the file is opened anew.
         let kept = self.kept.remove(&file);
-        let opened = worker.record("append", &[file, number], || {
+        let arguments = [file, number, u64::from(is_synced)];
+        let opened = worker.record("append", &arguments, || {
             let opened = kept.map_or_else(open, Ok)?;
             append_record(&opened, number)?;
             if is_synced {
@@ -71,11 +73,11 @@ impl HistoryProgram for AppendProgram {
     }
 }
 
-pub(super) fn check(events: &[HistoryEvent]) -> Vec<HistoryViolation> {
-    (0..FILES).flat_map(|file| check_file(file, events)).collect()
+pub(super) fn check(events: &[HistoryEvent], take_over: Option<TakeOver>) -> Vec<HistoryViolation> {
+    (0..FILES).flat_map(|file| check_file(file, events, take_over)).collect()
 }
 
-fn check_file(file: u64, events: &[HistoryEvent]) -> Vec<HistoryViolation> {
+fn check_file(file: u64, events: &[HistoryEvent], take_over: Option<TakeOver>) -> Vec<HistoryViolation> {
     let of_file: Vec<_> = events.iter().filter(|event| event.argument(0) == file).collect();
     let mut found = Vec::new();
     let last = of_file.iter().filter(|event| event.name == "final").find_map(|event| event.results());
@@ -95,23 +97,33 @@ fn check_file(file: u64, events: &[HistoryEvent]) -> Vec<HistoryViolation> {
             found.push(violation(file, &format!("nobody appended {number}")));
         }
     }
-    found.extend(check_appends(file, &appends, &positions));
+    found.extend(check_appends(&appends, &positions, take_over));
     let expectation = ReadExpectation::new(numbers, &appends, &positions);
-    let reads = of_file.iter().copied().filter(|event| event.name == "read");
+    // What the lost server answered may have been more than what is there.
+    let is_of_last = |event: &&HistoryEvent| take_over.is_none_or(|take_over| !take_over.may_lose(event));
+    let reads = of_file.iter().copied().filter(|event| event.name == "read").filter(is_of_last);
     found.extend(reads.flat_map(|read| expectation.check_read(read)));
     found
 }
 
 /// What was acknowledged is there, in the order of each writer.
 fn check_appends(
-    file: u64,
     appends: &[&HistoryEvent],
     positions: &HashMap<u64, usize>,
+    take_over: Option<TakeOver>,
 ) -> Vec<HistoryViolation> {
     let mut found = Vec::new();
+    let is_kept =
+        |event: &&HistoryEvent| event.results().is_some() && positions.contains_key(&event.argument(1));
+    let kept: Vec<_> = appends.iter().copied().filter(is_kept).collect();
     let mut last_of: BTreeMap<usize, usize> = BTreeMap::new();
     for event in appends.iter().filter(|event| event.results().is_some()) {
+        let file = event.argument(0);
         let Some(position) = positions.get(&event.argument(1)) else {
+            let is_synced = event.argument(2) == 1;
+            if !is_synced && take_over.is_some_and(|take_over| take_over.explains_loss(event, &kept)) {
+                continue;
+            }
             found.push(violation(file, &format!("lost: {event}")));
             continue;
         };
@@ -204,7 +216,7 @@ mod tests {
         ];
         let events: Vec<_> =
             logs.iter().enumerate().flat_map(|(client, log)| parse_log(client, log)).collect();
-        check(&events).into_iter().map(|violation| violation.0).collect()
+        check(&events, None).into_iter().map(|violation| violation.0).collect()
     }
 
     #[test]

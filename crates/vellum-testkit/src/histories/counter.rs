@@ -8,6 +8,7 @@ use std::path::Path;
 
 use super::event::{HistoryEvent, HistoryOutcome, HistoryViolation};
 use super::files::{LockCall, LockedBytes, close, set_lock};
+use super::take_over::TakeOver;
 use super::worker::{HistoryProgram, HistoryWorker, now};
 
 /// Counters of a file, each with a lock on its bytes; with `flock` there is one.
@@ -119,7 +120,7 @@ impl<'a> Increment<'a> {
     }
 }
 
-pub(super) fn check(events: &[HistoryEvent]) -> Vec<HistoryViolation> {
+pub(super) fn check(events: &[HistoryEvent], take_over: Option<TakeOver>) -> Vec<HistoryViolation> {
     let mut found = Vec::new();
     let mut holders: BTreeMap<CounterId, Vec<Increment<'_>>> = BTreeMap::new();
     let mut counters: BTreeMap<CounterId, Vec<Increment<'_>>> = BTreeMap::new();
@@ -143,9 +144,10 @@ pub(super) fn check(events: &[HistoryEvent]) -> Vec<HistoryViolation> {
             continue;
         };
         let counter = CounterId { call: event.argument(0), number: event.argument(1) };
-        let increments = counters.remove(&counter).unwrap_or_default();
+        let mut increments = counters.remove(&counter).unwrap_or_default();
         let perhaps = unknown.get(&counter).copied().unwrap_or(0);
-        found.extend(check_counter(counter, increments, last, perhaps));
+        let lost = take_over.map_or(0, |take_over| count_lost(&mut increments, last, take_over));
+        found.extend(check_counter(counter, increments, CounterEnd { last, perhaps, lost }));
     }
     found
 }
@@ -158,24 +160,53 @@ fn check_exclusion(mut increments: Vec<Increment<'_>>) -> Option<HistoryViolatio
     Some(HistoryViolation(format!("both had the lock: {} and {}", first.event, second.event)))
 }
 
+/// How a counter ended.
+#[derive(Debug, Clone, Copy)]
+struct CounterEnd {
+    /// What it is.
+    last: u64,
+    /// Increments whose outcome is unknown.
+    perhaps: u64,
+    /// Increments that the server had taken along when it was lost.
+    lost: u64,
+}
+
+/// The increments that a lost server has taken along: where, at the take-over, the counter fell back. Those before that are
+/// left as if they had been less, so that all agree again.
+fn count_lost(increments: &mut [Increment<'_>], last: u64, take_over: TakeOver) -> u64 {
+    increments.sort_by_key(|increment| increment.locked);
+    let next_values = increments.iter().skip(1).map(|increment| increment.value).chain([last]);
+    let next_values: Vec<u64> = next_values.collect();
+    for (at, next) in next_values.into_iter().enumerate() {
+        let is_before = take_over.may_lose(increments[at].event);
+        let is_after = increments.get(at + 1).is_none_or(|later| take_over.may_precede(later.event));
+        let lost = (increments[at].value + 1).saturating_sub(next);
+        if is_before && is_after && lost > 0 {
+            increments[..=at].iter_mut().for_each(|one| one.value = one.value.wrapping_sub(lost));
+            return lost;
+        }
+    }
+    0
+}
+
 /// No increment was lost: each saw all earlier ones.
 fn check_counter(
     counter: CounterId,
     mut increments: Vec<Increment<'_>>,
-    last: u64,
-    perhaps: u64,
+    end: CounterEnd,
 ) -> Vec<HistoryViolation> {
+    let CounterEnd { last, perhaps, lost } = end;
     let mut found = Vec::new();
     increments.sort_by_key(|increment| increment.locked);
     for pair in increments.windows(2) {
-        if pair[0].value >= pair[1].value {
+        if pair[0].value.cast_signed() >= pair[1].value.cast_signed() {
             let [first, second] = [pair[0].event, pair[1].event];
             found.push(HistoryViolation(format!("an increment was lost: {first}, then {second}")));
         }
     }
     let known = increments.len() as u64;
-    // An increment whose outcome is unknown may have been carried out or not.
-    if last < known || last > known + perhaps {
+        // An increment whose outcome is unknown may have been carried out or not.
+    if last + lost < known || last > known + perhaps {
         let what = format!("{counter:?} is {last}: {known} increments and perhaps {perhaps}");
         found.push(HistoryViolation(what));
     }
@@ -191,7 +222,7 @@ mod tests {
         let last = format!("I 900 final 0 0\nD 901 {last}\n");
         let logs = logs.iter().copied().chain([last.as_str()]);
         let events: Vec<_> = logs.enumerate().flat_map(|(client, log)| parse_log(client, log)).collect();
-        check(&events).into_iter().map(|violation| violation.0).collect()
+        check(&events, None).into_iter().map(|violation| violation.0).collect()
     }
 
     #[test]

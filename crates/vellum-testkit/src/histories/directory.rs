@@ -9,10 +9,13 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use super::event::{HistoryEvent, HistoryOutcome, HistoryViolation};
 use super::files::close;
-use super::linearize::{SequentialModel, check_linearizable, relevant};
+use super::linearize::{CheckedObject, EventDurability, SequentialModel, check_linearizable, relevant};
+use super::take_over::TakeOver;
 use super::worker::{HistoryProgram, HistoryWorker};
 
 const NAMES: usize = 5;
+/// How often to look at a name where something else is each time.
+const STALE_TRIES: usize = 10;
 /// What is at a name where nothing is.
 const ABSENT: u64 = 0;
 /// What is at a name where a file is. Symlinks tell who made them: their targets are numbers.
@@ -68,12 +71,28 @@ impl HistoryProgram for DirectoryProgram {
 
 fn look(worker: &mut HistoryWorker, name: u64) {
     let path = worker.path(name_of(name));
-    worker.record("look", &[name], || match std::fs::read_link(&path) {
+    worker.record("look", &[name], || {
+        // Where each machine has a kernel of its own, what was found at a name may be removed before its target is read. Linux
+        // looks once more by itself, and then says that it is stale.
+        let mut seen = read_name(&path);
+        for _ in 1..STALE_TRIES {
+            if !seen.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::ESTALE)) {
+                break;
+            }
+            seen = read_name(&path);
+        }
+        seen
+    });
+}
+
+/// What is at a name.
+fn read_name(path: &Path) -> io::Result<u64> {
+    match std::fs::read_link(path) {
         Ok(target) => Ok(target.to_string_lossy().parse::<u64>().unwrap_or(u64::MAX)),
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(FILE),
         Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(ABSENT),
         Err(error) => Err(error),
-    });
+    }
 }
 
 /// A map of names.
@@ -106,6 +125,8 @@ impl SequentialModel for DirectoryModel {
                 after.swap(first, second);
                 (!is_first || !is_second).then_some(libc::ENOENT)
             }
+            // What a kernel saw at a name, as a part of something else.
+            "present" => return is_first.then_some(*state),
             _ => {
                 let is_right = event.results().is_none_or(|results| results == [state[first]]);
                 return is_right.then_some(*state);
@@ -118,12 +139,22 @@ impl SequentialModel for DirectoryModel {
             (HistoryOutcome::Done(_), Some(_)) | (HistoryOutcome::Failed(_), None) => None,
         }
     }
+
+    fn is_reading(&self, event: &HistoryEvent) -> bool {
+        ["look", "present"].contains(&event.name.as_str())
+    }
+
+    fn durability(&self, event: &HistoryEvent) -> EventDurability {
+        // What it creates is closed then.
+        if event.name == "create" { EventDurability::SeveralCalls } else { EventDurability::OneCall }
+    }
 }
 
-pub(super) fn check(events: &[HistoryEvent]) -> Vec<HistoryViolation> {
+pub(super) fn check(events: &[HistoryEvent], take_over: Option<TakeOver>) -> Vec<HistoryViolation> {
     let mut events = relevant(events, &[libc::EEXIST, libc::ENOENT]);
     events.retain(|event| event.name != "look" || !event.is_unknown());
-    check_linearizable(&DirectoryModel, [ABSENT; NAMES], &events, "names in one directory")
+    let object = CheckedObject { name: "names in one directory", take_over };
+    check_linearizable(&DirectoryModel, [ABSENT; NAMES], &events, object)
 }
 
 #[cfg(test)]
@@ -134,7 +165,7 @@ mod tests {
     fn is_found(logs: &[&str]) -> bool {
         let events: Vec<_> =
             logs.iter().enumerate().flat_map(|(client, log)| parse_log(client, log)).collect();
-        !check(&events).is_empty()
+        !check(&events, None).is_empty()
     }
 
     #[test]

@@ -1,18 +1,29 @@
 //! Whether a history is linearizable: whether there is one order of its operations that agrees with their times and that a
 //! sequential model explains.
 //!
-//! The search of Wing and Gong, with the memory of Lowe: operations are put into an order one by one, the first that no
-//! completed operation precedes; where none fits, the last one is taken back. A set of operations after which the model was in
-//! the same state before is not tried twice.
+//! Starts and ends are gone through in the order of their times, with all situations in which the filesystem may be: the
+//! model's state, and which of the operations that are under way have taken place. An operation is let take place only when
+//! another one, or itself, has to have done so before an end ("just in time", Lowe). So what is kept depends on how much is
+//! under way at once, not on the length of the history. Three rules keep it small, and lose no order:
+//!
+//! - What only reads, and agrees with the state, takes place at once: later it could do nothing else.
+//! - Of two situations that differ only in operations with an unknown outcome, the one in which fewer of them have taken
+//!   place is enough: what has not taken place never need to.
+//! - What has ended is in all situations, and is forgotten.
+//!
+//! **Take-overs.** If another server continued from a log ([`TakeOver`]), then at one moment of that time the filesystem may
+//! have become what it was at an earlier one, but not earlier than an operation that was synced and had ended. Operations under
+//! way that are lost take place again, since clients repeat them; those that had ended do not.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt::Debug;
 use std::hash::Hash;
 
 use super::event::{HistoryEvent, HistoryOutcome, HistoryViolation};
+use super::take_over::TakeOver;
 
-/// Most steps of a search: those of a correct filesystem take some for each operation. Each takes about 200 bytes.
-const STEPS_MAX: u64 = 10_000_000;
+/// Most steps of a search: those of a correct filesystem take some for each operation.
+const STEPS_MAX: u64 = 30_000_000;
 /// Operations that are shown around the one that fits nowhere.
 const SHOWN: usize = 30;
 
@@ -23,235 +34,358 @@ pub(super) trait SequentialModel {
 
     /// The state after an operation that ended so; None if it cannot end so. With an unknown outcome it must give a state.
     fn apply(&self, state: &Self::State, event: &HistoryEvent) -> Option<Self::State>;
+
+    /// Whether an operation that succeeded changes nothing, whatever the state is.
+    fn is_reading(&self, event: &HistoryEvent) -> bool;
+
+    /// What an operation is when a server is lost.
+    fn durability(&self, event: &HistoryEvent) -> EventDurability;
 }
 
-/// An end of the list of operations that are not yet in the order.
-#[derive(Debug, Clone, Copy)]
-struct ListEntry {
-    /// The position of the operation.
+/// What an operation is when a server is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum EventDurability {
+    /// It is one call, which is repeated if it was not answered.
+    OneCall,
+    /// It is several calls: its change may have been answered, and be lost before the last one of them.
+    SeveralCalls,
+    /// It returned after it was synced, and survives with all that was before it.
+    Synced,
+}
+
+/// Operations, by their positions.
+type OperationSet = BTreeSet<usize>;
+
+/// A situation in which the filesystem may be.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Situation<S> {
+    state: S,
+    /// Operations under way that have taken place, with a known outcome.
+    known: OperationSet,
+    /// Those that may never.
+    perhaps: OperationSet,
+    /// Whether the take-over has been.
+    is_taken_over: bool,
+}
+
+impl<S> Situation<S> {
+    /// Whether an operation has taken place.
+    fn has(&self, operation: usize) -> bool {
+        self.known.contains(&operation) || self.perhaps.contains(&operation)
+    }
+}
+
+/// What two situations have to have in common so that one can be enough.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct SituationKey<S> {
+    state: S,
+    known: OperationSet,
+    is_taken_over: bool,
+}
+
+/// Situations, of which none makes another one superfluous.
+struct SituationSet<S> {
+    by_key: HashMap<SituationKey<S>, Vec<OperationSet>>,
+}
+
+impl<S: Clone + Eq + Hash> SituationSet<S> {
+    fn new() -> Self {
+        Self { by_key: HashMap::new() }
+    }
+
+    /// Adds one; false if it is superfluous.
+    fn insert(&mut self, situation: &Situation<S>) -> bool {
+        let Situation { state, known, perhaps, is_taken_over } = situation;
+        let key = SituationKey { state: state.clone(), known: known.clone(), is_taken_over: *is_taken_over };
+        let least = self.by_key.entry(key).or_default();
+        if least.iter().any(|other| other.is_subset(perhaps)) {
+            return false;
+        }
+        least.retain(|other| !perhaps.is_subset(other));
+        least.push(perhaps.clone());
+        true
+    }
+
+    fn into_vec(self) -> Vec<Situation<S>> {
+        let one_by_one = |(key, sets): (SituationKey<S>, Vec<OperationSet>)| {
+            let SituationKey { state, known, is_taken_over } = key;
+            sets.into_iter().map(move |perhaps| Situation {
+                state: state.clone(),
+                known: known.clone(),
+                perhaps,
+                is_taken_over,
+            })
+        };
+        self.by_key.into_iter().flat_map(one_by_one).collect()
+    }
+}
+
+/// A start or an end, in the order of their times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct HistoryMoment {
+    time: u64,
+    /// At the same time a start comes first: the operations overlap.
+    is_end: bool,
     operation: usize,
-    is_return: bool,
-    previous: usize,
-    next: usize,
 }
 
-/// Starts and ends by time, as a doubly linked list, from which operations are taken and to which they are returned.
-struct PendingList {
-    entries: Vec<ListEntry>,
-    /// Of each operation: its start and its end in the list.
-    places: Vec<(usize, usize)>,
+fn moments_of(events: &[&HistoryEvent]) -> Vec<HistoryMoment> {
+    let mut moments = Vec::new();
+    for (operation, event) in events.iter().enumerate() {
+        moments.push(HistoryMoment { time: event.start, is_end: false, operation });
+        let end = event.end.map(|time| HistoryMoment { time, is_end: true, operation });
+        moments.extend(end);
+    }
+    moments.sort_unstable();
+    moments
 }
 
-/// The list's head, and what stands for its end.
-const HEAD: usize = 0;
-const NONE: usize = usize::MAX;
-
-impl PendingList {
-    fn new(events: &[&HistoryEvent]) -> Self {
-        // At the same time a start comes first: the operations overlap.
-        let mut ends: Vec<(u64, bool, usize)> = Vec::new();
-        for (operation, event) in events.iter().enumerate() {
-            ends.push((event.start, false, operation));
-            ends.push((event.end.unwrap_or(u64::MAX), true, operation));
-        }
-        ends.sort_unstable();
-        let mut entries = vec![ListEntry { operation: NONE, is_return: false, previous: NONE, next: NONE }];
-        let mut places = vec![(NONE, NONE); events.len()];
-        for (_, is_return, operation) in ends {
-            let at = entries.len();
-            entries[at - 1].next = at;
-            entries.push(ListEntry { operation, is_return, previous: at - 1, next: NONE });
-            if is_return {
-                places[operation].1 = at;
-            } else {
-                places[operation].0 = at;
-            }
-        }
-        Self { entries, places }
-    }
-
-    fn first(&self) -> usize {
-        self.entries[HEAD].next
-    }
-
-    fn take_out(&mut self, operation: usize) {
-        let (start, end) = self.places[operation];
-        self.unlink(start);
-        self.unlink(end);
-    }
-
-    fn put_back(&mut self, operation: usize) {
-        let (start, end) = self.places[operation];
-        // In the opposite order, so that their neighbours are those of then.
-        self.link(end);
-        self.link(start);
-    }
-
-    fn unlink(&mut self, at: usize) {
-        let ListEntry { previous, next, .. } = self.entries[at];
-        self.entries[previous].next = next;
-        if next != NONE {
-            self.entries[next].previous = previous;
-        }
-    }
-
-    fn link(&mut self, at: usize) {
-        let ListEntry { previous, next, .. } = self.entries[at];
-        self.entries[previous].next = at;
-        if next != NONE {
-            self.entries[next].previous = at;
-        }
-    }
+/// A search.
+struct OrderSearch<'a, M: SequentialModel> {
+    model: &'a M,
+    events: &'a [&'a HistoryEvent],
+    take_over: Option<TakeOver>,
+    /// Operations that have begun and not ended.
+    under_way: OperationSet,
+    /// In which the filesystem may be now.
+    present: Vec<Situation<M::State>>,
+    /// In which it may have been, since the last operation that was synced: as it may become once more.
+    past: HashSet<Situation<M::State>>,
+    /// Whether the take-over has not yet ended.
+    can_be_taken_over: bool,
+    steps: u64,
 }
 
-/// Which operations are in the order. Those that are, are nearly all that began before some time: what is kept is small,
-/// however long the history is.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-struct OperationSet {
-    /// All operations with a known outcome before this one are in it.
-    complete: usize,
-    /// Those behind it that are in it, in order.
-    beyond: Vec<usize>,
-    /// Those with an unknown outcome that are in it, in order.
-    unknown: Vec<usize>,
-}
-
-impl OperationSet {
-    fn insert(&mut self, operation: usize, ranks: &[OperationRank]) {
-        match ranks[operation] {
-            OperationRank::Unknown => insert_sorted(&mut self.unknown, operation),
-            OperationRank::Known(rank) => {
-                insert_sorted(&mut self.beyond, rank);
-                let run =
-                    self.beyond.iter().zip(self.complete..).take_while(|(rank, next)| *rank == next).count();
-                self.beyond.drain(..run);
-                self.complete += run;
-            }
-        }
-    }
-
-    fn remove(&mut self, operation: usize, ranks: &[OperationRank]) {
-        match ranks[operation] {
-            OperationRank::Unknown => self.unknown.retain(|other| *other != operation),
-            OperationRank::Known(rank) => {
-                // Those behind it that were complete with it are so no more.
-                let behind = rank + 1..self.complete;
-                drop(self.beyond.splice(0..0, behind));
-                self.complete = self.complete.min(rank);
-                self.beyond.retain(|other| *other != rank);
-            }
-        }
-    }
-}
-
-fn insert_sorted(numbers: &mut Vec<usize>, number: usize) {
-    let at = numbers.partition_point(|other| *other < number);
-    numbers.insert(at, number);
-}
-
-/// The place of an operation among those whose outcome is known, by their starts.
+/// What is checked.
 #[derive(Debug, Clone, Copy)]
-enum OperationRank {
-    Known(usize),
-    Unknown,
+pub(super) struct CheckedObject<'a> {
+    /// Its name, for messages.
+    pub(super) name: &'a str,
+    /// When another server may have continued without its last changes.
+    pub(super) take_over: Option<TakeOver>,
 }
 
-fn rank_operations(events: &[&HistoryEvent]) -> Vec<OperationRank> {
-    let mut known: Vec<usize> = (0..events.len()).filter(|at| events[*at].end.is_some()).collect();
-    known.sort_by_key(|at| events[*at].start);
-    let mut ranks = vec![OperationRank::Unknown; events.len()];
-    for (rank, operation) in known.into_iter().enumerate() {
-        ranks[operation] = OperationRank::Known(rank);
-    }
-    ranks
-}
-
-/// Fails if no order of the operations explains what they returned. `what` names their object.
+/// Fails if no order of the operations explains what they returned.
 pub(super) fn check_linearizable<M: SequentialModel>(
     model: &M,
     initial: M::State,
     events: &[&HistoryEvent],
-    what: &str,
+    object: CheckedObject<'_>,
 ) -> Vec<HistoryViolation> {
-    let mut list = PendingList::new(events);
-    let ranks = rank_operations(events);
-    let mut done = OperationSet::default();
-    let mut seen = HashSet::new();
-    let mut order: Vec<(usize, M::State)> = Vec::new();
-    let mut state = initial;
-    let mut longest = 0;
-    let mut stuck = None;
-    let mut entry = list.first();
-    for _ in 0..STEPS_MAX {
-        if entry == NONE || is_last_known_done(&list, events) {
-            return Vec::new();
+    let first = Situation {
+        state: initial,
+        known: OperationSet::new(),
+        perhaps: OperationSet::new(),
+        is_taken_over: false,
+    };
+    let mut search = OrderSearch {
+        model,
+        events,
+        take_over: object.take_over,
+        under_way: OperationSet::new(),
+        past: HashSet::new(),
+        present: vec![first],
+        can_be_taken_over: object.take_over.is_some(),
+        steps: 0,
+    };
+    search.remember();
+    for moment in moments_of(events) {
+        let before: Vec<_> = search.present.iter().take(3).map(|situation| situation.state.clone()).collect();
+        search.pass(moment);
+        let stuck = StuckOperation { operation: moment.operation, states: format!("{before:?}") };
+        if search.present.is_empty() {
+            return vec![describe(events, &stuck, &format!("{}: no order explains", object.name))];
         }
-        let ListEntry { operation, is_return, next, .. } = list.entries[entry];
-        if is_return {
-            // This one had to be in the order before its end.
-            if stuck.is_none() || order.len() > longest {
-                longest = order.len();
-                stuck = Some(StuckOperation { operation, state: format!("{state:?}") });
-            }
-            let Some((last, before)) = order.pop() else {
-                return vec![describe(events, stuck, &format!("{what}: no order explains"))];
-            };
-            state = before;
-            done.remove(last, &ranks);
-            list.put_back(last);
-            entry = list.entries[list.places[last].0].next;
-            continue;
+        if search.steps > STEPS_MAX {
+            let what = format!("{}: undecided after {STEPS_MAX} steps, at", object.name);
+            return vec![describe(events, &stuck, &what)];
         }
-        if let Some(after) = model.apply(&state, events[operation]) {
-            done.insert(operation, &ranks);
-            if seen.insert((done.clone(), after.clone())) {
-                order.push((operation, std::mem::replace(&mut state, after)));
-                list.take_out(operation);
-                entry = list.first();
+    }
+    Vec::new()
+}
+
+impl<M: SequentialModel> OrderSearch<'_, M> {
+    /// Goes on to a moment.
+    fn pass(&mut self, moment: HistoryMoment) {
+        if let Some(take_over) = self.take_over
+            && self.can_be_taken_over
+            && moment.time >= take_over.start
+        {
+            self.lose_changes();
+            self.can_be_taken_over = moment.time <= take_over.end;
+        }
+        let operation = moment.operation;
+        if moment.is_end {
+            self.end(operation);
+        } else {
+            self.under_way.insert(operation);
+            let mut situations = std::mem::take(&mut self.present);
+            situations.iter_mut().for_each(|situation| self.let_readers_take_place(situation));
+            self.present = situations;
+        }
+    }
+
+    /// An operation has taken place by now, in whatever situation; if its outcome is unknown, or never will.
+    fn end(&mut self, operation: usize) {
+        let mut ended = SituationSet::new();
+        for situation in std::mem::take(&mut self.present) {
+            if situation.has(operation) {
+                ended.insert(&without(situation, operation));
                 continue;
             }
-            done.remove(operation, &ranks);
+            if self.events[operation].is_unknown() || situation.is_taken_over && self.may_be_lost(operation) {
+                ended.insert(&situation);
+            }
+            self.let_take_place(situation, operation, &mut ended);
         }
-        entry = next;
+        self.under_way.remove(&operation);
+        self.present = ended.into_vec();
+        if self.can_be_taken_over {
+            self.forget_in_past(operation);
+            self.remember();
+        } else {
+            self.past.clear();
+        }
     }
-    vec![describe(events, stuck, &format!("{what}: undecided after {STEPS_MAX} steps, perhaps because of"))]
+
+    /// Whether an operation may have been answered in part by the server that was lost.
+    fn may_be_lost(&self, operation: usize) -> bool {
+        let event = self.events[operation];
+        let is_lost = self.take_over.is_some_and(|take_over| take_over.may_lose(event));
+        let is_changing =
+            self.model.durability(event) == EventDurability::SeveralCalls && !self.is_reading(operation);
+        is_lost && is_changing
+    }
+
+    /// All that can take place before an operation, and then it, each in any order.
+    fn let_take_place(
+        &mut self,
+        from: Situation<M::State>,
+        operation: usize,
+        ended: &mut SituationSet<M::State>,
+    ) {
+        let mut tried = SituationSet::new();
+        let mut rest = vec![from];
+        while let Some(situation) = rest.pop() {
+            let candidates: Vec<usize> = self.under_way.iter().copied().collect();
+            for candidate in candidates {
+                if situation.has(candidate) {
+                    continue;
+                }
+                self.steps += 1;
+                let Some(next) = self.take_place(&situation, candidate) else { continue };
+                if self.can_be_taken_over && !next.is_taken_over {
+                    self.past.insert(next.clone());
+                }
+                if next.has(operation) {
+                    ended.insert(&without(next, operation));
+                } else if self.steps <= STEPS_MAX && tried.insert(&next) {
+                    rest.push(next);
+                }
+            }
+        }
+    }
+
+    /// A situation after an operation in it; None if the operation could not have ended as it did.
+    fn take_place(&self, situation: &Situation<M::State>, operation: usize) -> Option<Situation<M::State>> {
+        let event = self.events[operation];
+        let state = self.model.apply(&situation.state, event)?;
+        if event.is_unknown() && state == situation.state {
+            return None;
+        }
+        let mut next = Situation { state, ..situation.clone() };
+        let done = if event.is_unknown() { &mut next.perhaps } else { &mut next.known };
+        done.insert(operation);
+        self.let_readers_take_place(&mut next);
+        Some(next)
+    }
+
+    /// Lets all take place that agrees with the state and does not change it.
+    fn let_readers_take_place(&self, situation: &mut Situation<M::State>) {
+        for operation in &self.under_way {
+            let is_right = || self.model.apply(&situation.state, self.events[*operation]).is_some();
+            if self.is_reading(*operation) && is_right() {
+                situation.known.insert(*operation);
+            }
+        }
+    }
+
+    /// Whether an operation changes nothing, whenever it takes place.
+    fn is_reading(&self, operation: usize) -> bool {
+        let event = self.events[operation];
+        match event.outcome {
+            HistoryOutcome::Failed(_) => true,
+            HistoryOutcome::Done(_) => self.model.is_reading(event),
+            HistoryOutcome::Unknown(_) => false,
+        }
+    }
+
+    /// Notes what is possible now as what may be once more.
+    fn remember(&mut self) {
+        let present = self.present.iter().filter(|situation| !situation.is_taken_over);
+        self.past.extend(present.cloned());
+    }
+
+    /// An operation that has ended is not repeated, whether it is lost or not. If it was synced, it is not lost.
+    fn forget_in_past(&mut self, operation: usize) {
+        let event = self.events[operation];
+        let is_synced = event.results().is_some() && self.model.durability(event) == EventDurability::Synced;
+        let is_in = |situation: &Situation<M::State>| situation.has(operation);
+        if is_synced {
+            self.past.retain(is_in);
+        }
+        let changed: Vec<_> = self.past.iter().filter(|situation| is_in(situation)).cloned().collect();
+        for situation in changed {
+            self.past.remove(&situation);
+            self.past.insert(without(situation, operation));
+        }
+    }
+
+    /// The filesystem may be now as it was at any earlier moment.
+    fn lose_changes(&mut self) {
+        let mut present = SituationSet::new();
+        // What reads and is under way may have been answered before, by what is lost.
+        let mut answered = OperationSet::new();
+        for situation in &self.present {
+            present.insert(situation);
+            if !situation.is_taken_over {
+                answered.extend(situation.known.iter().filter(|operation| self.is_reading(**operation)));
+            }
+        }
+        for situation in &self.past {
+            self.steps += 1;
+            let mut taken_over = Situation { is_taken_over: true, ..situation.clone() };
+            taken_over.known.extend(&answered);
+            self.let_readers_take_place(&mut taken_over);
+            present.insert(&taken_over);
+        }
+        self.present = present.into_vec();
+    }
 }
 
-/// An operation that had to be in the order, and fitted nowhere.
+/// A situation after the end of an operation.
+fn without<S>(mut situation: Situation<S>, operation: usize) -> Situation<S> {
+    situation.known.remove(&operation);
+    situation.perhaps.remove(&operation);
+    situation
+}
+
+/// An operation that had to take place, and fitted nowhere.
 struct StuckOperation {
     operation: usize,
-    /// The model's state then.
-    state: String,
+    /// Some of the model's states before its end.
+    states: String,
 }
 
-/// Whether only operations remain of which nobody knows whether they took place.
-fn is_last_known_done(list: &PendingList, events: &[&HistoryEvent]) -> bool {
-    // Their ends are last, so the first end of all is one of them only if nothing else is left.
-    let mut entry = list.first();
-    while entry != NONE {
-        let ListEntry { operation, is_return, next, .. } = list.entries[entry];
-        if events[operation].end.is_some() {
-            return false;
-        }
-        if is_return {
-            return true;
-        }
-        entry = next;
-    }
-    true
-}
-
-fn describe(events: &[&HistoryEvent], stuck: Option<StuckOperation>, what: &str) -> HistoryViolation {
-    let Some(StuckOperation { operation, state }) = stuck else {
-        return HistoryViolation(format!("{what} it"));
-    };
-    let stuck = events[operation];
+fn describe(events: &[&HistoryEvent], stuck: &StuckOperation, what: &str) -> HistoryViolation {
+    let StuckOperation { operation, states } = stuck;
+    let stuck = events[*operation];
     let mut near: Vec<_> = events.to_vec();
     near.sort_by_key(|event| event.start);
     let position = near.iter().position(|event| std::ptr::eq(*event, stuck)).unwrap_or_default();
     let shown = &near[position.saturating_sub(SHOWN)..near.len().min(position + SHOWN / 2)];
     let lines: String = shown.iter().map(|event| format!("\n    {event}")).collect();
-    HistoryViolation(format!("{what} {stuck}; the state may have been {state}. Around it:{lines}"))
+    HistoryViolation(format!("{what} {stuck}; the state may have been {states}. Around it:{lines}"))
 }
 
 /// The operations that a model has to explain: those that succeeded, that failed for a reason that it knows, or whose outcome
@@ -280,6 +414,18 @@ mod tests {
             let is_right = event.results().is_none_or(|results| results == [*state]);
             is_right.then(|| event.argument(0))
         }
+
+        fn is_reading(&self, _event: &HistoryEvent) -> bool {
+            false
+        }
+
+        fn durability(&self, event: &HistoryEvent) -> EventDurability {
+            match event.argument(1) {
+                0 => EventDurability::OneCall,
+                1 => EventDurability::Synced,
+                _ => EventDurability::SeveralCalls,
+            }
+        }
     }
 
     /// Swaps that took place one after the other, whose times overlap those of their neighbours.
@@ -299,7 +445,8 @@ mod tests {
     }
 
     fn is_linearizable(events: &[HistoryEvent]) -> bool {
-        check_linearizable(&SwapModel, 0, &events.iter().collect::<Vec<_>>(), "a cell").is_empty()
+        let object = CheckedObject { name: "a cell", take_over: None };
+        check_linearizable(&SwapModel, 0, &events.iter().collect::<Vec<_>>(), object).is_empty()
     }
 
     #[test]
@@ -354,5 +501,48 @@ mod tests {
             rest.insert(at, event);
             is_explained
         })
+    }
+
+    /// Whether swaps are explained if a server was replaced from 100 to 200.
+    fn is_explained_with_loss(logs: &[&str]) -> bool {
+        let take_over = Some(TakeOver { start: 100, end: 200 });
+        let events: Vec<_> =
+            logs.iter().enumerate().flat_map(|(client, log)| parse_log(client, log)).collect();
+        let events: Vec<_> = events.iter().collect();
+        check_linearizable(&SwapModel, 0, &events, CheckedObject { name: "a cell", take_over }).is_empty()
+    }
+
+    #[test]
+    fn a_take_over_loses_the_last_changes_and_no_others() {
+        let three = "I 1 swap 1\nD 2 0\nI 3 swap 2\nD 4 1\nI 5 swap 3\nD 6 2\n";
+        for kept in 0..=3 {
+            assert!(is_explained_with_loss(&[three, &format!("I 210 swap 9\nD 220 {kept}\n")]), "{kept}");
+        }
+        assert!(!is_explained_with_loss(&[three, "I 210 swap 9\nD 220 4\n"]));
+        // Once, and not at another time.
+        let later = "I 210 swap 9\nD 220 2\nI 230 swap 10\nD 240 2\n";
+        assert!(!is_explained_with_loss(&[three, later]));
+        assert!(!is_explained_with_loss(&[three, "I 50 swap 9\nD 60 2\n"]));
+    }
+
+    #[test]
+    fn a_take_over_does_not_lose_what_was_synced_nor_what_was_before_it() {
+        let three = "I 1 swap 1\nD 2 0\nI 3 swap 2 1\nD 4 1\nI 5 swap 3\nD 6 2\n";
+        for (kept, expected) in [(0, false), (1, false), (2, true), (3, true)] {
+            let after = format!("I 210 swap 9\nD 220 {kept}\n");
+            assert_eq!(is_explained_with_loss(&[three, &after]), expected, "{kept}");
+        }
+    }
+
+    #[test]
+    fn what_is_under_way_in_a_take_over_takes_place_again() {
+        let one = "I 1 swap 1\nD 2 0\nI 3 swap 2\nD 300 1\n";
+        // Another saw it before, what that did is lost, and it takes place after the take-over.
+        assert!(is_explained_with_loss(&[one, "I 5 swap 3\nD 6 2\nI 310 swap 4\nD 320 2\n"]));
+        // It has to take place.
+        assert!(!is_explained_with_loss(&[one, "I 5 swap 3\nD 6 2\nI 310 swap 4\nD 320 1\n"]));
+        // Unless it is several calls, of which the one that changed something was answered before.
+        let several = "I 1 swap 1\nD 2 0\nI 3 swap 2 2\nD 300 1\n";
+        assert!(is_explained_with_loss(&[several, "I 5 swap 3\nD 6 2\nI 310 swap 4\nD 320 1\n"]));
     }
 }

@@ -9,7 +9,8 @@ use std::path::Path;
 use rustix::fs::{AtFlags, renameat, statat};
 
 use super::event::{HistoryEvent, HistoryOutcome, HistoryViolation};
-use super::linearize::{SequentialModel, check_linearizable, relevant};
+use super::linearize::{CheckedObject, EventDurability, SequentialModel, check_linearizable, relevant};
+use super::take_over::TakeOver;
 use super::worker::{HistoryProgram, HistoryWorker};
 
 /// Directories below the root, which is the last one.
@@ -131,9 +132,17 @@ impl SequentialModel for MovesModel {
             (HistoryOutcome::Done(_), Some(_)) | (HistoryOutcome::Failed(_), None) => None,
         }
     }
+
+    fn is_reading(&self, event: &HistoryEvent) -> bool {
+        event.name == "look"
+    }
+
+    fn durability(&self, _event: &HistoryEvent) -> EventDurability {
+        EventDurability::OneCall
+    }
 }
 
-pub(super) fn check(events: &[HistoryEvent]) -> Vec<HistoryViolation> {
+pub(super) fn check(events: &[HistoryEvent], take_over: Option<TakeOver>) -> Vec<HistoryViolation> {
     let (last, mut performed): (Vec<_>, Vec<_>) =
         relevant(events, &[libc::ENOENT, libc::EINVAL]).into_iter().partition(|event| event.name == "final");
     performed.retain(|event| event.name != "look" || !event.is_unknown());
@@ -158,7 +167,8 @@ pub(super) fn check(events: &[HistoryEvent]) -> Vec<HistoryViolation> {
         }));
     }
     performed.extend(&looks);
-    found.extend(check_linearizable(&MovesModel, [ROOT; DIRECTORIES], &performed, "a tree of directories"));
+    let object = CheckedObject { name: "a tree of directories", take_over };
+    found.extend(check_linearizable(&MovesModel, [ROOT; DIRECTORIES], &performed, object));
     found
 }
 
@@ -178,7 +188,7 @@ mod tests {
         let last = format!("I 900 final\nD 901{places}\n");
         let logs = logs.iter().copied().chain([last.as_str()]);
         let events: Vec<_> = logs.enumerate().flat_map(|(client, log)| parse_log(client, log)).collect();
-        check(&events).into_iter().map(|violation| violation.0).collect()
+        check(&events, None).into_iter().map(|violation| violation.0).collect()
     }
 
     #[test]
@@ -205,10 +215,10 @@ mod tests {
             [parse_log(0, "I 1 move 0 6 1\nD 2\n"), parse_log(1, &format!("I 9 final\nD 10{places}\n"))]
                 .concat()
         };
-        assert!(check(&log(" 0 1 1 6 2 6 3 6 4 6 5 6")).is_empty());
-        let lost = check(&log(" 1 6 2 6 3 6 4 6 5 6"));
+        assert!(check(&log(" 0 1 1 6 2 6 3 6 4 6 5 6"), None).is_empty());
+        let lost = check(&log(" 1 6 2 6 3 6 4 6 5 6"), None);
         assert!(lost[0].0.contains("in 0 places"), "{lost:?}");
-        let doubled = check(&log(" 0 1 0 6 1 6 2 6 3 6 4 6 5 6"));
+        let doubled = check(&log(" 0 1 0 6 1 6 2 6 3 6 4 6 5 6"), None);
         assert!(doubled[0].0.contains("in 2 places"), "{doubled:?}");
     }
 

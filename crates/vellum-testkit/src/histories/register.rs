@@ -7,11 +7,16 @@ use std::path::Path;
 
 use super::event::{HistoryEvent, HistoryOutcome, HistoryViolation};
 use super::files::{EMPTY, read_number, replace_number, write_number};
-use super::linearize::{SequentialModel, check_linearizable, relevant};
+use super::linearize::{CheckedObject, EventDurability, SequentialModel, check_linearizable, relevant};
+use super::take_over::TakeOver;
 use super::worker::{HistoryProgram, HistoryWorker};
 
 /// Files: two of each way to write them.
 const FILES: u64 = 6;
+
+/// The third argument of a write: all of it was synced, or only what is in the file that was renamed; otherwise 0.
+const SYNCED: u64 = 1;
+const CONTENT_SYNCED: u64 = 2;
 
 /// How a file is written, which is the same for all who write it.
 #[derive(Debug, Clone, Copy)]
@@ -68,20 +73,23 @@ fn write(worker: &mut HistoryWorker, file: u64) {
     let number = worker.choose_number();
     let is_synced = worker.random.is_one_in(4);
     let open = || File::options().write(true).open(&path);
+    let arguments = [file, number, u64::from(is_synced)];
     match style_of(file) {
         WriteStyle::Overwrite => {
-            worker.record("write", &[file, number], || write_number(open()?, number, is_synced));
+            worker.record("write", &arguments, || write_number(open()?, number, is_synced));
         }
         WriteStyle::Truncate => {
             // Two changes, each of which others may see.
             let truncate = || File::options().write(true).truncate(true).open(&path);
             if let Some(opened) = worker.record("write", &[file, EMPTY], truncate) {
-                worker.record("write", &[file, number], || write_number(opened, number, is_synced));
+                worker.record("write", &arguments, || write_number(opened, number, is_synced));
             }
         }
         WriteStyle::Replace => {
             let temporary = worker.path(format!("temporary{}", worker.task.client));
-            worker.record("write", &[file, number], || replace_number(&path, &temporary, number, is_synced));
+            // The name that is replaced is not synced, only what is in the file.
+            let arguments = [file, number, if is_synced { CONTENT_SYNCED } else { 0 }];
+            worker.record("write", &arguments, || replace_number(&path, &temporary, number, is_synced));
         }
     }
 }
@@ -99,11 +107,23 @@ impl SequentialModel for RegisterModel {
             _ => Some(*state),
         }
     }
+
+    fn is_reading(&self, event: &HistoryEvent) -> bool {
+        event.name == "read"
+    }
+
+    fn durability(&self, event: &HistoryEvent) -> EventDurability {
+        match event.argument(2) {
+            SYNCED => EventDurability::Synced,
+            _ => EventDurability::SeveralCalls,
+        }
+    }
 }
 
-pub(super) fn check(events: &[HistoryEvent]) -> Vec<HistoryViolation> {
+pub(super) fn check(events: &[HistoryEvent], take_over: Option<TakeOver>) -> Vec<HistoryViolation> {
+    let halves: Vec<_> = take_over.map_or_else(Vec::new, |take_over| half_replacements(events, take_over));
     let mut files: BTreeMap<u64, Vec<&HistoryEvent>> = BTreeMap::new();
-    for event in relevant(events, &[]) {
+    for event in relevant(events, &[]).into_iter().chain(&halves) {
         files.entry(event.argument(0)).or_default().push(event);
     }
     let check = |(file, events): (u64, Vec<&HistoryEvent>)| {
@@ -114,9 +134,27 @@ pub(super) fn check(events: &[HistoryEvent]) -> Vec<HistoryViolation> {
             !event.is_unknown() || event.name == "write" && is_seen(event.argument(1))
         };
         let events: Vec<_> = events.iter().copied().filter(says_something).collect();
-        check_linearizable(&RegisterModel, 0, &events, &name_of(file))
+        let object = CheckedObject { name: &name_of(file), take_over };
+        check_linearizable(&RegisterModel, 0, &events, object)
     };
     files.into_iter().flat_map(check).collect()
+}
+
+/// What replacements may have become in which a server was lost: the temporary file was made, what was written into it is lost,
+/// and then it was renamed. Without `fsync`, nobody is told.
+fn half_replacements(events: &[HistoryEvent], take_over: TakeOver) -> Vec<HistoryEvent> {
+    let is_half = |event: &&HistoryEvent| {
+        let is_replacement =
+            event.name == "write" && matches!(style_of(event.argument(0)), WriteStyle::Replace);
+        is_replacement && event.argument(2) == 0 && take_over.may_lose(event) && take_over.may_precede(event)
+    };
+    let as_empty = |event: &HistoryEvent| HistoryEvent {
+        arguments: vec![event.argument(0), EMPTY],
+        // Until its end, or never.
+        outcome: HistoryOutcome::Unknown(None),
+        ..event.clone()
+    };
+    events.iter().filter(is_half).map(as_empty).collect()
 }
 
 #[cfg(test)]
@@ -127,7 +165,7 @@ mod tests {
     fn found(logs: &[&str]) -> usize {
         let events: Vec<_> =
             logs.iter().enumerate().flat_map(|(client, log)| parse_log(client, log)).collect();
-        check(&events).len()
+        check(&events, None).len()
     }
 
     #[test]
@@ -162,5 +200,19 @@ mod tests {
         assert_eq!(found(&[writer, "I 30 read 0\nD 31 0\n"]), 0);
         assert_eq!(found(&[writer, "I 30 read 0\nD 31 5\nI 40 read 0\nD 41 0\n"]), 1);
         assert_eq!(found(&[writer, "I 1 read 0\nD 2 5\n"]), 1);
+    }
+
+    #[test]
+    fn a_replacement_in_a_take_over_may_be_empty_without_fsync() {
+        let take_over = Some(TakeOver { start: 100, end: 200 });
+        let read = format!("I 310 read 2\nD 320 {EMPTY}\n");
+        let found =
+            |write: &str| check(&[parse_log(0, write), parse_log(1, &read)].concat(), take_over).len();
+        assert_eq!(found("I 90 write 2 5\nD 300\n"), 0);
+        assert_eq!(found(&format!("I 90 write 2 5 {CONTENT_SYNCED}\nD 300\n")), 1);
+        // Nor one that ended before it or began after it, nor one in place.
+        assert_eq!(found("I 80 write 2 5\nD 90\n"), 1);
+        assert_eq!(found("I 210 write 2 5\nD 300\n"), 1);
+        assert_eq!(found("I 90 write 0 5\nD 300\n"), 1);
     }
 }

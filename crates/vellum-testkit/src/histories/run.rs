@@ -8,7 +8,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::HistoryKind;
 use super::event::{HistoryEvent, HistoryOutcome, HistoryViolation, parse_log};
-use super::several_kernels::{doubt_idle_renames, leave_out_misjudged_moves};
+use super::several_kernels::{doubt_idle_renames, leave_out_misjudged_moves, split_refused_moves};
+use super::take_over::TakeOver;
 use super::worker::{VARIABLE, WorkerRole, WorkerTask};
 
 /// Timeout of a worker's start, and of its end after its time is over: the filesystem may wait for a fault to pass.
@@ -90,14 +91,14 @@ struct RunningWorker {
 }
 
 /// Runs a history. `meanwhile` is called when the workers have begun, to cause faults; it may return before or after
-/// them. Workers that were killed with their host count as far as they came.
+/// them. It returns when another server continued from a log, if one did: then changes that were not synced may be lost. Workers that were killed with their host count as far as they came.
 ///
 /// # Panics
 /// Panics if a worker cannot be started, or if it fails where no fault explains that.
 pub fn run_history(
     plan: &HistoryPlan,
     mounts: &dyn HistoryMounts,
-    meanwhile: impl FnOnce(),
+    meanwhile: impl FnOnce() -> Option<TakeOver>,
 ) -> HistoryReport {
     let start = |role, client| start_worker(plan, mounts, role, client);
     let mut prepare = start(WorkerRole::Prepare, 0);
@@ -107,7 +108,7 @@ pub fn run_history(
     workers.iter_mut().for_each(RunningWorker::wait_until_ready);
     // The end of its input is the start for each.
     workers.iter_mut().for_each(|worker| drop(worker.process.stdin.take()));
-    meanwhile();
+    let take_over = meanwhile();
     for worker in &mut workers {
         let status = worker.wait();
         assert!(status.success() || plan.has_faults, "worker {}: {status}", worker.client);
@@ -119,9 +120,10 @@ pub fn run_history(
     events.sort_by_key(|event| event.start);
     let mut violations = if mounts.has_several_kernels() {
         events = leave_out_misjudged_moves(plan.kind, events);
-        plan.kind.check(&doubt_idle_renames(plan.kind, &events))
+        let seen = split_refused_moves(plan.kind, doubt_idle_renames(plan.kind, &events));
+        plan.kind.check(&seen, take_over)
     } else {
-        plan.kind.check(&events)
+        plan.kind.check(&events, take_over)
     };
     if !plan.has_faults {
         let is_unexpected = |event: &&HistoryEvent| matches!(event.outcome, HistoryOutcome::Unknown(_));

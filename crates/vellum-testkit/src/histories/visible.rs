@@ -10,6 +10,7 @@ use std::path::Path;
 
 use super::event::{HistoryEvent, HistoryViolation};
 use super::files::{close, read_number, write_number};
+use super::take_over::TakeOver;
 use super::worker::{HistoryProgram, HistoryWorker};
 
 /// What shows the number.
@@ -101,7 +102,7 @@ fn look(worker: &mut HistoryWorker, part: u64, client: u64) {
     });
 }
 
-pub(super) fn check(events: &[HistoryEvent]) -> Vec<HistoryViolation> {
+pub(super) fn check(events: &[HistoryEvent], take_over: Option<TakeOver>) -> Vec<HistoryViolation> {
     let mut changes: BTreeMap<(u64, u64), Vec<&HistoryEvent>> = BTreeMap::new();
     for event in events.iter().filter(|event| event.name == "change") {
         changes.entry((event.argument(0), event.argument(1))).or_default().push(event);
@@ -112,8 +113,13 @@ pub(super) fn check(events: &[HistoryEvent]) -> Vec<HistoryViolation> {
         let of_file = changes.get(&(look.argument(0), look.argument(1))).map_or(&[][..], Vec::as_slice);
         // They are in the order of their times and numbers.
         let ended = of_file.partition_point(|change| change.start < look.start);
-        let known =
-            of_file[..ended].iter().rev().find(|change| change.results().is_some() && change.is_before(look));
+        let may_be_lost = |change: &HistoryEvent| {
+            take_over.is_some_and(|take_over| take_over.may_lose(change) && take_over.may_precede(look))
+        };
+        let is_known = |change: &&&HistoryEvent| {
+            change.results().is_some() && change.is_before(look) && !may_be_lost(change)
+        };
+        let known = of_file[..ended].iter().rev().find(is_known);
         let least = known.map_or(0, |change| change.argument(2));
         let begun = of_file.partition_point(|change| look.end.is_none_or(|end| change.start < end));
         let most = begun.checked_sub(1).map_or(0, |last| of_file[last].argument(2));
@@ -133,7 +139,7 @@ mod tests {
 
     fn found(look: &str) -> usize {
         let writer = "I 10 change 0 0 1\nD 20\nI 30 change 0 0 2\nD 40\nI 50 change 0 0 3\nU 60 5\n";
-        check(&[parse_log(0, writer), parse_log(1, look)].concat()).len()
+        check(&[parse_log(0, writer), parse_log(1, look)].concat(), None).len()
     }
 
     #[test]

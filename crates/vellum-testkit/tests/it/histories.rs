@@ -51,7 +51,7 @@ fn run(kind: HistoryKind, mounts: &LocalMounts, logs: &Path) -> HistoryReport {
         seed: choose_seed(),
         logs: logs.to_owned(),
     };
-    run_history(&plan, mounts, || {})
+    run_history(&plan, mounts, || None)
 }
 
 fn expect_none(kind: HistoryKind, place: &Path) {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use vellum_testkit::histories::TakeOver;
+
 use crate::hosts::MountedHosts;
 use crate::services::{ENGINE_HOST, LogEngine, OBJECTS_HOST, ObjectPlace};
 
@@ -114,15 +116,40 @@ impl ClusterFault {
         self == Self::StepClocks
     }
 
-    /// Causes the fault after a third of the time, and mends it after another third.
-    pub fn cause(self, hosts: &MountedHosts, time: Duration) {
+    /// Whether another machine continues from the log, without what was not synced.
+    fn is_of_take_over(self) -> bool {
+        match self {
+            Self::KillServer | Self::FreezeServer | Self::CutServer | Self::CutServerFromEngine => true,
+            Self::None
+            | Self::KillHost
+            | Self::FreezeHost
+            | Self::CutHost
+            | Self::CutDirection
+            | Self::CutFromEngine
+            | Self::CutFromServer
+            | Self::CutServerFromEngineAlone
+            | Self::CutObjects
+            | Self::SlowObjects
+            | Self::RestartEngine
+            | Self::EmptyEngine
+            | Self::RestartEngineWithNothing
+            | Self::EmptyEngineAndKillServer
+            | Self::FillEngine
+            | Self::StepClocks => false,
+        }
+    }
+
+    /// Causes the fault after a third of the time, and mends it after another third. Returns when another machine continued
+    /// from the log, if one did.
+    pub fn cause(self, hosts: &MountedHosts, time: Duration) -> Option<TakeOver> {
         if self == Self::None {
-            return;
+            return None;
         }
         std::thread::sleep(time / 3);
-        self.begin(hosts);
+        let begun = TakeOver::measure(|| self.begin(hosts));
         std::thread::sleep(time / 3);
         self.end(hosts);
+        self.is_of_take_over().then_some(begun)
     }
 
     fn begin(self, hosts: &MountedHosts) {

@@ -1,8 +1,9 @@
 //! All histories, on one mount, on hosts that share one filesystem, and while something fails.
 
+use std::path::Path;
 use std::time::Duration;
 
-use vellum_testkit::histories::{HistoryKind, HistoryPlan, HistoryReport, run_history};
+use vellum_testkit::histories::{HistoryKind, HistoryPlan, HistoryReport, TakeOver, run_history};
 use vellum_testkit::random::choose_seed;
 
 use crate::faults::ClusterFault;
@@ -28,18 +29,59 @@ fn run(kind: HistoryKind, hosts: &MountedHosts, fault: ClusterFault) -> HistoryR
     let is_timed = has_faults || long_time().is_some();
     let (operations, limit) = if is_timed { (OPERATIONS.1, time) } else { (OPERATIONS.0, PATIENCE) };
     let count = hosts.mount_hosts().len();
+    let clients = if count == 1 { 4 } else { 3 * count };
+    let work = HistoryWork { clients, operations, limit, has_faults };
+    run_on(kind, hosts, work, || fault.cause(hosts, time))
+}
+
+/// How much is done in a history.
+#[derive(Debug, Clone, Copy)]
+pub struct HistoryWork {
+    pub clients: usize,
+    pub operations: u64,
+    pub limit: Duration,
+    pub has_faults: bool,
+}
+
+/// Runs a history on hosts, while something is done. `CLUSTER_RECORDS` names a directory for the records of what fails.
+fn run_on(
+    kind: HistoryKind,
+    hosts: &MountedHosts,
+    work: HistoryWork,
+    meanwhile: impl FnOnce() -> Option<TakeOver>,
+) -> HistoryReport {
+    let HistoryWork { clients, operations, limit, has_faults } = work;
     let logs = hosts.logs();
     let plan = HistoryPlan {
         kind,
         worker_test: "history_worker",
-        clients: if count == 1 { 4 } else { 3 * count },
+        clients,
         operations,
         limit,
         has_faults,
         seed: choose_seed(),
         logs: logs.path().to_owned(),
     };
-    run_history(&plan, hosts, || fault.cause(hosts, time))
+    let report = run_history(&plan, hosts, meanwhile);
+    if let Some(dir) = std::env::var_os("CLUSTER_RECORDS")
+        && !report.violations.is_empty()
+    {
+        MountedHosts::keep_records(&logs, Path::new(&dir));
+    }
+    report
+}
+
+/// Runs a history while servers are killed on other hosts, and sees that one filesystem could have answered so.
+#[track_caller]
+pub fn expect_none_meanwhile(
+    kind: HistoryKind,
+    hosts: &MountedHosts,
+    limit: Duration,
+    meanwhile: impl FnOnce() -> TakeOver,
+) {
+    let work = HistoryWork { clients: 6, operations: OPERATIONS.1, limit, has_faults: true };
+    let report = run_on(kind, hosts, work, || Some(meanwhile()));
+    assert!(report.violations.is_empty(), "{}: {}", kind.name(), report.describe());
 }
 
 /// Runs a history, and sees that one filesystem could have answered so.

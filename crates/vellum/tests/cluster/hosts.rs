@@ -1,11 +1,14 @@
 //! Hosts with mounts of one filesystem.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{ChildStdout, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use rustix::process::Signal;
 use tempfile::TempDir;
 use vellum_testkit::SeaweedServer;
 use vellum_testkit::cluster::{ClusterHost, HostProcess, TestCluster, run_command};
@@ -18,6 +21,9 @@ const WORKTREE: &str = "work";
 const PORT: u16 = 7788;
 /// The host that serves next when the first one is lost. No program works there.
 pub const SPARE_HOST: &str = "spare";
+/// Time after which a process that stands by should serve.
+const STANDBY_PATIENCE: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(20);
 /// What gives programs a wrong clock.
 const FAKE_CLOCK: &str = "/usr/$LIB/faketime/libfaketimeMT.so.1";
 
@@ -51,8 +57,24 @@ pub struct MountedHosts {
     /// How many of the cluster's hosts have mounts: the first ones.
     mounted: usize,
     /// What serves instead of the first host.
-    next_server: Mutex<Option<HostProcess>>,
+    next_server: Mutex<Option<NextServer>>,
+    /// Whether programs work on all of these hosts but the first.
+    works_on_others: AtomicBool,
     dir: TempDir,
+}
+
+/// A process on the spare host that serves.
+struct NextServer {
+    process: HostProcess,
+    output: BufReader<ChildStdout>,
+}
+
+impl NextServer {
+    /// Waits for its end, and not only for that of what entered its host for it: then nobody has its output.
+    fn wait(mut self) {
+        self.output.read_to_end(&mut Vec::new()).unwrap();
+        self.process.wait();
+    }
 }
 
 impl MountedHosts {
@@ -71,13 +93,26 @@ impl MountedHosts {
             }
         };
         let next_server = Mutex::default();
-        let hosts = Self { cluster, kind, services, mounted: names.len(), next_server, dir };
+        let works_on_others = AtomicBool::new(false);
+        let mounted = names.len();
+        let hosts = Self { cluster, kind, services, mounted, next_server, works_on_others, dir };
         for place in ["mnt", "logs", "directory", "tree"] {
             std::fs::create_dir(hosts.at(place)).unwrap();
         }
         hosts.make_volume();
         hosts.mount_hosts().iter().for_each(|host| hosts.mount_shared(host));
         hosts
+    }
+
+    /// From now on, programs of histories work on all hosts but the first.
+    pub fn work_on_others(&self) {
+        self.works_on_others.store(true, Ordering::Relaxed);
+    }
+
+    /// The hosts with mounts on which programs work.
+    fn working_hosts(&self) -> &[ClusterHost] {
+        let skipped = usize::from(self.works_on_others.load(Ordering::Relaxed));
+        &self.mount_hosts()[skipped..]
     }
 
     /// The hosts with mounts.
@@ -188,10 +223,32 @@ impl MountedHosts {
         let host = self.cluster.host(SPARE_HOST);
         let mut process = host.spawn(self.serve_command().stdin(Stdio::null()).stdout(Stdio::piped()));
         let mut line = String::new();
-        let output = process.child().stdout.take().unwrap();
-        BufReader::new(output).read_line(&mut line).unwrap();
-        assert!(line.contains("Serves the worktree"), "{SPARE_HOST} does not serve: {line}");
-        *self.next_server.lock() = Some(process);
+        let mut output = BufReader::new(process.child().stdout.take().unwrap());
+        output.read_line(&mut line).unwrap();
+        let server = NextServer { process, output };
+        if line.contains("Stands by") {
+            self.wait_for_standby();
+        } else {
+            assert!(line.contains("Serves the worktree"), "{SPARE_HOST} does not serve: {line}");
+        }
+        *self.next_server.lock() = Some(server);
+    }
+
+    /// Waits until the spare host, which stood by, serves.
+    fn wait_for_standby(&self) {
+        let log =
+            self.tree(self.cluster.host(SPARE_HOST)).join(".vellum/live").join(WORKTREE).join("daemon.log");
+        let start = Instant::now();
+        // Its last term began with this, and what it stands by for is after that.
+        while !std::fs::read_to_string(&log)
+            .unwrap()
+            .lines()
+            .last()
+            .is_some_and(|line| line.contains("serves clients"))
+        {
+            assert!(start.elapsed() < STANDBY_PATIENCE, "{SPARE_HOST} goes on standing by");
+            std::thread::sleep(POLL);
+        }
     }
 
     /// Sees that the spare host cannot serve the worktree, and returns what it says.
@@ -229,17 +286,45 @@ impl MountedHosts {
 
     /// Lets the first host serve again, if the spare one does: after an orderly end, nobody has to wait.
     pub fn restore_first(&self) {
-        let Some(mut process) = self.next_server.lock().take() else { return };
+        let Some(server) = self.next_server.lock().take() else { return };
+        self.take_mount_away(self.first());
+        server.process.signal(Signal::TERM);
+        server.wait();
+        self.serve_again();
+    }
+
+    /// Kills the process that serves, with all of the first host if that is where it is; the other of the two hosts serves,
+    /// as soon as the claim of the killed one is over.
+    pub fn replace_killed_server(&self) {
         let first = self.first();
-        self.take_mount_away(first);
-        process.signal(rustix::process::Signal::TERM);
-        process.wait();
-        // What it had and others did not get is kept aside, and left to the user.
-        let left = self.tree(first).join(".vellum/live").join(WORKTREE).join("left");
+        let next_server = self.next_server.lock().take();
+        match next_server {
+            None => {
+                first.kill_all();
+                self.remove_left(self.cluster.host(SPARE_HOST));
+                self.serve_next();
+                self.take_mount_away(first);
+            }
+            Some(server) => {
+                self.cluster.host(SPARE_HOST).kill_all();
+                server.wait();
+                self.serve_again();
+            }
+        }
+    }
+
+    /// Lets the first host, which has no mount, mount and serve.
+    fn serve_again(&self) {
+        self.remove_left(self.first());
+        self.mount_again(self.first(), true);
+    }
+
+    /// What a lost server had and others did not get is kept aside, and left to the user.
+    fn remove_left(&self, host: &ClusterHost) {
+        let left = self.tree(host).join(".vellum/live").join(WORKTREE).join("left");
         if left.exists() {
             std::fs::remove_dir_all(left).unwrap();
         }
-        self.mount_again(first, true);
     }
 
     /// Where the filesystem is, on each host.
@@ -250,6 +335,21 @@ impl MountedHosts {
     /// An empty directory, outside the filesystem.
     pub fn logs(&self) -> TempDir {
         tempfile::tempdir_in(self.at("logs")).unwrap()
+    }
+
+    /// Copies what the mounts' processes said to a directory for somebody to read.
+    fn keep_logs(&self, to: &Path) {
+        let mut command = Command::new("sh");
+        let script = "mkdir -p \"$1\" && cd \"$2\" && cp --parents */.vellum/live/*/daemon.log \"$1\"";
+        run_command(command.args(["-c", script, "sh"]).arg(to).arg(self.dir.path()));
+    }
+
+    /// Copies a history's records to a directory for somebody to read.
+    pub fn keep_records(logs: &TempDir, to: &Path) {
+        let mut command = Command::new("sh");
+        let script = "mkdir -p \"$1\" && cp -r \"$2\" \"$1\"";
+        command.args(["-c", script, "sh"]).arg(to).arg(logs.path());
+        run_command(&mut command);
     }
 
     /// The host's directory of the volume.
@@ -286,6 +386,16 @@ impl MountedHosts {
     }
 }
 
+impl Drop for MountedHosts {
+    fn drop(&mut self) {
+        if let Some(dir) = std::env::var_os("CLUSTER_RECORDS")
+            && std::thread::panicking()
+        {
+            self.keep_logs(Path::new(&dir));
+        }
+    }
+}
+
 impl HistoryMounts for MountedHosts {
     // Hosts are namespaces of one kernel. But each mount of a shared worktree has caches and locks of its own there.
     fn has_several_kernels(&self) -> bool {
@@ -293,7 +403,7 @@ impl HistoryMounts for MountedHosts {
     }
 
     fn count(&self) -> usize {
-        self.mounted
+        self.working_hosts().len()
     }
 
     fn path(&self, _mount: usize) -> PathBuf {
@@ -301,6 +411,6 @@ impl HistoryMounts for MountedHosts {
     }
 
     fn command(&self, mount: usize, program: &Path) -> Command {
-        self.cluster.hosts()[mount].command_with_machine_clock(program)
+        self.working_hosts()[mount].command_with_machine_clock(program)
     }
 }

@@ -1,1 +1,46 @@
-//! Servers that are killed at random moments, again and again, while programs on three other machines work.
+//! Servers that are killed at random moments, again and again, while programs on two other machines work.
+
+use std::time::Duration;
+
+use vellum_testkit::histories::{HistoryKind, TakeOver};
+use vellum_testkit::random::{TestRandom, choose_seed};
+
+use crate::histories::expect_none_meanwhile;
+use crate::hosts::{LoggedSetup, MountedHosts, MountedKind};
+use crate::services::{LogEngine, ObjectPlace};
+
+/// How many servers are killed in a long run, unless `CLUSTER_TAKE_OVERS` says it.
+const TAKE_OVERS: usize = 200;
+/// Time in which programs work besides that of the take-over, milliseconds: as much before it as after it on average.
+const TIME: u64 = 3000;
+
+/// Kills so many servers, each during a history.
+fn kill_servers(count: usize) {
+    let setup =
+        LoggedSetup { engine: LogEngine::Redis, objects: ObjectPlace::Directory, has_wrong_clocks: false };
+    let hosts = MountedHosts::start(MountedKind::Logged(setup), &["h1", "h2", "h3"]);
+    // The first one is killed with all that runs on it.
+    hosts.work_on_others();
+    let mut random = TestRandom::new(choose_seed());
+    for (number, kind) in HistoryKind::ALL.into_iter().cycle().take(count).enumerate() {
+        println!("take-over {number} with {}", kind.name());
+        let moment = Duration::from_millis(random.next_below(TIME));
+        expect_none_meanwhile(kind, &hosts, Duration::from_millis(TIME), || {
+            std::thread::sleep(moment);
+            TakeOver::measure(|| hosts.replace_killed_server())
+        });
+    }
+}
+
+/// One on each of the two hosts that serve in turns.
+#[test]
+fn servers_that_are_killed_one_after_the_other_are_replaced() {
+    kill_servers(2);
+}
+
+#[test]
+#[ignore = "long"]
+fn two_hundred_killed_servers_are_replaced() {
+    let count = std::env::var("CLUSTER_TAKE_OVERS").map_or(TAKE_OVERS, |text| text.parse().unwrap());
+    kill_servers(count);
+}
