@@ -158,7 +158,7 @@ impl SharedFiles {
         let mut started = Self { files, claim: parts.claim.clone(), replaced, threads: Vec::new() };
         started.spawn("log-append", move || appender.run())?;
         if is_new {
-            base.write_base(OperationQueue::wait_until_durable)?;
+            base.write_base(OperationQueue::wait_for_base)?;
         }
         started.spawn("log-base", move || base.run())?;
         Ok(started)
