@@ -8,14 +8,15 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use vellum_live::LiveStore;
 use vellum_map::{KeySpan, MapRoot};
-use vellum_types::SnapshotId;
+use vellum_types::{Ino, MapKey, MapKeyRef, SnapshotId};
 use vellum_volume::lease::HeldLease;
 use vellum_volume::operations::{CommandScope, RevertScope, RevertedOperation};
 use vellum_volume::refs::WorktreeHead;
 use vellum_volume::{SnapshotOrigin, SnapshotRecord, Volume, VolumeError};
 
 use crate::error::{FsError, Result};
-use crate::tree::head::{HEAD_KEY, LiveHead, PENDING, layer_prefix};
+use crate::tree::head::{HEAD_KEY, LayerId, LiveHead, PENDING, layer_prefix, orphan_key, parse_map_key};
+use crate::tree::encode_layer_key;
 use crate::tree::wrap_decode_error;
 
 /// A worktree's ref in the store, and the right to change it. A worktree of one process needs no lease.
@@ -139,10 +140,13 @@ pub fn read_stored_head(live: &dyn LiveStore) -> Result<Option<LiveHead>> {
     stored.map(|bytes| LiveHead::decode(&bytes).map_err(wrap_decode_error("the head"))).transpose()
 }
 
-/// Returns whether a live store has unpublished changes.
+/// Returns whether a live store has unpublished changes. Open files without a name are none: they cannot be published.
 pub fn has_unpublished_state(live: &dyn LiveStore) -> Result<bool> {
     let Some(head) = read_stored_head(live)? else { return Ok(false) };
-    let mut found = !head.sealed_state().layers.is_empty();
+    let mut found = false;
+    for layer in &head.sealed_state().layers {
+        found |= !has_orphans_only(live, *layer)?;
+    }
     // A pending snapshot counts even if nothing was changed since: its record is not in the store.
     for span in [KeySpan::from_prefix(layer_prefix(head.top_layer())), KeySpan::from_prefix(PENDING)] {
         live.scan(&span, &mut |_, _| {
@@ -151,6 +155,26 @@ pub fn has_unpublished_state(live: &dyn LiveStore) -> Result<bool> {
         })?;
     }
     Ok(found)
+}
+
+/// Whether all that a layer has belongs to files without a name: what publishing leaves of files that are open.
+fn has_orphans_only(live: &dyn LiveStore, layer: LayerId) -> Result<bool> {
+    let mut rest = KeySpan::from_prefix(layer_prefix(layer));
+    loop {
+        let mut next = None;
+        live.scan(&rest, &mut |key, _| {
+            next = Some(key.to_vec());
+            ControlFlow::Break(())
+        })?;
+        let Some(key) = next else { return Ok(true) };
+        let Some(Ok(found)) = parse_map_key(&key).map(MapKeyRef::parse) else { return Ok(false) };
+        let ino = found.ino();
+        if live.get(&orphan_key(ino))?.is_none() {
+            return Ok(false);
+        }
+        // Behind all keys of this file.
+        rest.start = encode_layer_key(layer, MapKey::for_attr(Ino(ino.0.saturating_add(1))).as_bytes());
+    }
 }
 
 impl FsError {

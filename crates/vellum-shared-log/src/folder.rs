@@ -161,7 +161,7 @@ impl SharedFiles {
         // The appender first: the base below waits until what it adds is durable.
         started.spawn("log-append", move || appender.run())?;
         if is_new {
-            base.write_base(OperationQueue::wait_until_durable)?;
+            base.write_base(OperationQueue::wait_for_base)?;
         }
         // Only now, so that two bases are never written at once.
         started.spawn("log-base", move || base.run())?;

@@ -1,6 +1,7 @@
 //! Files that the kernel holds when their last name goes, and forgets soon after: removed together.
 
 use vellum_fs::StateReader;
+use vellum_fs::lease::has_unpublished_state;
 use vellum_fs::{AttributeChanges, LiveFilesystem};
 use vellum_live::sim::{LOSSES, SimRandom};
 use vellum_types::Ino;
@@ -65,6 +66,27 @@ fn one_that_is_held_or_named_again_stays() {
     stand.epochs().remove_released_orphans().unwrap();
     assert!(!exists(&stand, inodes[0]) && exists(&stand, inodes[1]));
     check(&stand.fs);
+}
+
+#[test]
+fn what_publishing_leaves_of_them_is_not_unpublished_work() {
+    let stand = Stand::new();
+    make(&stand, 6);
+    let is_unpublished = || has_unpublished_state(&**stand.live_map().live_store()).unwrap();
+    stand.publisher().publish_all().unwrap();
+    // They are written to before they lose their names, and after the tree was published that has them.
+    (0..6).for_each(|number| {
+        stand.content().write(stand.at(&format!("f{number}")).ino, 0, &[8; 6000], false).unwrap();
+    });
+    unlink_all(&stand, 6);
+    assert!(is_unpublished());
+    stand.publisher().publish_all().unwrap();
+    assert_eq!(stand.unpublished_changes().unwrap().sealed_layers, 1);
+    assert!(!is_unpublished());
+    stand.create("named").unwrap();
+    assert!(is_unpublished());
+    stand.publisher().publish_all().unwrap();
+    assert!(!is_unpublished());
 }
 
 #[test]

@@ -33,7 +33,7 @@ impl BaseWriter {
         // Twice what the files take: once is the base itself.
         let is_long = |len: u64| len > self.target.saturating_add(self.files.last_total().saturating_mul(2));
         while queue.wait_for_due_base(is_long) {
-            if let Err(error) = self.write_base(OperationQueue::wait_without_limit) {
+            if let Err(error) = self.write_base(OperationQueue::wait_for_base_without_limit) {
                 // The queue has failed, or a local file cannot be read: then the engine that uses it fails, too.
                 if queue.failure().is_none() {
                     let reason = format!("a file cannot be copied into the shared log: {error}");
@@ -47,7 +47,7 @@ impl BaseWriter {
     }
 
     /// Writes a base, waits with `wait` until it is durable, and discards what came before.
-    pub fn write_base(&self, wait: impl Fn(&OperationQueue, u64) -> io::Result<()>) -> io::Result<()> {
+    pub fn write_base(&self, wait: impl Fn(&OperationQueue, u64, u64) -> io::Result<()>) -> io::Result<()> {
         let queue = &self.files.queue;
         loop {
             let restarts = queue.begin_base()?;
@@ -55,7 +55,7 @@ impl BaseWriter {
                 continue;
             }
             let Some(upto) = queue.end_base(restarts)? else { continue };
-            wait(queue, upto)?;
+            wait(queue, upto, restarts)?;
             // Only if the log was not begun anew since: the position would be one of the log before.
             if queue.is_base_wanted(restarts) {
                 self.discard_before_base();

@@ -175,11 +175,21 @@ impl OperationQueue {
     /// Waits until everything up to `upto` is durable in the log. Fails with [`SyncDelayed`] if that takes too long; it
     /// may be waited for again.
     pub fn wait_until_durable(&self, upto: u64) -> io::Result<()> {
+        self.wait_while_delayed(|state| state.durable < upto)
+    }
+
+    /// As [`Self::wait_until_durable`], for a base that was begun when there had been `restarts`. Returns, too, if the log was
+    /// begun anew meanwhile: then the base is forgotten, and whoever waits has to write the next one.
+    pub fn wait_for_base(&self, upto: u64, restarts: u64) -> io::Result<()> {
+        self.wait_while_delayed(|state| state.durable < upto && state.restarts == restarts)
+    }
+
+    fn wait_while_delayed(&self, is_delayed: impl Fn(&QueueState) -> bool) -> io::Result<()> {
         let begin = Instant::now();
         let mut state = self.state.lock();
         loop {
             // Looked at before a failure: what was acknowledged before the log failed stays acknowledged.
-            if state.durable >= upto {
+            if !is_delayed(&state) {
                 return Ok(());
             }
             state.check_open()?;
@@ -192,10 +202,10 @@ impl OperationQueue {
         }
     }
 
-    /// As [`Self::wait_until_durable`], however long it takes.
-    pub fn wait_without_limit(&self, upto: u64) -> io::Result<()> {
+    /// As [`Self::wait_for_base`], however long it takes.
+    pub fn wait_for_base_without_limit(&self, upto: u64, restarts: u64) -> io::Result<()> {
         let mut state = self.state.lock();
-        while state.durable < upto {
+        while state.durable < upto && state.restarts == restarts {
             state.check_open()?;
             self.moved.wait(&mut state);
         }

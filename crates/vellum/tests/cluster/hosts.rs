@@ -221,31 +221,31 @@ impl MountedHosts {
     /// Lets the spare host serve the worktree, as soon as the server before cannot be serving any more.
     pub fn serve_next(&self) {
         let host = self.cluster.host(SPARE_HOST);
+        let terms_before = self.count_standby_terms();
         let mut process = host.spawn(self.serve_command().stdin(Stdio::null()).stdout(Stdio::piped()));
         let mut line = String::new();
         let mut output = BufReader::new(process.child().stdout.take().unwrap());
         output.read_line(&mut line).unwrap();
         let server = NextServer { process, output };
         if line.contains("Stands by") {
-            self.wait_for_standby();
+            self.wait_for_standby(terms_before);
         } else {
             assert!(line.contains("Serves the worktree"), "{SPARE_HOST} does not serve: {line}");
         }
         *self.next_server.lock() = Some(server);
     }
 
+    /// How often the spare host's process has begun to serve after it stood by.
+    fn count_standby_terms(&self) -> usize {
+        let spare = self.tree(self.cluster.host(SPARE_HOST));
+        let log = std::fs::read_to_string(spare.join(".vellum/live").join(WORKTREE).join("daemon.log"));
+        log.unwrap_or_default().lines().filter(|line| line.contains("serves clients at")).count()
+    }
+
     /// Waits until the spare host, which stood by, serves.
-    fn wait_for_standby(&self) {
-        let log =
-            self.tree(self.cluster.host(SPARE_HOST)).join(".vellum/live").join(WORKTREE).join("daemon.log");
+    fn wait_for_standby(&self, terms_before: usize) {
         let start = Instant::now();
-        // Its last term began with this, and what it stands by for is after that.
-        while !std::fs::read_to_string(&log)
-            .unwrap()
-            .lines()
-            .last()
-            .is_some_and(|line| line.contains("serves clients"))
-        {
+        while self.count_standby_terms() == terms_before {
             assert!(start.elapsed() < STANDBY_PATIENCE, "{SPARE_HOST} goes on standing by");
             std::thread::sleep(POLL);
         }

@@ -58,6 +58,30 @@ fn a_log_that_is_lost_begins_anew_with_everything() {
     assert_eq!(held.current().incarnation, LogIncarnation([2; 16]));
 }
 
+/// Who renews the claim finds out first, and has a base appended.
+#[test]
+fn a_log_that_a_base_finds_lost_begins_anew() {
+    let disk = Disk::new();
+    let log = MemoryLog::new();
+    let limits = SharedFilesLimits { sync_wait: Duration::from_secs(60), ..SharedFilesLimits::default() };
+    let (files, held) = begin(&disk, &log, limits);
+    files.set_replaced_log_hook(|_| Ok(true));
+    let file = files.folder(LoggedFolder::Metadata).create_file("a").unwrap();
+    for number in 1..4 {
+        let before = held.current().incarnation;
+        log.inject_faults([LogFault::Flushed]);
+        files.files.queue.request_base();
+        let begun = Instant::now();
+        while held.current().incarnation == before {
+            assert!(begun.elapsed() < Duration::from_secs(60), "nobody finds out");
+        }
+        file.write_at(&[number; 100], 0).unwrap();
+        file.sync_file().unwrap();
+    }
+    let (other, ..) = take_over(&log, 2);
+    assert_eq!(other.contents(), disk.contents());
+}
+
 #[test]
 fn nothing_of_a_new_log_is_acknowledged_before_the_worktree_names_it() {
     let disk = Disk::new();
