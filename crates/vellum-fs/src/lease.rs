@@ -15,8 +15,8 @@ use vellum_volume::refs::WorktreeHead;
 use vellum_volume::{SnapshotOrigin, SnapshotRecord, Volume, VolumeError};
 
 use crate::error::{FsError, Result};
-use crate::tree::head::{HEAD_KEY, LayerId, LiveHead, PENDING, layer_prefix, orphan_key, parse_map_key};
 use crate::tree::encode_layer_key;
+use crate::tree::head::{HEAD_KEY, LayerId, LiveHead, PENDING, layer_prefix, orphan_key, parse_map_key};
 use crate::tree::wrap_decode_error;
 
 /// A worktree's ref in the store, and the right to change it. A worktree of one process needs no lease.

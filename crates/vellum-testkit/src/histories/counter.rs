@@ -205,7 +205,7 @@ fn check_counter(
         }
     }
     let known = increments.len() as u64;
-        // An increment whose outcome is unknown may have been carried out or not.
+    // An increment whose outcome is unknown may have been carried out or not.
     if last + lost < known || last > known + perhaps {
         let what = format!("{counter:?} is {last}: {known} increments and perhaps {perhaps}");
         found.push(HistoryViolation(what));
