@@ -18,7 +18,7 @@ use crate::ram::Ram;
 use crate::world::{SEALED, World, assert_clean, bury_sessions, snapshot, verified};
 
 const FILES: u64 = 10_000;
-const PUBLICATIONS: u64 = 90;
+const PUBLICATIONS: u64 = 110;
 
 /// A mount that published many times, a change of another place each time, and what it stands on.
 struct Published {
