@@ -158,6 +158,14 @@ impl Volume {
         })))
     }
 
+    /// Removes a live worktree with what it has on this machine; its snapshots stay. Fails if it is open, or if it is not
+    /// live.
+    pub fn remove_live_worktree(&self, name: &str) -> Result<()> {
+        let missing = || VolumeError::NoSuchRef { kind: "worktree", name: name.into() };
+        live::find_live_worktree(&self.inner, name)?.ok_or_else(missing)?;
+        Ok(live::remove_live_worktree(&self.inner, name)?)
+    }
+
     /// Lists the published snapshots of all worktrees, oldest first. A snapshot that was just made may not be
     /// published yet: [`Worktree::list_snapshots`] lists these, too.
     pub fn list_snapshots(&self) -> Result<Vec<SnapshotInfo>> {
@@ -195,7 +203,9 @@ impl Volume {
         &self.inner
     }
 
-    pub(crate) fn resolve_snapshot(&self, text: &str) -> Result<SnapshotId> {
+    /// Returns the id of a published snapshot: by its id, leading digits of it, a tag, a worktree, `HEAD`, `latest` or a
+    /// moment; each can be followed by `~N`.
+    pub fn resolve_snapshot(&self, text: &str) -> Result<SnapshotId> {
         Ok(self.inner.resolve_snapshot(text)?.id)
     }
 }

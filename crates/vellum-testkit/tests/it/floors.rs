@@ -28,6 +28,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("vellum-cluster", 7),
     ("vellum-json", 7),
     ("vellum-serve", 8),
+    ("vellum-python", 8),
     ("vellum", 8),
 ];
 

@@ -1,0 +1,284 @@
+"""Volumes: their history, snapshots and worktrees."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from datetime import datetime, timezone
+from types import TracebackType
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
+
+from . import _native
+from .errors import Usage
+from .trees import AnyPath, Snapshot, Tree, Worktree, encode_path
+
+# Rows that are asked for at once.
+PAGE = 500
+
+SnapshotName = Union[str, "SnapshotInfo", Snapshot]
+
+
+class SnapshotInfo(NamedTuple):
+    """What is known of a snapshot."""
+
+    id: str
+    time: datetime
+    note: str
+    tags: Tuple[str, ...]
+    worktree: str
+    author: str
+    host: str
+    heads: Tuple[str, ...]
+    """The worktrees that stand on it."""
+    parents: Tuple[str, ...]
+    properties: Dict[str, str]
+    origin: str
+    """"user", or "safety" if a restore made it."""
+    files: int
+    bytes: int
+    changed: int
+    stored: int
+    """Bytes that it added to the store."""
+
+
+class Change(NamedTuple):
+    """A difference between two snapshots."""
+
+    change: str
+    """"added", "deleted", "modified" or "renamed"."""
+    path: str
+    kind: str
+    old_path: Optional[str]
+    size: Optional[int]
+    old_size: Optional[int]
+    aspects: Tuple[str, ...]
+    """What differs: "content", "mode", "owner", "xattr", "time", "kind"."""
+
+
+class PathVersion(NamedTuple):
+    """A content that a path had in consecutive snapshots."""
+
+    first: str
+    last: str
+    first_time: datetime
+    last_time: datetime
+    count: int
+    """How many snapshots have it."""
+    kind: str
+    size: int
+    content: str
+    """Equal contents have the same one."""
+
+
+def _decode_name(value: Dict[str, str]) -> str:
+    # A name that is no text comes with its bytes.
+    encoded = value.get("path_hex")
+    return value["path"] if encoded is None else os.fsdecode(bytes.fromhex(encoded))
+
+
+def _parse_time(text: str) -> datetime:
+    if text.startswith("@"):
+        # Python has no years beyond 9999.
+        edge = datetime.min if text.startswith("@-") else datetime.max
+        return edge.replace(tzinfo=timezone.utc)
+    # Python has microseconds; the text has nanoseconds.
+    return datetime.strptime(text[:26], "%Y-%m-%dT%H:%M:%S.%f").replace(tzinfo=timezone.utc)
+
+
+def _make_info(row: Dict[str, Any]) -> SnapshotInfo:
+    return SnapshotInfo(
+        id=row["id"],
+        time=_parse_time(row["time"]),
+        note=row["note"],
+        tags=tuple(row["tags"]),
+        worktree=row["worktree"],
+        author=row["author"],
+        host=row["host"],
+        heads=tuple(row["heads"]),
+        parents=tuple(row["parents"]),
+        properties=row.get("properties", {}),
+        origin=row["origin"],
+        files=row["files"],
+        bytes=row["bytes"],
+        changed=row["changed"],
+        stored=row["stored"],
+    )
+
+
+def _make_change(row: Dict[str, Any]) -> Change:
+    old = row.get("old_path")
+    return Change(
+        change=row["change"],
+        path=_decode_name(row),
+        kind=row["kind"],
+        old_path=None if old is None else _decode_name(old),
+        size=row.get("size"),
+        old_size=row.get("old_size"),
+        aspects=tuple(row["aspects"]),
+    )
+
+
+def _make_version(row: Dict[str, Any]) -> PathVersion:
+    times = {name: _parse_time(row[name]) for name in ("first_time", "last_time")}
+    return PathVersion(**{**row, **times})
+
+
+def _name_of(snapshot: SnapshotName) -> str:
+    return snapshot if isinstance(snapshot, str) else snapshot.id
+
+
+class Volume:
+    """An open volume. As a context manager it is closed at the end, with everything that was opened in it."""
+
+    def __init__(self, native: _native.NativeVolume, recovery_code: Optional[str] = None):
+        self._native = native
+        self._trees: List[Tree] = []
+        self.id: str = native.id
+        self.recovery_code = recovery_code
+        """Of a volume that was just created: what opens it if everything else is lost. It is not shown again."""
+
+    def __repr__(self) -> str:
+        return f"<Volume {self.id}>"
+
+    def __enter__(self) -> Volume:
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        self.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._native.closed
+
+    def close(self) -> None:
+        """Closes it, and the snapshots and worktrees that were opened in it."""
+        for tree in self._trees:
+            tree.close()
+        self._trees.clear()
+        self._native.close()
+
+    def history(
+        self,
+        *,
+        worktree: Optional[str] = None,
+        path: Optional[AnyPath] = None,
+        grep: Optional[str] = None,
+        tag: Optional[str] = None,
+        limit: Optional[int] = None,
+    ) -> Iterator[SnapshotInfo]:
+        """Yields snapshots, newest first: of all worktrees or of the line of one; only those that changed something at a
+        path, whose note contains a text, or that have a tag."""
+        after: Optional[str] = None
+        left = limit
+        encoded = None if path is None else encode_path(path)
+        while left is None or left > 0:
+            wanted = PAGE if left is None else min(PAGE, left)
+            page = json.loads(
+                self._native.history(
+                    worktree=worktree, after=after, limit=wanted, path=encoded, grep=grep, tag=tag
+                )
+            )
+            for row in page["snapshots"]:
+                after = row["id"]
+                yield _make_info(row)
+            if left is not None:
+                left -= len(page["snapshots"])
+            if not page["more"]:
+                return
+
+    def describe(self, snapshot: SnapshotName = "latest") -> SnapshotInfo:
+        """Returns what is known of a snapshot."""
+        return _make_info(json.loads(self._native.describe(_name_of(snapshot))))
+
+    def snapshot(self, snapshot: SnapshotName = "latest") -> Snapshot:
+        """Opens a snapshot that is in the store, by an id, its first digits, a tag, a worktree, HEAD~3, or a moment such as
+        @{yesterday}."""
+        opened = Snapshot(self._native.open_snapshot(_name_of(snapshot)))
+        self._trees.append(opened)
+        return opened
+
+    def compare(self, old: SnapshotName, new: SnapshotName = "latest", *, path: AnyPath = "") -> List[Change]:
+        """Returns the differences between two snapshots at and below a path, in the order of paths."""
+        found = self._native.compare(_name_of(old), _name_of(new), encode_path(path))
+        return [_make_change(row) for row in json.loads(found)["changes"]]
+
+    def versions(
+        self, path: AnyPath, *, newest: SnapshotName = "latest", limit: int = 1000
+    ) -> List[PathVersion]:
+        """Returns the contents that a path had up to a snapshot, newest first."""
+        found = self._native.versions(encode_path(path), _name_of(newest), limit)
+        return [_make_version(row) for row in json.loads(found)]
+
+    def content_id(self, path: AnyPath, *, snapshot: SnapshotName = "latest") -> str:
+        """Returns what identifies the content of a path in a snapshot: equal contents have the same."""
+        return self._native.content_id(_name_of(snapshot), encode_path(path))
+
+    def resolve(self, snapshot: SnapshotName) -> str:
+        """Returns the id of a snapshot."""
+        return self._native.resolve(_name_of(snapshot))
+
+    def worktrees(self) -> List[str]:
+        """Returns the names of all worktrees, live and checked out."""
+        return self._native.worktrees()
+
+    def worktree(self, name: str) -> Worktree:
+        """Opens a live worktree. Fails if another process has it open, as a mount has."""
+        return self._adopt(Worktree(self._native.open_worktree(name), self))
+
+    def create_worktree(self, name: str, snapshot: Optional[SnapshotName] = None) -> Worktree:
+        """Creates a live worktree with the content of a snapshot, or empty."""
+        start = None if snapshot is None else _name_of(snapshot)
+        return self._adopt(Worktree(self._native.create_worktree(name, start), self))
+
+    def fork(
+        self, snapshot: SnapshotName = "latest", *, name: Optional[str] = None, keep: Optional[bool] = None
+    ) -> Worktree:
+        """Creates a live worktree from a snapshot, for a `with` block. At its end the worktree stays, unless the block fails:
+        then it is removed. With keep=True it stays in any case, with keep=False it never does. No content is copied."""
+        chosen = f"fork-{uuid.uuid4().hex[:12]}" if name is None else name
+        native = self._native.create_worktree(chosen, _name_of(snapshot))
+        return self._adopt(Worktree(native, self, keep))
+
+    def _adopt(self, worktree: Worktree) -> Worktree:
+        self._trees.append(worktree)
+        return worktree
+
+    def remove_worktree(self, name: str) -> None:
+        """Removes a live worktree with its files; its snapshots stay."""
+        self._native.remove_worktree(name)
+
+    def tag(self, name: str, snapshot: SnapshotName = "latest") -> None:
+        """Gives a snapshot a tag."""
+        self._native.tag(name, _name_of(snapshot))
+
+    def forget(self, snapshot: SnapshotName) -> None:
+        """Forgets a snapshot; `collect_garbage` removes what only it held."""
+        self._native.forget(_name_of(snapshot))
+
+    def collect_garbage(self) -> int:
+        """Deletes what nothing needs; returns how many bytes the store takes less."""
+        return self._native.collect_garbage()
+
+
+def open_volume(path: Union[str, bytes, "os.PathLike[str]"]) -> Volume:
+    """Opens the volume of a directory, or of one of its parents."""
+    text = os.fsdecode(path)
+    if "://" in text:
+        raise Usage(f"{text} is a store: 'vellum clone {text} DIR' makes a directory of it, which can be opened")
+    return Volume(_native.open_volume(os.fsencode(path)))
+
+
+def create_volume(
+    path: Union[str, bytes, "os.PathLike[str]"], *, store: Optional[str] = None, plain: bool = False
+) -> Volume:
+    """Creates a volume in a directory, encrypted unless it is to be plain. Its store is in the directory, or at a path or
+    URL."""
+    native, recovery_code = _native.create_volume(os.fsencode(path), store, plain)
+    return Volume(native, recovery_code)

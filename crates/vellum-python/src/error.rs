@@ -1,0 +1,44 @@
+//! Errors of the library as exceptions of `vellum.errors`.
+
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyType;
+use vellum_json::error_code;
+use vellum_library::Error;
+
+/// The function `vellum.errors.make_error`, which chooses the class.
+static MAKE_ERROR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+
+/// The class of errors of handles that cannot be used any more.
+static CLOSED_ERROR: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+
+/// Makes an exception of an error of the library.
+pub fn to_exception(py: Python<'_>, error: &Error) -> PyErr {
+    let made = || {
+        let make = MAKE_ERROR.get_or_try_init(py, || {
+            Ok::<_, PyErr>(py.import("vellum.errors")?.getattr("make_error")?.unbind())
+        })?;
+        make.bind(py).call1((error_code(error.kind()), error.errno(), error.to_string()))
+    };
+    match made() {
+        Ok(exception) => PyErr::from_value(exception),
+        // The package cannot be loaded: that is what the caller has to know first.
+        Err(failure) => failure,
+    }
+}
+
+/// The exception of a handle that is closed or that belongs to the process before a fork.
+pub fn unusable_handle(py: Python<'_>, message: String) -> PyErr {
+    match CLOSED_ERROR.import(py, "vellum.errors", "ClosedError") {
+        Ok(class) => PyErr::from_type(class.clone(), message),
+        Err(failure) => failure,
+    }
+}
+
+/// Runs work of the library without the interpreter's lock.
+pub fn run_detached<T: Send>(
+    py: Python<'_>,
+    work: impl FnOnce() -> vellum_library::Result<T> + Send,
+) -> PyResult<T> {
+    py.detach(work).map_err(|error| to_exception(py, &error))
+}

@@ -1,0 +1,38 @@
+//! A walk over a tree, handed over in batches: one call for each name would cost more than the walk.
+
+use std::os::unix::ffi::OsStrExt;
+
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+use vellum_library::{TreeWalk, WalkEntry};
+
+use crate::error::run_detached;
+use crate::rows::EntryRow;
+
+/// Entries of one batch.
+const BATCH: usize = 1024;
+
+/// The entries at and below a path, directories before their content.
+#[pyclass(frozen)]
+pub struct NativeScan {
+    walk: Mutex<TreeWalk>,
+}
+
+impl NativeScan {
+    /// Begins a walk.
+    pub fn new(walk: TreeWalk) -> Self {
+        Self { walk: Mutex::new(walk) }
+    }
+}
+
+#[pymethods]
+impl NativeScan {
+    /// Returns the next entries, paths with attributes; an empty list at the end.
+    fn next_batch<'py>(&self, py: Python<'py>) -> PyResult<Vec<EntryRow<'py>>> {
+        let entries = run_detached(py, || {
+            self.walk.lock().by_ref().take(BATCH).collect::<vellum_library::Result<Vec<WalkEntry>>>()
+        })?;
+        let row = |entry: &WalkEntry| EntryRow::new(py, entry.path.as_os_str().as_bytes(), &entry.metadata);
+        Ok(entries.iter().map(row).collect())
+    }
+}
