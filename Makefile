@@ -229,6 +229,16 @@ mcp-test:
 	$(if $(BUILT),,$(CARGO) build --locked -p vellum -p vellum-serve)
 	VELLUM=$(abspath $(TARGET_DIR)/debug/vellum) TOOLS=$(abspath $(TARGET_DIR)/tools) ./tests/mcp/run.sh
 
+# The package for Python, with each version of it that is here.
+python-test:
+	CARGO="$(CARGO)" CARGO_TARGET_DIR=$(abspath $(TARGET_DIR)) TOOLS=$(abspath $(TARGET_DIR)/tools) ./tests/python/run.sh
+
+# A wheel of the package for Python, for all versions from 3.9 on. Built where the C library is as old as it may be.
+wheel:
+	python3 -m venv $(TARGET_DIR)/tools/maturin
+	$(TARGET_DIR)/tools/maturin/bin/pip install --quiet -r tests/python/requirements-build.txt
+	$(TARGET_DIR)/tools/maturin/bin/maturin build --locked --profile dist --manifest-path crates/vellum-python/Cargo.toml --out $(TARGET_DIR)/wheels
+
 emulators: tools
 	@TOOLS=$(abspath $(TARGET_DIR)/tools) ./.ci/services
 

@@ -38,7 +38,7 @@ pub fn create_volume(
     store: Option<String>,
     plain: bool,
 ) -> PyResult<(NativeVolume, Option<String>)> {
-    let options = VolumeOptions { store, credentials: None, plain };
+    let options = VolumeOptions { store, plain, ..VolumeOptions::default() };
     let created = run_detached(py, || Volume::create_with(Path::new(OsStr::from_bytes(path)), &options))?;
     Ok((NativeVolume::new(created.volume), created.recovery_code))
 }
