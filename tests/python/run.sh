@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The package for Python: run.sh, with TOOLS (where environments are kept) and CARGO_TARGET_DIR. Builds the wheel as the tests are
-# built, installs it for each version of Python that is here, and runs the tests with each; what reads data, and the checker of
-# types, with python3 only.
+# built, installs it for the oldest and the newest version of Python that it is for, if they are here (VERSIONS names others), and runs
+# the tests with each; what reads data, and the checker of types, with python3.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -10,9 +10,13 @@ package=../../crates/vellum-python
 wheels=$CARGO_TARGET_DIR/wheels
 main=$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 
-# Prints the program of a version, if it runs: a version manager has programs in PATH for versions that it does not choose.
+# Prints the program of a version, if it runs. pyenv has programs in PATH for versions that it does not choose.
 find_python() {
-    "python$1" -c 'import ensurepip, sys; print(sys.executable)' 2> /dev/null
+    local program
+    for program in "python$1" "${PYENV_ROOT:-$HOME/.pyenv}/versions/$1".*/bin/python; do
+        "$program" -c 'import ensurepip, sys; print(sys.executable)' 2> /dev/null && return
+    done
+    return 1
 }
 
 # Makes an environment with these requirement files, unless it has them.
@@ -38,7 +42,7 @@ run_tests() {
     PYTHONDONTWRITEBYTECODE=1 "$environment/bin/python" -m pytest -q -p no:cacheprovider .
 }
 
-for version in 3.9 3.10 3.11 3.12 3.13; do
+for version in ${VERSIONS:-3.9 3.13}; do
     if python=$(find_python "$version") && [ "$version" != "$main" ]; then
         echo "Python $version"
         prepare "$TOOLS/python-$version" "$python" requirements.txt

@@ -27,7 +27,7 @@ def test_an_example_runs(example, tmp_path, capsys):
         work.snapshot("first", tags=["v1.0"])
         (work / "album" / "notes.txt").write_text("other notes")
         work.snapshot("second")
-    exec(compile(example.replace("/data/photos", str(place)), str(DOCUMENT), "exec"), {})  # noqa: S102
+    exec(compile(example.replace("/data/photos", str(place)), str(DOCUMENT), "exec"), {"vellum": vellum})  # noqa: S102
     printed = capsys.readouterr().out
     if "read_text" in example:
         assert "the notes" in printed and "modified album/notes.txt 9 11" in printed

@@ -65,7 +65,7 @@ def test_entries_of_a_walk_have_attributes(tree):
     found = {entry.path: entry for entry in tree.find()}
     assert sorted(found) == ["", "a", "a/b", "a/b/one.txt", "a/two.txt", "dangling", "link", "three.bin"]
     assert found["a/two.txt"].kind == "file" and found["a/two.txt"].stat.st_size == 3
-    assert found["a"].kind == "dir" and found["link"].kind == "symlink"
+    assert found["a"].kind == "directory" and found["link"].kind == "symlink"
 
 
 def test_many_entries_arrive_in_batches(work):

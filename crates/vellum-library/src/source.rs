@@ -18,7 +18,7 @@ pub(crate) struct OpenLiveWorktree {
     pub _keeper: LeaseKeeper,
     // Dropped before the lease is released: it ends the thread that publishes.
     pub publisher: BackgroundPublisher,
-    pub _leaving: LeaseRelease,
+    pub leaving: LeaseRelease,
     pub fs: Arc<LiveFilesystem>,
     // Dropped last: no other process may write before everything is closed.
     pub claim: LiveStateClaim,

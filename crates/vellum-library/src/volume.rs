@@ -149,21 +149,7 @@ impl Volume {
         let leaving = LeaseRelease { fs: fs.clone(), tenure: tenure.clone(), shared_log };
         let keeper = LeaseKeeper::start(tenure, |_| ()).map_err(Error::Thread)?;
         let publisher = BackgroundPublisher::start(fs.publisher().clone()).map_err(Error::Thread)?;
-        Ok(Worktree::new(Arc::new(OpenLiveWorktree {
-            _keeper: keeper,
-            publisher,
-            _leaving: leaving,
-            fs,
-            claim,
-        })))
-    }
-
-    /// Removes a live worktree with what it has on this machine; its snapshots stay. Fails if it is open, or if it is not
-    /// live.
-    pub fn remove_live_worktree(&self, name: &str) -> Result<()> {
-        let missing = || VolumeError::NoSuchRef { kind: "worktree", name: name.into() };
-        live::find_live_worktree(&self.inner, name)?.ok_or_else(missing)?;
-        Ok(live::remove_live_worktree(&self.inner, name)?)
+        Ok(Worktree::new(Arc::new(OpenLiveWorktree { _keeper: keeper, publisher, leaving, fs, claim })))
     }
 
     /// Lists the published snapshots of all worktrees, oldest first. A snapshot that was just made may not be

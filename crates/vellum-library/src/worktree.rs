@@ -12,6 +12,7 @@ use vellum_volume::{SnapshotOrigin, VolumeError};
 
 use crate::dir::Dir;
 use crate::error::Result;
+use crate::live::remove_live_state_dir;
 use crate::paths::PathReader;
 use crate::snapshot::{Snapshot, SnapshotInfo, WorktreeView};
 use crate::source::{OpenLiveWorktree, OpenedView, ReadSource};
@@ -172,6 +173,16 @@ impl Worktree {
     /// Waits until everything is published, including snapshots.
     pub fn flush(&self) -> Result<()> {
         Ok(self.live_worktree().fs.publisher().publish_all()?)
+    }
+
+    /// Removes the worktree with what it has on this machine, and gives up what is not published; published snapshots stay.
+    /// Whatever is open in it fails from then on.
+    pub fn discard(&self) -> Result<()> {
+        let live = self.live_worktree();
+        // The ref first: from then on nothing of it is published, and a process that is killed here leaves a directory that
+        // no worktree names.
+        live.leaving.tenure.remove_worktree()?;
+        Ok(remove_live_state_dir(live.claim.dir())?)
     }
 
     /// Returns what is not published yet.

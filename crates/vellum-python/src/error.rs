@@ -5,6 +5,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 use vellum_json::error_code;
 use vellum_library::Error;
+use vellum_types::ErrorKind;
 
 /// The function `vellum.errors.make_error`, which chooses the class.
 static MAKE_ERROR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
@@ -14,11 +15,16 @@ static CLOSED_ERROR: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 
 /// Makes an exception of an error of the library.
 pub fn to_exception(py: Python<'_>, error: &Error) -> PyErr {
+    make_exception(py, error.kind(), error.errno(), error.to_string())
+}
+
+/// Makes the exception of a failure of this kind, which POSIX may have a number for.
+pub fn make_exception(py: Python<'_>, kind: ErrorKind, errno: Option<i32>, message: String) -> PyErr {
     let made = || {
         let make = MAKE_ERROR.get_or_try_init(py, || {
             Ok::<_, PyErr>(py.import("vellum.errors")?.getattr("make_error")?.unbind())
         })?;
-        make.bind(py).call1((error_code(error.kind()), error.errno(), error.to_string()))
+        make.bind(py).call1((error_code(kind), errno, message))
     };
     match made() {
         Ok(exception) => PyErr::from_value(exception),

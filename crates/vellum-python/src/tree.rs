@@ -9,9 +9,12 @@ use std::time::{Duration, SystemTime};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use rustix::io::Errno;
+use vellum_host::escape::format_path;
 use vellum_library::{File, OpenOptions, Snapshot, Tree, Worktree};
+use vellum_types::ErrorKind;
 
-use crate::error::{run_detached, to_exception};
+use crate::error::{make_exception, run_detached, to_exception};
 use crate::file::{NativeFile, read_file_range};
 use crate::handle::Handle;
 use crate::rows::{EntryRow, StatRow};
@@ -63,11 +66,8 @@ impl NativeTree {
         match self.handle.get(py)? {
             OpenTree::Worktree(worktree) => Ok(worktree),
             OpenTree::Snapshot(snapshot) => {
-                let io = std::io::Error::from(std::io::ErrorKind::ReadOnlyFilesystem);
-                Err(PyErr::from(std::io::Error::new(
-                    io.kind(),
-                    format!("snapshot {} cannot be changed", snapshot.id()),
-                )))
+                let message = format!("snapshot {} cannot be changed", snapshot.id());
+                Err(make_exception(py, ErrorKind::Usage, Some(Errno::ROFS.raw_os_error()), message))
             }
         }
     }
@@ -133,7 +133,7 @@ impl NativeTree {
 
     /// Returns the whole content of a file.
     fn read<'py>(&self, py: Python<'py>, path: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
-        let file = self.open_for_reading(py, path)?;
+        let file = Arc::new(self.open_for_reading(py, path)?);
         read_file_range(py, &file, 0, usize::MAX)
     }
 
@@ -169,11 +169,7 @@ impl NativeTree {
     /// Opens a file. The mode is `r`, `r+`, `w`, `w+`, `x`, `x+`, `a` or `a+`, as in `open()` of Python.
     fn open(&self, py: Python<'_>, path: &[u8], mode: &str) -> PyResult<NativeFile> {
         if mode == "r" {
-            let open = self.handle.get(py)?;
-            return Ok(NativeFile::new(run_detached(
-                py,
-                || on_tree!(&open, tree => tree.open(to_path(path))),
-            )?));
+            return Ok(NativeFile::new(self.open_for_reading(py, path)?));
         }
         let options = parse_mode(mode)?;
         let worktree = self.worktree(py)?;
@@ -275,6 +271,11 @@ impl NativeTree {
         })
     }
 
+    /// Removes a worktree and gives up what is not published; published snapshots stay.
+    fn discard(&self, py: Python<'_>) -> PyResult<()> {
+        self.change(py, |tree| tree.discard())
+    }
+
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let open = self.handle.close(py)?;
         // The last user of a worktree publishes what is left when it leaves, which may take long.
@@ -289,10 +290,20 @@ impl NativeTree {
 }
 
 impl NativeTree {
-    fn open_for_reading(&self, py: Python<'_>, path: &[u8]) -> PyResult<Arc<File>> {
+    fn open_for_reading(&self, py: Python<'_>, path: &[u8]) -> PyResult<File> {
         let open = self.handle.get(py)?;
-        Ok(Arc::new(run_detached(py, || on_tree!(&open, tree => tree.open(to_path(path))))?))
+        let file = run_detached(py, || on_tree!(&open, tree => tree.open(to_path(path))))?;
+        expect_file(py, file, path)
     }
+}
+
+/// Fails for a directory: the library opens one, as the kernel does, and nothing can be read of it.
+fn expect_file(py: Python<'_>, file: File, path: &[u8]) -> PyResult<File> {
+    if run_detached(py, || file.stat())?.is_dir() {
+        let message = format!("cannot open {}: it is a directory", format_path(path));
+        return Err(make_exception(py, ErrorKind::Usage, Some(Errno::ISDIR.raw_os_error()), message));
+    }
+    Ok(file)
 }
 
 fn read_xattrs(tree: &impl Tree, path: &[u8]) -> vellum_library::Result<Vec<(Vec<u8>, Vec<u8>)>> {

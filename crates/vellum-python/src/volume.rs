@@ -126,12 +126,6 @@ impl NativeVolume {
         Ok(NativeTree::new(OpenTree::Worktree(run_detached(py, || volume.open_worktree(name))?)))
     }
 
-    /// Removes a live worktree with its files; its snapshots stay.
-    fn remove_worktree(&self, py: Python<'_>, name: &str) -> PyResult<()> {
-        let volume = self.handle.get(py)?;
-        run_detached(py, || volume.remove_live_worktree(name))
-    }
-
     /// Returns the names of all worktrees.
     fn worktrees(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         let volume = self.handle.get(py)?;

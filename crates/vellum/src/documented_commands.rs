@@ -124,10 +124,11 @@ fn each_example_of_the_documents_is_understood() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(count > 120, "{count}");
-    // A language that nobody looks at is named here. What docs/agents.md has as JSON is tried by tests/mcp.
+    // A language that nobody looks at is named here. What docs/agents.md has as JSON is tried by tests/mcp, and
+    // docs/python.md by tests/python.
     let others = blocks.iter().filter(|block| !block.is_shell()).map(|block| &*block.language);
     let unknown: Vec<_> =
-        others.filter(|language| !["json", "rust", "text", "toml"].contains(language)).collect();
+        others.filter(|language| !["json", "python", "rust", "text", "toml"].contains(language)).collect();
     assert!(unknown.is_empty(), "{unknown:?}");
 }
 

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 from urllib.parse import quote, unquote
 
-from fsspec.spec import AbstractFileSystem
+from fsspec.spec import AbstractFileSystem  # type: ignore[import-untyped]
 
 from .errors import NotFound, Usage, read_only
 from .trees import Entry, Tree, Worktree
@@ -25,7 +25,7 @@ LIVE = ":live"
 DEFAULT_SNAPSHOT = "main"
 # Bytes that are copied in one step.
 PART = 32 << 20
-_KINDS = {"file": "file", "dir": "directory", "symlink": "link"}
+_KINDS = {"file": "file", "directory": "directory", "symlink": "link"}
 
 
 def _split_url(url: str) -> Tuple[Optional[str], Optional[str], str]:
@@ -217,7 +217,7 @@ class VellumFileSystem(AbstractFileSystem):  # type: ignore[misc]
             if maxdepth is not None and depth > maxdepth:
                 continue
             # A directory that is asked for is listed only if directories are; a file always is.
-            if entry.kind == "dir" and (not withdirs or not name):
+            if entry.kind == "directory" and (not withdirs or not name):
                 continue
             found[name] = self._describe(name, entry) if detail else None
         return dict(sorted(found.items())) if detail else sorted(found)
@@ -269,6 +269,9 @@ class VellumFileSystem(AbstractFileSystem):  # type: ignore[misc]
         first = 0 if start is None else start if start >= 0 else max(size + start, 0)
         last = size if end is None else end if end >= 0 else size + end
         return first, max(last - first, 0)
+
+    def tail(self, path: str, size: int = 1024) -> bytes:
+        return self.cat_file(path, start=-size)
 
     def cat_ranges(
         self,
@@ -372,6 +375,8 @@ class VellumFileSystem(AbstractFileSystem):  # type: ignore[misc]
         if outfile is None and self.info(path)["type"] == "directory":
             os.makedirs(lpath, exist_ok=True)
             return
+        if outfile is None:
+            os.makedirs(os.path.dirname(lpath) or ".", exist_ok=True)
         target = outfile if outfile is not None else open(lpath, "wb")
         try:
             with self._tree.open(path, "rb", buffering=0) as source:

@@ -123,8 +123,8 @@ class TreePath:
         """Yields each directory with the names of its directories and of everything else, from the top; names that the
         caller removes from the first list are not walked into."""
         entries = self._tree.list_dir(self)
-        directories = [entry.path for entry in entries if entry.kind == "dir"]
-        yield self, directories, [entry.path for entry in entries if entry.kind != "dir"]
+        directories = [entry.path for entry in entries if entry.kind == "directory"]
+        yield self, directories, [entry.path for entry in entries if entry.kind != "directory"]
         for name in directories:
             yield from (self / name).walk()
 
@@ -151,7 +151,7 @@ class TreePath:
         if first == "**":
             yield from self._match(rest)
             for entry in self._list_if_dir():
-                if entry.kind == "dir":
+                if entry.kind == "directory":
                     yield from (self / entry.path)._match(parts)
                 elif not rest:
                     yield self / entry.path

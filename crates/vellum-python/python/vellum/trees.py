@@ -73,10 +73,13 @@ class Tree:
         return self._native.closed
 
     def close(self) -> None:
-        """Closes it and the files that were opened in it. A worktree publishes what is left, and others can open it."""
+        """Closes it, and the files that were opened in it."""
+        self._close_files()
+        self._native.close()
+
+    def _close_files(self) -> None:
         for file in list(self._files):
             file.close()
-        self._native.close()
 
     def stat(self, path: AnyPath, *, follow_symlinks: bool = True) -> os.stat_result:
         """Returns the attributes at a path."""
@@ -139,9 +142,24 @@ class Tree:
 class Snapshot(Tree):
     """A snapshot, opened for reading."""
 
-    def __init__(self, native: NativeTree):
+    def __init__(self, native: NativeTree, worktree: Optional[Worktree] = None):
         super().__init__(native)
+        # Through which it is read until it is in the store.
+        self._worktree = worktree
         self.id: str = native.name
+
+    def read_from_store(self, volume: Volume) -> None:
+        """Reads it without the worktree that has made it, which is about to be closed."""
+        if self._worktree is not None and not self.closed:
+            self._close_files()
+            self._native.close()
+            self._native = volume.open_native_snapshot(self.id)
+        self._worktree = None
+
+    def close_if_of(self, worktree: Worktree) -> None:
+        """Closes it if it is still read through this worktree."""
+        if self._worktree is worktree:
+            self.close()
 
     def __repr__(self) -> str:
         return f"<Snapshot {self.id[:8]}>"
@@ -168,6 +186,7 @@ class Worktree(Tree):
         super().__init__(native)
         self._volume = volume
         self._keep = keep
+        self._snapshots: weakref.WeakSet[Snapshot] = weakref.WeakSet()
         self.name: str = native.name
 
     def __repr__(self) -> str:
@@ -182,9 +201,39 @@ class Worktree(Tree):
         error: Optional[BaseException],
         trace: Optional[TracebackType],
     ) -> None:
-        self.close()
+        if self.closed:
+            return
         if self._keep is False or (self._keep is None and kind is not None):
-            self._volume.remove_worktree(self.name)
+            self.discard()
+        else:
+            self.close()
+
+    def close(self) -> None:
+        """Publishes what is left, and closes the worktree and its files: another process can open it then. Snapshots that it
+        has made stay open. If something cannot be published, it is closed nevertheless, and keeps what it has here."""
+        if self.closed:
+            return
+        self._close_files()
+        try:
+            self.flush()
+            for snapshot in list(self._snapshots):
+                snapshot.read_from_store(self._volume)
+        finally:
+            self._end()
+
+    def discard(self) -> None:
+        """Removes the worktree. What is not in the store is lost, snapshots included."""
+        self._close_files()
+        try:
+            self._native.discard()
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        # Each of them keeps the worktree open.
+        for snapshot in list(self._snapshots):
+            snapshot.close_if_of(self)
+        self._native.close()
 
     def write_bytes(self, path: AnyPath, content: bytes) -> None:
         """Replaces the content of a file, or creates it."""
@@ -227,8 +276,11 @@ class Worktree(Tree):
         self._native.set_xattr(encode_path(path), os.fsencode(name), value)
 
     def snapshot(self, note: str = "", *, tags: Sequence[str] = ()) -> Snapshot:
-        """Makes a snapshot and opens it."""
-        return Snapshot(self._native.open_snapshot(self._native.create_snapshot(note, list(tags))))
+        """Makes a snapshot and opens it. It is in the store after `flush` or `close`; others find it then."""
+        made = self._native.create_snapshot(note, list(tags))
+        opened = Snapshot(self._native.open_snapshot(made), self)
+        self._snapshots.add(opened)
+        return opened
 
     def restore(self, snapshot: str, *, discard: bool = False) -> Optional[str]:
         """Makes the worktree what a snapshot holds. What no snapshot has is kept in a safety snapshot, whose id is returned;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import uuid
@@ -10,7 +11,7 @@ from types import TracebackType
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 from . import _native
-from .errors import Usage
+from .errors import NotFound, Usage
 from .trees import AnyPath, Snapshot, Tree, Worktree, encode_path
 
 # Rows that are asked for at once.
@@ -63,7 +64,7 @@ class PathVersion(NamedTuple):
     last: str
     first_time: datetime
     last_time: datetime
-    count: int
+    snapshots: int
     """How many snapshots have it."""
     kind: str
     size: int
@@ -120,12 +121,16 @@ def _make_change(row: Dict[str, Any]) -> Change:
 
 
 def _make_version(row: Dict[str, Any]) -> PathVersion:
-    times = {name: _parse_time(row[name]) for name in ("first_time", "last_time")}
-    return PathVersion(**{**row, **times})
-
-
-def _name_of(snapshot: SnapshotName) -> str:
-    return snapshot if isinstance(snapshot, str) else snapshot.id
+    return PathVersion(
+        first=row["first"],
+        last=row["last"],
+        first_time=_parse_time(row["first_time"]),
+        last_time=_parse_time(row["last_time"]),
+        snapshots=row["count"],
+        kind=row["kind"],
+        size=row["size"],
+        content=row["content"],
+    )
 
 
 class Volume:
@@ -164,6 +169,14 @@ class Volume:
         self._trees.clear()
         self._native.close()
 
+    def _name_of(self, snapshot: Optional[SnapshotName]) -> str:
+        """The name of a snapshot; None is the newest of the volume."""
+        if snapshot is None:
+            for newest in self.history(limit=1):
+                return newest.id
+            raise NotFound(errno.ENOENT, "the volume has no snapshot yet")
+        return snapshot if isinstance(snapshot, str) else snapshot.id
+
     def history(
         self,
         *,
@@ -193,36 +206,36 @@ class Volume:
             if not page["more"]:
                 return
 
-    def describe(self, snapshot: SnapshotName = "latest") -> SnapshotInfo:
+    def describe(self, snapshot: Optional[SnapshotName] = None) -> SnapshotInfo:
         """Returns what is known of a snapshot."""
-        return _make_info(json.loads(self._native.describe(_name_of(snapshot))))
+        return _make_info(json.loads(self._native.describe(self._name_of(snapshot))))
 
-    def snapshot(self, snapshot: SnapshotName = "latest") -> Snapshot:
-        """Opens a snapshot that is in the store, by an id, its first digits, a tag, a worktree, HEAD~3, or a moment such as
-        @{yesterday}."""
-        opened = Snapshot(self._native.open_snapshot(_name_of(snapshot)))
+    def snapshot(self, snapshot: Optional[SnapshotName] = None) -> Snapshot:
+        """Opens a snapshot that is in the store, by an id, its first digits, a tag, a worktree, v1~3, or a moment such as
+        @{yesterday}; without a name, the newest."""
+        opened = Snapshot(self.open_native_snapshot(self._name_of(snapshot)))
         self._trees.append(opened)
         return opened
 
-    def compare(self, old: SnapshotName, new: SnapshotName = "latest", *, path: AnyPath = "") -> List[Change]:
+    def compare(self, old: SnapshotName, new: Optional[SnapshotName] = None, *, path: AnyPath = "") -> List[Change]:
         """Returns the differences between two snapshots at and below a path, in the order of paths."""
-        found = self._native.compare(_name_of(old), _name_of(new), encode_path(path))
+        found = self._native.compare(self._name_of(old), self._name_of(new), encode_path(path))
         return [_make_change(row) for row in json.loads(found)["changes"]]
 
     def versions(
-        self, path: AnyPath, *, newest: SnapshotName = "latest", limit: int = 1000
+        self, path: AnyPath, *, newest: Optional[SnapshotName] = None, limit: int = 1000
     ) -> List[PathVersion]:
         """Returns the contents that a path had up to a snapshot, newest first."""
-        found = self._native.versions(encode_path(path), _name_of(newest), limit)
+        found = self._native.versions(encode_path(path), self._name_of(newest), limit)
         return [_make_version(row) for row in json.loads(found)]
 
-    def content_id(self, path: AnyPath, *, snapshot: SnapshotName = "latest") -> str:
+    def content_id(self, path: AnyPath, *, snapshot: Optional[SnapshotName] = None) -> str:
         """Returns what identifies the content of a path in a snapshot: equal contents have the same."""
-        return self._native.content_id(_name_of(snapshot), encode_path(path))
+        return self._native.content_id(self._name_of(snapshot), encode_path(path))
 
     def resolve(self, snapshot: SnapshotName) -> str:
         """Returns the id of a snapshot."""
-        return self._native.resolve(_name_of(snapshot))
+        return self._native.resolve(self._name_of(snapshot))
 
     def worktrees(self) -> List[str]:
         """Returns the names of all worktrees, live and checked out."""
@@ -234,33 +247,33 @@ class Volume:
 
     def create_worktree(self, name: str, snapshot: Optional[SnapshotName] = None) -> Worktree:
         """Creates a live worktree with the content of a snapshot, or empty."""
-        start = None if snapshot is None else _name_of(snapshot)
+        start = None if snapshot is None else self._name_of(snapshot)
         return self._adopt(Worktree(self._native.create_worktree(name, start), self))
 
     def fork(
-        self, snapshot: SnapshotName = "latest", *, name: Optional[str] = None, keep: Optional[bool] = None
+        self, snapshot: Optional[SnapshotName] = None, *, name: Optional[str] = None, keep: Optional[bool] = None
     ) -> Worktree:
         """Creates a live worktree from a snapshot, for a `with` block. At its end the worktree stays, unless the block fails:
         then it is removed. With keep=True it stays in any case, with keep=False it never does. No content is copied."""
         chosen = f"fork-{uuid.uuid4().hex[:12]}" if name is None else name
-        native = self._native.create_worktree(chosen, _name_of(snapshot))
+        native = self._native.create_worktree(chosen, self._name_of(snapshot))
         return self._adopt(Worktree(native, self, keep))
 
     def _adopt(self, worktree: Worktree) -> Worktree:
         self._trees.append(worktree)
         return worktree
 
-    def remove_worktree(self, name: str) -> None:
-        """Removes a live worktree with its files; its snapshots stay."""
-        self._native.remove_worktree(name)
+    def open_native_snapshot(self, snapshot: str) -> _native.NativeTree:
+        """Opens a snapshot that is in the store, for the classes of this package."""
+        return self._native.open_snapshot(snapshot)
 
-    def tag(self, name: str, snapshot: SnapshotName = "latest") -> None:
+    def tag(self, name: str, snapshot: Optional[SnapshotName] = None) -> None:
         """Gives a snapshot a tag."""
-        self._native.tag(name, _name_of(snapshot))
+        self._native.tag(name, self._name_of(snapshot))
 
     def forget(self, snapshot: SnapshotName) -> None:
         """Forgets a snapshot; `collect_garbage` removes what only it held."""
-        self._native.forget(_name_of(snapshot))
+        self._native.forget(self._name_of(snapshot))
 
     def collect_garbage(self) -> int:
         """Deletes what nothing needs; returns how many bytes the store takes less."""
