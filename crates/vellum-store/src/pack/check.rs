@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use rayon::prelude::*;
 use vellum_crypto::VolumeKeys;
 use vellum_types::{BlobId, BlobKind, ErrorKind, PackId};
 
@@ -119,15 +120,15 @@ pub fn check_pack(
         Err(error) if error.is_not_found() => return Ok(vec![whole(PackFlaw::Missing)]),
         Err(error) => return Err(error.into()),
     };
+    // A sample reads only a few packs: if each were the work of one processor, the others would wait for the last.
+    let (hash, blobs) = rayon::join(|| blake3::hash(&bytes), || check_blobs(keys, pack, &bytes));
     let mut findings = Vec::new();
-    if blake3::hash(&bytes).as_bytes() != pack.as_bytes() {
+    if hash.as_bytes() != pack.as_bytes() {
         findings.push(whole(PackFlaw::Hash));
     }
     // Also if the hash is wrong: the table shows which blobs are damaged.
-    match parse_pack(keys, &bytes) {
-        Ok(entries) => {
-            findings.extend(entries.iter().filter_map(|entry| check_blob(keys, pack, entry, &bytes)))
-        }
+    match blobs {
+        Ok(damaged) => findings.extend(damaged),
         Err(fault) => findings.push(whole(PackFlaw::Table(fault))),
     }
     Ok(findings)
@@ -208,7 +209,7 @@ fn check_entries(
         let start = offset.checked_sub(start)? as usize;
         bytes.get(start..start.checked_add(len as usize)?)
     };
-    for entry in &entries {
+    entries.par_iter().try_for_each(|entry| {
         let damaged = |fault| BlobError::Damaged { kind: entry.kind, id: entry.id, pack: *pack, fault };
         let sealed = slice(entry.offset, entry.len).unwrap_or_default();
         let opened = body::open_blob(keys, entry.kind, &entry.id, sealed).map_err(damaged)?;
@@ -223,10 +224,10 @@ fn check_entries(
                 }
             }
         };
-        opened
-            .resolve_plaintext(keys, entry.kind, &entry.id, |_| Ok::<_, body::BlobBodyFault>(base))
-            .map_err(damaged)?;
-    }
+        let plaintext =
+            opened.resolve_plaintext(keys, entry.kind, &entry.id, |_| Ok::<_, body::BlobBodyFault>(base));
+        plaintext.map(drop).map_err(damaged)
+    })?;
     Ok(next)
 }
 
@@ -239,6 +240,12 @@ pub(crate) fn parse_pack(keys: &VolumeKeys, bytes: &[u8]) -> Result<Vec<PackEntr
     let table_at = rest.len().checked_sub(table_len).ok_or(truncated)?;
     let (blobs, table) = rest.split_at_checked(table_at).ok_or(truncated)?;
     open_table(keys, blobs.get(..HEADER_LEN).ok_or(truncated)?, table, table_at as u64)
+}
+
+/// The blobs of a pack that are damaged.
+fn check_blobs(keys: &VolumeKeys, pack: &PackId, bytes: &[u8]) -> Result<Vec<PackFinding>, PackFault> {
+    let entries = parse_pack(keys, bytes)?;
+    Ok(entries.par_iter().filter_map(|entry| check_blob(keys, pack, entry, bytes)).collect())
 }
 
 fn check_blob(keys: &VolumeKeys, pack: &PackId, entry: &PackEntry, bytes: &[u8]) -> Option<PackFinding> {
