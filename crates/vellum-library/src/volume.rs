@@ -148,7 +148,8 @@ impl Volume {
         // A lost lease is reported by the next change.
         let leaving = LeaseRelease { fs: fs.clone(), tenure: tenure.clone(), shared_log };
         let keeper = LeaseKeeper::start(tenure, |_| ()).map_err(Error::Thread)?;
-        let publisher = BackgroundPublisher::start(fs.publisher().clone()).map_err(Error::Thread)?;
+        let publisher = BackgroundPublisher::start(fs.publisher().clone(), limits.longest_unpublished)
+            .map_err(Error::Thread)?;
         Ok(Worktree::new(Arc::new(OpenLiveWorktree { _keeper: keeper, publisher, leaving, fs, claim })))
     }
 

@@ -68,6 +68,7 @@ OPTIONS are:
   key-file=FILE   If the volume's directory has no key: a file with the passphrase, the key or the
                   recovery code; the key stays in the memory of the mount's process
   nofail          End with 0 and a warning if the volume or its store cannot be reached
+  rpo=TIME        Put changes into the store at most TIME after they were made, such as 10s
   timeout=TIME    Fail if the mount is not ready within TIME, such as 30s
 Every mount is 'nosuid' and 'nodev'. Options for mount(8), systemd and people are accepted: defaults,
 auto, noauto, user, users, owner, group, _netdev, x-*, comment=. All others are errors.

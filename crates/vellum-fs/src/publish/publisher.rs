@@ -41,17 +41,20 @@ struct PublisherState {
     requested: Mutex<bool>,
     wake: Condvar,
     failure: Mutex<Option<String>>,
+    /// How old a change may become that is not published; None: as is usual for the store.
+    longest: Option<Duration>,
 }
 
 impl BackgroundPublisher {
-    /// Starts the thread.
-    pub fn start(publisher: Arc<LivePublisher>) -> std::io::Result<Self> {
+    /// Starts the thread. `longest`: how old a change may become before publishing begins; None: as is usual for the store.
+    pub fn start(publisher: Arc<LivePublisher>, longest: Option<Duration>) -> std::io::Result<Self> {
         let shared = Arc::new(PublisherState {
             publisher,
             stop: AtomicBool::new(false),
             requested: Mutex::new(false),
             wake: Condvar::new(),
             failure: Mutex::default(),
+            longest,
         });
         // Weak: what the log calls must not keep alive what keeps the log.
         let for_log = Arc::downgrade(&shared);
@@ -113,7 +116,7 @@ impl PublisherState {
     }
 
     fn run_publisher(&self, pool: &rayon::ThreadPool) {
-        let schedule = PublishSchedule::for_store(self.publisher.volume.objects.is_remote());
+        let schedule = PublishSchedule::for_store(self.publisher.volume.objects.is_remote(), self.longest);
         // If that cannot be known, publishing finds out.
         let has_leftover = !matches!(self.publisher.unpublished_since(), Ok(None));
         let mut watch = PublishWatch::new(schedule, self.publisher.map.last_commit(), has_leftover);

@@ -30,9 +30,11 @@ impl PublishSchedule {
     const SERVICE: Self =
         Self { quiet: Duration::from_secs(300), longest: Duration::from_secs(300), log: 64 << 20 };
 
-    /// The schedule for a store.
-    pub(super) fn for_store(is_remote: bool) -> Self {
-        if is_remote { Self::SERVICE } else { Self::DIRECTORY }
+    /// The schedule for a store. `longest`: how old a change may become that is not published, if the user has said it.
+    pub(super) fn for_store(is_remote: bool, longest: Option<Duration>) -> Self {
+        let usual = if is_remote { Self::SERVICE } else { Self::DIRECTORY };
+        let longest = longest.unwrap_or(usual.longest);
+        Self { quiet: usual.quiet.min(longest), longest, ..usual }
     }
 }
 
@@ -129,14 +131,14 @@ mod tests {
 
     #[test]
     fn a_directory_is_published_to_soon() {
-        let schedule = PublishSchedule::for_store(false);
+        let schedule = PublishSchedule::for_store(false, None);
         assert_eq!(seconds_until_due(schedule, 0), 6);
         assert_eq!(seconds_until_due(schedule, 1000), 61);
     }
 
     #[test]
     fn a_service_is_published_to_every_five_minutes() {
-        let schedule = PublishSchedule::for_store(true);
+        let schedule = PublishSchedule::for_store(true, None);
         assert_eq!(seconds_until_due(schedule, 0), 301);
         assert_eq!(seconds_until_due(schedule, 1000), 301);
     }
@@ -179,5 +181,18 @@ mod tests {
         watch.note_published(CommitSequence(4), 100 << 20);
         assert!(!watch.is_due(&amount(5, 1 << 20), now));
         assert!(watch.is_due(&amount(6, 66 << 20), now));
+    }
+
+    #[test]
+    fn a_user_can_say_how_old_a_change_may_become() {
+        let within =
+            |is_remote, seconds| PublishSchedule::for_store(is_remote, Some(Duration::from_secs(seconds)));
+        for is_remote in [false, true] {
+            assert_eq!(seconds_until_due(within(is_remote, 3), 1), 4);
+            assert_eq!(seconds_until_due(within(is_remote, 10), 1000), 11);
+        }
+        // Longer than usual, too: each publish of a service is paid for. Quiet times do not become longer by it.
+        assert_eq!(seconds_until_due(within(false, 3600), 1), 6);
+        assert_eq!(seconds_until_due(within(true, 3600), 10_000), 3601);
     }
 }

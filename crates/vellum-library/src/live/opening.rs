@@ -57,6 +57,8 @@ pub struct LiveLimits {
     pub log_wait: Option<Duration>,
     /// Where this process listens for other machines that mount the worktree, if it does.
     pub serves: Option<SocketAddr>,
+    /// How old a change may become before it is published. `None`: as is usual for the store.
+    pub longest_unpublished: Option<Duration>,
     /// Whether files without a name stay that clients of an earlier process may still have open.
     pub keeps_orphans: bool,
 }

@@ -112,6 +112,10 @@ pub struct Args {
     /// space, at most 16 GiB
     #[arg(long, value_name = "SIZE", value_parser = format::parse_size)]
     log_limit: Option<u64>,
+    /// Put changes into the store at most TIME after they were made, such as 10s: what may be lost with this machine. By
+    /// default a minute, and 5 minutes if the store is a service, where each time costs some ten requests
+    #[arg(long, value_name = "TIME", conflicts_with = "snapshot", value_parser = parse_interval)]
+    rpo: Option<Duration>,
     /// Keep what is deleted in the mount for DAYS, from now on and in later mounts; 0 keeps nothing, and deletes what is
     /// kept: see 'vellum trash'
     #[arg(long, value_name = "DAYS", conflicts_with = "snapshot", value_parser = parse_trash_days())]
@@ -187,6 +191,7 @@ impl Args {
             cache_size: None,
             inode_cache: None,
             log_limit: None,
+            rpo: None,
             trash_days: None,
             take_over: false,
             log: LogArgs::default(),
@@ -211,6 +216,7 @@ impl Args {
             cache: self.cache_size,
             inodes: self.inode_cache,
             log: self.log_limit,
+            longest_unpublished: self.rpo,
             trash_days: self.trash_days,
             term: self.lease_term,
             take_over: self.take_over,

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Serialize;
 use vellum_cluster::client::{ClientOptions, DEFAULT_WAIT, WorktreeClient};
@@ -11,6 +12,7 @@ use vellum_host::process::host_name;
 use vellum_library::live::{self, LiveLimits, LogUse};
 use vellum_volume::{Volume, VolumeError};
 
+use super::mount::options::parse_interval;
 use crate::context::CommandContext;
 use crate::error::{CommandOutcome, Result};
 use crate::heap;
@@ -33,6 +35,10 @@ pub struct Args {
     /// Where clients connect
     #[arg(long, value_name = "ADDRESS")]
     listen: SocketAddr,
+    /// Put changes into the store at most TIME after they were made, such as 10s; by default a minute, and 5 minutes if the
+    /// store is a service
+    #[arg(long, value_name = "TIME", value_parser = parse_interval)]
+    rpo: Option<Duration>,
 }
 
 #[derive(Serialize)]
@@ -65,7 +71,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         worktree: name.clone(),
         mountpoint: None,
         listener: TermListener::new(listener)?,
-        limits: LiveLimits::default(),
+        limits: LiveLimits { longest_unpublished: args.rpo, ..LiveLimits::default() },
         log: log.clone(),
         upkeep: Box::new(|_| Ok(())),
     });

@@ -44,8 +44,13 @@ pub struct MountedLiveWorktree {
 }
 
 impl MountedLiveWorktree {
-    /// Starts the threads.
-    pub fn start_threads(claim: LiveStateClaim, live: OpenedLiveState, log: &Arc<MountLog>) -> Result<Self> {
+    /// Starts the threads. `longest`: how old a change may become before it is published; None: as is usual for the store.
+    pub fn start_threads(
+        claim: LiveStateClaim,
+        live: OpenedLiveState,
+        log: &Arc<MountLog>,
+        longest: Option<Duration>,
+    ) -> Result<Self> {
         let OpenedLiveState { fs, tenure, put_out, shared_log } = live;
         if let Some((lease, place)) = put_out {
             log.write_warning(&format!("taken over from {lease}: what it did not publish is in {place}"));
@@ -63,7 +68,8 @@ impl MountedLiveWorktree {
         // The lease is renewed from now on, before anything is published: publishing can take longer than the lease
         // lasts.
         let keeper = LeaseKeeper::start(tenure.clone(), when_lost).map_err(failed())?;
-        let publisher = Arc::new(BackgroundPublisher::start(fs.publisher().clone()).map_err(failed())?);
+        let publisher = BackgroundPublisher::start(fs.publisher().clone(), longest).map_err(failed())?;
+        let publisher = Arc::new(publisher);
         Ok(Self { fs, publisher, tenure, keeper, shared_log, claim: Arc::new(claim) })
     }
 

@@ -1,8 +1,10 @@
 //! Snapshots of a mount that are not in the store yet: commands that do not wait for them.
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
@@ -34,9 +36,33 @@ impl Drop for FullStore {
     }
 }
 
+/// The files below a directory.
+fn walk_files(dir: &Path) -> BTreeSet<PathBuf> {
+    let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { walk_files(&path) } else { BTreeSet::from([path]) }).collect()
+}
+
 /// A command in a mount.
 fn run(mount: &Mount<'_>, args: &[&str]) -> Ran {
     crate::world::run(&mount.path, args, Stdio::null())
+}
+
+#[test]
+fn changes_are_published_as_early_as_the_mount_was_told() {
+    let world = World::with_snapshot();
+    let mount = Mount::place(&world, "work");
+    mount.again(&["--rpo", "0s"]).code(3).remarks("at least 1s");
+    mount.again(&["-o", "rpo=1s"]).ok();
+    let packs = || walk_files(&world.tree().join(".vellum/store/packs"));
+    let before = packs();
+    let begun = Instant::now();
+    // There is always a new change: by default they would be published after a minute.
+    while packs() == before {
+        assert!(begun.elapsed() < Duration::from_secs(40), "nothing is published");
+        mount.sh("date +%N >> f");
+    }
+    mount.umount().ok();
+    mount.again(&["--snapshot", "first", "--rpo", "1s"]).code(3).remarks("--rpo");
 }
 
 #[test]

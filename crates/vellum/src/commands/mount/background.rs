@@ -104,6 +104,7 @@ fn daemon_arguments(args: &Args, context: &CommandContext) -> Vec<OsString> {
     option("cache-size", args.cache_size.map(|size| size.to_string().into()));
     option("inode-cache", args.inode_cache.map(|size| size.to_string().into()));
     option("log-limit", args.log_limit.map(|size| size.to_string().into()));
+    option("rpo", args.rpo.map(|time| format!("{}s", time.as_secs()).into()));
     option("trash-days", args.trash_days.map(|days| days.to_string().into()));
     option("metrics", args.metrics.map(|address| address.to_string().into()));
     option("lease-term", args.lease_term.map(|secs| secs.to_string().into()));

@@ -27,6 +27,8 @@ pub enum MountOption {
     NoFail,
     /// `timeout=TIME`.
     Deadline(Duration),
+    /// `rpo=TIME`.
+    Rpo(Duration),
     /// `key-file=FILE`.
     KeyFile(PathBuf),
     /// Addressed to mount(8), to systemd or to people, or what every mount of a volume is.
@@ -68,6 +70,7 @@ impl MountOption {
             ("exec", None) => Self::NoExec(false),
             ("nofail", None) => Self::NoFail,
             ("timeout", Some(time)) => Self::Deadline(format::parse_duration(time)?),
+            ("rpo", Some(time)) => Self::Rpo(parse_interval(time)?),
             ("key-file", Some(file)) if !file.is_empty() => Self::KeyFile(file.into()),
             ("comment", Some(_)) => Self::Ignored,
             (name, _) if name.starts_with("x-") || name.starts_with("X-") => Self::Ignored,
@@ -80,15 +83,15 @@ impl MountOption {
     /// The same, for whom an unknown option is an error.
     pub fn parse(typed: &str) -> Result<Self, String> {
         Self::recognize(typed)?.ok_or_else(|| {
-            "the options are ro, rw, worktree=NAME, snapshot=SNAP, allow_other, noexec, nofail, timeout=TIME and \
-             key-file=FILE"
+            "the options are ro, rw, worktree=NAME, snapshot=SNAP, allow_other, noexec, nofail, timeout=TIME, \
+             rpo=TIME and key-file=FILE"
                 .into()
         })
     }
 }
 
 /// A time that passes.
-pub(super) fn parse_interval(typed: &str) -> Result<Duration, String> {
+pub fn parse_interval(typed: &str) -> Result<Duration, String> {
     let interval = format::parse_duration(typed)?;
     if interval.is_zero() { Err("it is at least 1s".into()) } else { Ok(interval) }
 }
@@ -105,6 +108,7 @@ impl Args {
                 MountOption::Worktree(name) => set_once(&mut args.worktree, name, "worktree")?,
                 MountOption::Snapshot(name) => set_once(&mut args.snapshot, name, "snapshot")?,
                 MountOption::AllowOther => args.allow_other = true,
+                MountOption::Rpo(time) => args.rpo = Some(*time),
                 MountOption::KeyFile(file) => args.key_file = Some(file.clone()),
                 MountOption::NoExec(_)
                 | MountOption::NoFail

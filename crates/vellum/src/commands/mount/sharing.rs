@@ -66,6 +66,7 @@ impl Args {
         let of_server = [
             (self.inode_cache.is_some(), "--inode-cache"),
             (self.log_limit.is_some(), "--log-limit"),
+            (self.rpo.is_some(), "--rpo"),
             (self.trash_days.is_some(), "--trash-days"),
             (self.take_over, "--take-over"),
             (self.follow, "--follow"),

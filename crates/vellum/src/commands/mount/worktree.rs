@@ -90,7 +90,7 @@ fn serve_worktree(
     let opened = claim.open_filesystem(volume, limits, shared_log)?;
     let shared_log = opened.shared_log.as_ref().map(SharedLogJson::new);
     let put_out = opened.put_out.as_ref().map(|(lease, place)| FencedHolder::new(lease, place));
-    let live = MountedLiveWorktree::start_threads(claim, opened, &log)?;
+    let live = MountedLiveWorktree::start_threads(claim, opened, &log, limits.longest_unpublished)?;
     let end = Arc::<ShutdownSignal>::default();
     let sharing = Arc::<SharingServer>::default();
     let shown = LiveMount { name: &name, live: &live, log: &log, end: &end, sharing: &sharing };

@@ -120,7 +120,7 @@ impl ServingTerm {
         let opened: OpenedLiveState = claim.open_filesystem(&options.volume, limits, shared_log)?;
         let continued_from = opened.shared_log.as_ref().and_then(|log| log.continued_from.clone());
         let log_url = opened.shared_log.as_ref().map(|log| log.url.clone());
-        let live = MountedLiveWorktree::start_threads(claim, opened, log)?;
+        let live = MountedLiveWorktree::start_threads(claim, opened, log, limits.longest_unpublished)?;
         match Self::serve(options, &live, listener, hand_over) {
             Ok((sharing, service, address)) => Ok(Self {
                 dir: live.claim.dir().to_path_buf(),
