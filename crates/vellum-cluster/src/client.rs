@@ -52,6 +52,16 @@ impl ServerLocator for FixedServer {
     }
 }
 
+/// What `close(2)` of a file promises.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CloseGuarantee {
+    /// The server has every change, and all clients see it.
+    #[default]
+    Applied,
+    /// As after `fsync`: nothing of it is lost with the server's machine.
+    Durable,
+}
+
 /// Whose client it is, and how patient.
 pub struct ClientOptions {
     /// Where the server is.
@@ -62,6 +72,8 @@ pub struct ClientOptions {
     pub description: ClientDescription,
     /// How long a request waits for a connection.
     pub wait: Duration,
+    /// What closing a file promises.
+    pub close: CloseGuarantee,
     /// Called with what a user should know.
     pub report: Arc<dyn Fn(&str) + Send + Sync>,
     /// Called when the server ends, and this process is to serve next.

@@ -231,6 +231,11 @@ impl RequestQueue {
         is_sync(header.opcode) && self.unsynced.take_loss(header.node)
     }
 
+    /// Whether anything was changed since the last `fsync` of any file.
+    pub fn has_unsynced_changes(&self) -> bool {
+        !self.unsynced.is_empty()
+    }
+
     /// Notes which process serves. Gives the requests that wait for what the process before has taken along to be durable.
     pub fn note_server(&mut self, server: &ServerProcess) -> Vec<EndedOperation> {
         let before = self.server.replace(server.id);

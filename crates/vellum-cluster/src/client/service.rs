@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use vellum_fuse::transport::{DeferredReply, RequestService};
-use vellum_fuse::wire::{FuseAnswer, FuseOperation, FuseRequest};
+use vellum_fuse::wire::{FuseAnswer, FuseOperation, FuseRequest, Opcode, RequestHeader};
 
-use super::ClientShared;
 use super::queue::OperationReply;
+use super::{ClientShared, CloseGuarantee};
 
 /// Forwards the requests of a mount.
 pub struct ForwardingService {
@@ -20,7 +20,27 @@ impl ForwardingService {
     pub(super) fn new(shared: Arc<ClientShared>) -> Self {
         Self { shared }
     }
+
+    /// Answers the end of a descriptor when everything that was changed before is durable.
+    fn close_durably(&self, request: &FuseRequest<'_>, later: DeferredReply<'_>) -> FuseAnswer {
+        let header = RequestHeader { opcode: Opcode::Fsync.number(), ..request.header };
+        let mut queue = self.shared.queue.lock();
+        // Also if it cannot be made durable: the locks of the descriptor end with it. Nobody waits for this answer, as the
+        // next request is answered after it.
+        queue.add_request(request, None, OperationReply::Nobody);
+        let is_lost = queue.take_loss(&header);
+        if !is_lost {
+            let sync = FuseRequest::from_parts(header, &SYNC_BODY);
+            queue.add_request(&sync, None, OperationReply::Kernel(later.into_pending()));
+        }
+        drop(queue);
+        self.shared.changed.notify_one();
+        if is_lost { FuseAnswer::Failed(Errno::IO) } else { FuseAnswer::Later }
+    }
 }
+
+/// The body of an `fsync` (`fuse_fsync_in`) of content and attributes. The server needs no handle.
+const SYNC_BODY: [u8; 16] = [0; 16];
 
 impl RequestService for ForwardingService {
     fn answer_request(
@@ -51,6 +71,13 @@ impl RequestService for ForwardingService {
             // The server keeps nothing of open directories.
             FuseOperation::Releasedir => return FuseAnswer::Done,
             _ if self.shared.queue.lock().is_lock_lost(request) => return FuseAnswer::Failed(Errno::IO),
+            // A program that has only read waits for nothing.
+            FuseOperation::Flush { .. }
+                if self.shared.options.close == CloseGuarantee::Durable
+                    && self.shared.queue.lock().has_unsynced_changes() =>
+            {
+                return self.close_durably(request, later);
+            }
             _ => {
                 let mut queue = self.shared.queue.lock();
                 // In one step with adding the request: a loss that is noted in between finds it among those that wait.

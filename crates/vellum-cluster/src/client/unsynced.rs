@@ -35,6 +35,12 @@ struct AnsweredChange {
 }
 
 impl UnsyncedChanges {
+    /// Whether an `fsync` would make nothing durable, and none has to fail.
+    pub fn is_empty(&self) -> bool {
+        let is_any_lost = self.is_any_lost || !self.lost.is_empty();
+        self.nodes.is_empty() && self.untracked.is_none() && !is_any_lost
+    }
+
     /// A moment: what was answered before it, an `fsync` that is sent after it makes durable.
     pub fn now(&self) -> u64 {
         self.answers

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
-use vellum_cluster::client::{ClientOptions, FixedServer, WorktreeClient};
+use vellum_cluster::client::{ClientOptions, CloseGuarantee, FixedServer, WorktreeClient};
 use vellum_cluster::connection::ConnectionIdentity;
 use vellum_cluster::protocol::frame::ClientDescription;
 use vellum_cluster::protocol::{SESSION_TERM, SessionId};
@@ -237,6 +237,7 @@ pub fn client_options(server: SocketAddr) -> ClientOptions {
         identity: identity(1, "w"),
         description: ClientDescription { host: "h1".into(), ..ClientDescription::default() },
         wait: PATIENCE,
+        close: CloseGuarantee::Applied,
         report: Arc::new(|_| {}),
         named_successor: Arc::new(|| {}),
     }

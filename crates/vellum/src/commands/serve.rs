@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
-use vellum_cluster::client::{ClientOptions, DEFAULT_WAIT, WorktreeClient};
+use vellum_cluster::client::{ClientOptions, CloseGuarantee, DEFAULT_WAIT, WorktreeClient};
 use vellum_cluster::protocol::frame::ClientDescription;
 use vellum_host::escape::format_path;
 use vellum_host::process::host_name;
@@ -126,6 +126,8 @@ fn connect_without_mount(
             ..ClientDescription::default()
         },
         wait: DEFAULT_WAIT,
+        // It has no mount in which anything is closed.
+        close: CloseGuarantee::Applied,
         report: Arc::new(move |text: &str| report.write_warning(text)),
         named_successor: Arc::new(move || named.note_named()),
     })?)

@@ -22,6 +22,8 @@ def carry_out(what, argument):
         os.pwrite(file, bytes.fromhex(argument), os.fstat(file).st_size)
     if what == 'sync':
         os.fsync(file)
+    if what == 'close':
+        os.close(file)
     if what == 'lock':
         fcntl.flock(file, fcntl.LOCK_EX)
     return ''
@@ -77,6 +79,11 @@ impl OpenFile {
     /// Makes it durable.
     pub fn sync(&mut self) -> Result<(), Errno> {
         self.ask("sync", "-").map(drop)
+    }
+
+    /// Closes it; nothing else can be done with it afterwards.
+    pub fn close(mut self) -> Result<(), Errno> {
+        self.ask("close", "-").map(drop)
     }
 
     /// Locks it by `flock`, for itself alone.

@@ -136,6 +136,33 @@ fn a_sync_of_what_a_lost_server_took_along_fails() {
     next.mount.umount().ok();
 }
 
+/// What a client has closed is there after the server's machine and all that its log's engine had not answered are lost, if
+/// closing is to say so.
+#[test]
+fn what_was_closed_durably_is_not_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut engine = RedisServer::start(dir.path(), &[]);
+    let world = World::with_snapshot();
+    let [first, next, client] = ["server", "next", "client"].map(|name| Machine::attached(&world, name));
+    let listen = ["--listen", "127.0.0.1:0"];
+    first.mounts(&[&listen[..], &["--meta", &engine.url()]].concat()).ok();
+    client.mounts(&["--close", "durable"]).ok();
+    client.mount.sh("echo before > file; mkdir dir; echo new > dir/new");
+    // Who changes nothing does not wait for the engine.
+    engine.signal(Signal::STOP);
+    assert_eq!(client.mount.sh("cat file"), "before\n");
+    let mut file = OpenFile::open(&client.mount.at("file"));
+    file.write(b"behind").unwrap();
+    kill(first.mount.pid(), "-KILL");
+    wait_until("the mount is dead", || first.mount.is_dead());
+    engine.crash_and_restart();
+    next.mounts(&listen).ok();
+    assert_eq!(file.close(), Err(Errno::IO), "what was written after the last close is gone");
+    assert_eq!(next.mount.sh("cat file dir/new"), "before\nnew\n");
+    client.mount.umount().ok();
+    next.mount.umount().ok();
+}
+
 #[test]
 fn who_serves_has_to_be_known() {
     let world = World::with_snapshot();

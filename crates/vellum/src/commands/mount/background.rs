@@ -5,6 +5,7 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use serde::Deserialize;
 use vellum_store::RequestLimits;
 use vellum_types::ErrorKind;
@@ -116,11 +117,12 @@ fn daemon_arguments(args: &Args, context: &CommandContext) -> Vec<OsString> {
     option("meta", args.log.url.clone().map(OsString::from));
     option("meta-credentials", args.log.credentials.clone().map(OsString::from));
     option("meta-wait", args.log.wait.map(|time| format!("{}s", time.as_secs()).into()));
-    let SharingArgs { shared, listen, no_serve, server, wait } = &args.sharing;
+    let SharingArgs { shared, listen, no_serve, server, wait, close } = &args.sharing;
     option("shared", shared.clone().map(OsString::from));
     option("listen", listen.map(|address| address.to_string().into()));
     option("server", server.clone().map(OsString::from));
     option("wait", wait.map(|time| format!("{}s", time.as_secs()).into()));
+    option("close", close.and_then(|when| Some(when.to_possible_value()?.get_name().into())));
     option("table-name", args.table_name.clone().map(OsString::from));
     for name in &args.deny_hydrate {
         option("deny-hydrate", Some(name.into()));

@@ -4,7 +4,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use vellum_cluster::client::{ClientOptions, DEFAULT_WAIT, ServerLocator, WorktreeClient};
+use vellum_cluster::client::{ClientOptions, CloseGuarantee, DEFAULT_WAIT, ServerLocator, WorktreeClient};
 use vellum_cluster::protocol::frame::ClientDescription;
 use vellum_fuse::mount::{AttachOptions, mount_service};
 use vellum_fuse::transport::mounting::MountParameters;
@@ -101,6 +101,7 @@ impl<'a> ClientPlace<'a> {
             identity: connection_identity(volume, name),
             description: ClientDescription { stands_by, ..described },
             wait: args.sharing.wait.unwrap_or(DEFAULT_WAIT),
+            close: args.sharing.close.map(CloseGuarantee::from).unwrap_or_default(),
             report: Arc::new(move |text: &str| report.write_warning(text)),
             named_successor,
         })?;

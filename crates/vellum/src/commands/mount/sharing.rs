@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use vellum_cluster::client::CloseGuarantee;
+
 use super::{Args, parse_interval};
 use crate::error::{CliError, Result};
 use crate::mounting::sharing::{SharingRole, parse_server_address};
@@ -28,6 +30,27 @@ pub struct SharingArgs {
     /// How long programs wait while the process that serves the worktree is away, before they get an error [default: 2m]
     #[arg(long, value_name = "TIME", requires = "shared", value_parser = parse_interval)]
     pub wait: Option<Duration>,
+    /// When close(2) of a changed file returns [default: applied]
+    #[arg(long, value_name = "WHEN", requires = "shared", value_enum)]
+    pub close: Option<CloseArg>,
+}
+
+/// Moments at which closing a file may return.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum CloseArg {
+    /// All machines see the changes
+    Applied,
+    /// They are durable, too, as after fsync(2)
+    Durable,
+}
+
+impl From<CloseArg> for CloseGuarantee {
+    fn from(when: CloseArg) -> Self {
+        match when {
+            CloseArg::Applied => Self::Applied,
+            CloseArg::Durable => Self::Durable,
+        }
+    }
 }
 
 impl SharingArgs {
@@ -55,6 +78,17 @@ impl Args {
                 format!("leave out {option}"),
             )),
             None => Ok(()),
+        }
+    }
+
+    /// Fails if closing is to wait in a mount that has the worktree open itself, where closing a file asks nobody.
+    pub(super) fn check_close_of_direct_mount(&self) -> Result<()> {
+        match self.sharing.close {
+            Some(CloseArg::Durable) => Err(CliError::usage_error(
+                "--close=durable works for clients, and for the process that serves if the worktree has a shared log",
+                "give the worktree a log, with --meta, or leave out --close",
+            )),
+            Some(CloseArg::Applied) | None => Ok(()),
         }
     }
 

@@ -74,6 +74,7 @@ fn serve_worktree(
     claim: LiveStateClaim,
     shared_log: &LogUse,
 ) -> Result<ReadyMount> {
+    args.check_close_of_direct_mount()?;
     let name = claim.worktree_name().to_owned();
     let limits = LiveLimits {
         serves: place
