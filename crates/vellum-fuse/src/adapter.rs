@@ -42,6 +42,7 @@ use vellum_host::escape::format_path;
 use vellum_types::{FileKind, Ino, InodeAttr};
 use vellum_volume::FsTree;
 
+use crate::followed::FollowedTree;
 use crate::locks::FileLocks;
 use crate::metrics::line::LineDetail;
 use crate::metrics::{RequestMetrics, ServedRequest};
@@ -72,6 +73,8 @@ pub enum MountedState {
     Live(Arc<LiveFilesystem>),
     /// A snapshot.
     Frozen(Arc<FsTree>),
+    /// What another machine publishes.
+    Followed(Arc<FollowedTree>),
 }
 
 /// Answers the requests of one mount.
@@ -123,7 +126,7 @@ impl FuseAdapter {
     ) -> io::Result<Self> {
         let orphans = match &main {
             MountedState::Live(fs) => Some(OrphanRemover::start(fs.clone(), report.clone())?),
-            MountedState::Frozen(_) => None,
+            MountedState::Frozen(_) | MountedState::Followed(_) => None,
         };
         Ok(Self {
             main,
@@ -222,7 +225,7 @@ impl FuseAdapter {
         // left.
         match &self.main {
             MountedState::Live(fs) => Some(fs.epochs().enter_epoch()),
-            MountedState::Frozen(_) => None,
+            MountedState::Frozen(_) | MountedState::Followed(_) => None,
         }
     }
 
@@ -272,6 +275,7 @@ impl FuseAdapter {
                 }
                 MountedState::Live(fs) => past_inode_owner(fs, epoch, ino)?,
                 MountedState::Frozen(tree) => InodeOwner::Frozen(tree.clone(), ino),
+                MountedState::Followed(followed) => InodeOwner::Frozen(followed.tree_with_inode(ino)?, ino),
             },
             NodePlace::Snapshot(slot, ino) => InodeOwner::Frozen(self.virt.snapshot_tree(slot)?, ino),
             NodePlace::Virtual(number) => InodeOwner::Virtual(number),
@@ -285,7 +289,7 @@ impl FuseAdapter {
                 ino != Ino::ROOT && epoch != fs.epochs().current_epoch()
             }
             (MountedState::Live(_), NodePlace::Snapshot(..) | NodePlace::Virtual(_))
-            | (MountedState::Frozen(_), _) => false,
+            | (MountedState::Frozen(_) | MountedState::Followed(_), _) => false,
         }
     }
 

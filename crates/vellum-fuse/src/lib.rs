@@ -15,6 +15,7 @@
 
 pub mod adapter;
 pub mod error;
+mod followed;
 mod locks;
 pub mod metrics;
 pub mod mount;
@@ -28,6 +29,7 @@ pub mod wire;
 pub use adapter::PathPolicies;
 pub use adapter::invalidation::CacheInvalidator;
 pub use error::{MountError, Result};
+pub use followed::FollowedTree;
 pub use locks::{FileLocks, LockDecision};
 pub use mount::{MountOptions, MountSource, ServedFilesystem, mount_filesystem};
 pub use node::{NodePlace, SnapshotSlot};

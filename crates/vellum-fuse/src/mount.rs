@@ -16,6 +16,7 @@ use crate::adapter::{
     ContentReaders, FailureObserver, FuseAdapter, KernelChannel, MountedState, PathPolicies,
 };
 use crate::error::{MountError, Result};
+use crate::followed::FollowedTree;
 use crate::locks::FileLocks;
 use crate::metrics::RequestMetrics;
 use crate::metrics::access_log::AccessLogPipe;
@@ -45,6 +46,8 @@ pub enum MountSource {
     Live(Arc<LiveFilesystem>),
     /// A snapshot, read-only.
     Snapshot(SnapshotId),
+    /// What another machine publishes, read-only.
+    Followed(Arc<FollowedTree>),
 }
 
 /// How it is mounted.
@@ -128,7 +131,7 @@ pub fn mount_filesystem(
     let attach = AttachOptions {
         parameters: MountParameters {
             name: options.name.clone(),
-            read_only: options.read_only || matches!(source, MountSource::Snapshot(_)),
+            read_only: options.read_only || !matches!(source, MountSource::Live(_)),
             allow_other: options.allow_other,
             no_exec: options.no_exec,
         },
@@ -233,7 +236,7 @@ fn build_adapter(
 ) -> Result<FuseAdapter> {
     let live = match &source {
         MountSource::Live(fs) => Some(fs.clone()),
-        MountSource::Snapshot(_) => None,
+        MountSource::Snapshot(_) | MountSource::Followed(_) => None,
     };
     let snapshots = SnapshotsDir::new(volume.clone(), live);
     let metrics = options.metrics.clone();
@@ -253,6 +256,7 @@ fn build_adapter(
                 .map_err(|error| MountError::Session(io::Error::other(error)))?;
             MountedState::Frozen(Arc::new(volume.open_tree(record.root)))
         }
+        MountSource::Followed(followed) => MountedState::Followed(followed),
     };
     let adapter = FuseAdapter::start(main, virt, metrics, options.report.clone(), kernel)
         .map_err(MountError::Session)?

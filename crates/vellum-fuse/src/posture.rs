@@ -51,6 +51,14 @@ const SHARED_FEATURES: [u64; 4] = [
     flags::DIRECT_IO_ALLOW_MMAP,
 ];
 
+/// Those of a mount that shows what others have published. Locks are left to its kernel: who reads there shares them with
+/// nobody elsewhere.
+const FOLLOWED_FEATURES: [u64; 1] = [flags::DIRECT_IO_ALLOW_MMAP];
+
+/// How long the kernel may cache names and attributes of what others have published. A program that reads many files of one
+/// tree saves most of its look-ups, and what is shown gets no older than that.
+pub(crate) const FOLLOWED_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// Who changes what a mount shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MountPosture {
@@ -59,6 +67,8 @@ pub enum MountPosture {
     Exclusive,
     /// Other machines, too: the kernel caches nothing, and each operation reaches the server of the worktree.
     Shared,
+    /// Other machines alone: what they have published is shown instead from time to time, whole.
+    Followed,
 }
 
 impl MountPosture {
@@ -67,6 +77,7 @@ impl MountPosture {
         let own: &[u64] = match self {
             Self::Exclusive => &EXCLUSIVE_FEATURES,
             Self::Shared => &SHARED_FEATURES,
+            Self::Followed => &FOLLOWED_FEATURES,
         };
         COMMON_FEATURES.iter().chain(own).fold(0, |all, flag| all | flag)
     }
@@ -76,6 +87,7 @@ impl MountPosture {
         match self {
             Self::Exclusive => timeout,
             Self::Shared => Duration::ZERO,
+            Self::Followed => timeout.min(FOLLOWED_TIMEOUT),
         }
     }
 
@@ -83,8 +95,9 @@ impl MountPosture {
     pub(crate) fn open_file_flags(self) -> u32 {
         match self {
             Self::Exclusive => open_flags::KEEP_CACHE,
-            // What one program reads must be what another machine has just written.
-            Self::Shared => open_flags::DIRECT_IO,
+            // What one program reads must be what another machine has just written. And of a tree that replaces another,
+            // no page of the one before may be left.
+            Self::Shared | Self::Followed => open_flags::DIRECT_IO,
         }
     }
 
@@ -92,7 +105,7 @@ impl MountPosture {
     pub(crate) fn has_kernel_caches(self) -> bool {
         match self {
             Self::Exclusive => true,
-            Self::Shared => false,
+            Self::Shared | Self::Followed => false,
         }
     }
 
@@ -100,7 +113,7 @@ impl MountPosture {
     pub(crate) fn keeps_times_in_kernel(self) -> bool {
         match self {
             Self::Exclusive => true,
-            Self::Shared => false,
+            Self::Shared | Self::Followed => false,
         }
     }
 
@@ -108,7 +121,7 @@ impl MountPosture {
     /// up the lock needs one, too.
     pub(crate) fn may_use_rings(self) -> bool {
         match self {
-            Self::Exclusive => true,
+            Self::Exclusive | Self::Followed => true,
             Self::Shared => false,
         }
     }
@@ -117,7 +130,7 @@ impl MountPosture {
     /// other machines have appended.
     pub(crate) fn decides_append_offset(self) -> bool {
         match self {
-            Self::Exclusive => false,
+            Self::Exclusive | Self::Followed => false,
             Self::Shared => true,
         }
     }
@@ -127,14 +140,22 @@ impl MountPosture {
     pub(crate) fn answers_open(self) -> bool {
         match self {
             Self::Exclusive => false,
-            Self::Shared => true,
+            Self::Shared | Self::Followed => true,
+        }
+    }
+
+    /// Whether what is mounted is replaced as a whole while it is mounted.
+    pub(crate) fn replaces_trees(self) -> bool {
+        match self {
+            Self::Exclusive | Self::Shared => false,
+            Self::Followed => true,
         }
     }
 
     /// Bytes that a listing with attributes has at most. A server keeps answers until their client has them.
     pub(crate) fn listing_max(self) -> usize {
         match self {
-            Self::Exclusive => usize::MAX,
+            Self::Exclusive | Self::Followed => usize::MAX,
             Self::Shared => SHARED_LISTING_MAX,
         }
     }
@@ -158,5 +179,14 @@ mod tests {
         let without = flags::WRITEBACK_CACHE | flags::NO_OPEN_SUPPORT | flags::NO_OPENDIR_SUPPORT;
         assert_eq!(wanted & (without | flags::CACHE_SYMLINKS), 0);
         assert_eq!(MountPosture::Shared.limit_timeout(Duration::from_secs(9)), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_followed_tree_is_cached_for_a_second_and_locked_in_its_own_kernel() {
+        let wanted = MountPosture::Followed.wanted_features();
+        assert_eq!(wanted & (flags::POSIX_LOCKS | flags::FLOCK_LOCKS | flags::CACHE_SYMLINKS), 0);
+        assert_eq!(wanted & (flags::NO_OPEN_SUPPORT | flags::NO_OPENDIR_SUPPORT), 0);
+        assert_eq!(MountPosture::Followed.limit_timeout(Duration::from_secs(9)), Duration::from_secs(1));
+        assert_eq!(MountPosture::Followed.limit_timeout(Duration::ZERO), Duration::ZERO);
     }
 }

@@ -48,7 +48,7 @@ impl FuseAdapter {
     pub(super) fn answer_statfs(&self, call: ServedRequest<'_>) -> FuseAnswer {
         let statfs = || match &self.main {
             MountedState::Live(fs) => fs.attributes().statfs(),
-            MountedState::Frozen(_) => Ok(FilesystemStatistics {
+            MountedState::Frozen(_) | MountedState::Followed(_) => Ok(FilesystemStatistics {
                 block_size: BLOCK_SIZE,
                 blocks: 0,
                 blocks_free: 0,

@@ -97,14 +97,14 @@ impl RequestService for FuseAdapter {
     fn may_write_wait(&self, len: usize) -> bool {
         match &self.main {
             MountedState::Live(fs) => fs.write_log().is_nearly_full(len as u64),
-            MountedState::Frozen(_) => false,
+            MountedState::Frozen(_) | MountedState::Followed(_) => false,
         }
     }
 
     fn may_change_wait(&self) -> bool {
         match &self.main {
             MountedState::Live(fs) => fs.may_change_wait(),
-            MountedState::Frozen(_) => false,
+            MountedState::Frozen(_) | MountedState::Followed(_) => false,
         }
     }
 }

@@ -170,6 +170,9 @@ impl FuseAdapter {
     fn current_entry(&self, listed: &ListedDirName, dir: u64) -> Result<EntryAnswer> {
         match self.inode_owner(dir)? {
             InodeOwner::Live(..) if !listed.is_dot_name() => self.lookup(dir, &listed.name),
+            InodeOwner::Frozen(..) if self.posture.replaces_trees() && !listed.is_dot_name() => {
+                self.lookup(dir, &listed.name)
+            }
             // These do not change.
             InodeOwner::Live(..)
             | InodeOwner::Past(..)

@@ -103,7 +103,7 @@ impl FuseAdapter {
             {
                 fs.epochs().hold_inode(epoch, ino)
             }
-            (MountedState::Live(_) | MountedState::Frozen(_), _) => Ok(()),
+            (MountedState::Live(_) | MountedState::Frozen(_) | MountedState::Followed(_), _) => Ok(()),
         }
     }
 
@@ -157,7 +157,8 @@ impl FuseAdapter {
                 }
             }
             (_, NodePlace::Virtual(number)) => self.virt.forget_file(number),
-            (MountedState::Frozen(_), NodePlace::Main(..)) | (_, NodePlace::Snapshot(..)) => {}
+            (MountedState::Frozen(_) | MountedState::Followed(_), NodePlace::Main(..))
+            | (_, NodePlace::Snapshot(..)) => {}
         }
     }
 }

@@ -61,6 +61,10 @@ impl FuseAdapter {
             (NodePlace::Main(_, ino), MountedState::Frozen(tree)) => {
                 tree.expect_inode_attr(ino).map(|attr| attr.name).map_err(FsError::from)
             }
+            (NodePlace::Main(_, ino), MountedState::Followed(followed)) => {
+                let attr = followed.current_tree().expect_inode_attr(ino);
+                attr.map(|attr| attr.name).map_err(FsError::from)
+            }
             (NodePlace::Snapshot(slot, ino), _) => {
                 let attr = self.virt.snapshot_tree(slot).and_then(|tree| Ok(tree.expect_inode_attr(ino)?));
                 attr.map(|attr| attr.name)

@@ -468,7 +468,7 @@ fn mount_target(
 fn new_mount_metrics(source: &MountSource, volume: &Arc<Volume>) -> Arc<RequestMetrics> {
     let live = match source {
         MountSource::Live(fs) => Some(fs.clone()),
-        MountSource::Snapshot(_) => None,
+        MountSource::Snapshot(_) | MountSource::Followed(_) => None,
     };
     let volume = volume.clone();
     Arc::new(RequestMetrics::with_exposer(move |out| {
