@@ -153,7 +153,7 @@ impl FuseAdapter {
     pub(crate) fn with_posture(self, posture: MountPosture, locks: Option<Arc<dyn FileLocks>>) -> Self {
         let listings = match posture {
             MountPosture::Exclusive => self.listings,
-            MountPosture::Shared => DirListings::of_several_processes(),
+            MountPosture::Shared | MountPosture::Followed => DirListings::of_several_processes(),
         };
         Self { posture, locks, listings, ..self }
     }

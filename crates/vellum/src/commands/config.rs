@@ -133,7 +133,7 @@ fn load_settings(scope: Option<SettingScope>, context: &CommandContext) -> Resul
             // Outside of worktrees, users have settings nevertheless. What cannot be read is not outside.
             Err(
                 CliError::Volume(VolumeError::NoVolume(_))
-                | CliError::Mounting(MountingError::OnlySnapshot(_)),
+                | CliError::Mounting(MountingError::OnlySnapshot(_) | MountingError::OnlyFollowed(_)),
             ) if scope.is_none() => return Ok(settings),
             Err(error) => return Err(error),
         }

@@ -1,6 +1,7 @@
 //! `vellum mount`: a worktree or a snapshot as a filesystem.
 
 mod background;
+mod followed;
 mod hook;
 mod log;
 mod naming;
@@ -44,6 +45,7 @@ use crate::mounting::{MountingError, daemon, metrics, mountpoint, service_manage
 use crate::secret::read_secret_file;
 use crate::ui::format;
 pub use background::StartingMount;
+use followed::mount_published;
 use hook::{find_mount_hook, serve_beside_hook};
 use log::LogArgs;
 use options::{MountOption, parse_interval};
@@ -51,7 +53,7 @@ use report::{MountJson, report_mount};
 use server::{ServerPlace, mount_server};
 use shared::{ClientMount, mount_client};
 use sharing::SharingArgs;
-use snapshot::{SnapshotHold, mount_snapshot};
+use snapshot::{TreeHold, mount_snapshot};
 use worktree::mount_worktree;
 
 /// Mount a worktree as a filesystem
@@ -129,7 +131,8 @@ pub struct Args {
     #[arg(long, value_name = "ADDRESS", value_parser = metrics::parse_listen_address)]
     metrics: Option<SocketAddr>,
     /// While the mount is idle, merge what other machines did in their worktrees of this name, as 'vellum pull' and
-    /// 'vellum merge --all' do, unless there are conflicts
+    /// 'vellum merge --all' do, unless there are conflicts. With --shared: show, read-only, what the process that serves the
+    /// worktree puts into the store, and connect to the store alone
     #[arg(long, conflicts_with_all = ["snapshot", "read_only", "temporary"])]
     follow: bool,
     /// Seconds between two looks at what others did
@@ -292,6 +295,9 @@ fn serve_mount(args: &Args, context: &CommandContext) -> Result<CommandOutcome> 
     let mountpoint = mountpoint::resolve_mountpoint(&context.resolve_local_path(&args.mountpoint))?;
     let ready = match (&args.snapshot, args.sharing.role()) {
         (Some(typed), _) => mount_snapshot(args, &volume, volume.resolve_snapshot(typed)?.id, &mountpoint)?,
+        (None, Some(SharingRole::Client { .. })) if args.follow => {
+            mount_published(args, &volume, &mountpoint)?
+        }
         (None, Some(SharingRole::Client { server })) => {
             mount_client(args, &volume, &mountpoint, server.as_deref())?
         }
@@ -350,8 +356,8 @@ struct ReadyMount {
     mounted: ServedFilesystem,
     /// The worktree, if that is what is mounted.
     live: Option<MountedLiveWorktree>,
-    /// What keeps the snapshot, if that is what is mounted.
-    hold: Option<SnapshotHold>,
+    /// What keeps what is mounted in the store, if that is where it is read from.
+    hold: Option<TreeHold>,
     /// What forwards its requests, if it is a client.
     client: Option<ClientMount>,
     /// What serves it to other machines, if it is shared.
@@ -418,14 +424,19 @@ fn mount_target(
         store: volume.objects.describe_location(),
     };
     let name = shown.worktree.map(String::from).or_else(|| snapshot.clone()).unwrap_or_default();
-    let read_only = args.read_only || shown.snapshot.is_some();
+    let posture = match &shown.source {
+        MountSource::Followed(_) => MountPosture::Followed,
+        MountSource::Live(_) | MountSource::Snapshot(_) if shown.locks.is_some() => MountPosture::Shared,
+        MountSource::Live(_) | MountSource::Snapshot(_) => MountPosture::Exclusive,
+    };
+    let read_only = args.read_only || !matches!(shown.source, MountSource::Live(_));
     let report_log = log.clone();
     let options = MountOptions {
         read_only,
         allow_other: args.allow_other,
         no_exec: args.is_no_exec(),
         no_rings: args.no_io_uring,
-        posture: if shown.locks.is_some() { MountPosture::Shared } else { MountPosture::Exclusive },
+        posture,
         locks: shown.locks,
         gate: shown.gate,
         deny_hydrate: args.deny_hydrate.clone(),

@@ -88,11 +88,13 @@ impl MountProcess {
     pub fn find_for_mount(mount: &MountTableEntry) -> Result<Self> {
         let failed = || CliError::io_error("ask", mount.mountpoint.display().to_string());
         let file = table::read_file_of_device(mount)?.map_err(failed())?;
-        // The mount of a snapshot is read-only: it has no worktree, and its process takes no requests.
-        let (Some(worktree), Some(control)) = (file.worktree, file.control) else {
-            return Err(MountingError::OnlySnapshot(mount.mountpoint.clone()).into());
-        };
         let mountpoint = mount.mountpoint.clone();
+        // The processes of mounts that can only be read take no requests.
+        let (worktree, control) = match (file.worktree, file.control) {
+            (Some(worktree), Some(control)) => (worktree, control),
+            (Some(_), None) => return Err(MountingError::OnlyFollowed(mountpoint).into()),
+            (None, _) => return Err(MountingError::OnlySnapshot(mountpoint).into()),
+        };
         let process = Self { mountpoint, worktree, state: file.state.into(), control: control.into() };
         Ok(process.look_from_try())
     }

@@ -44,6 +44,9 @@ pub enum MountingError {
     /// The command is for a worktree, and a snapshot is mounted here.
     #[error("what is mounted on {0} is a snapshot, not a worktree")]
     OnlySnapshot(PathBuf),
+    /// The command is for a worktree that this machine can change, and one is mounted here that another machine publishes.
+    #[error("what is mounted on {0} follows a worktree of another machine, and is read-only")]
+    OnlyFollowed(PathBuf),
     /// The process that serves the mount cannot be asked.
     #[error("the process that serves this mount cannot be reached at {}: {source}", .socket.display())]
     Unreachable {
@@ -95,7 +98,7 @@ impl MountingError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Missing(_) => ErrorKind::NotFound,
-            Self::OnlySnapshot(_) => ErrorKind::Usage,
+            Self::OnlySnapshot(_) | Self::OnlyFollowed(_) => ErrorKind::Usage,
             Self::Unreachable { source, .. } => ErrorKind::from_io_error(source),
             Self::NotStarted(source) => ErrorKind::from_io_error(source),
             Self::NoAnswer(_) | Self::NotInTime(_) | Self::Silent(_) => ErrorKind::Io,
@@ -146,7 +149,7 @@ impl MountingError {
                     mountpoint.display()
                 ));
             }
-            Self::OnlySnapshot(_) => "name the volume's directory, or stand in it",
+            Self::OnlySnapshot(_) | Self::OnlyFollowed(_) => "name the volume's directory, or stand in it",
             Self::Unreachable { .. } | Self::NoAnswer(_) => {
                 "if that process is gone, 'vellum mount' on the same mountpoint repairs it"
             }

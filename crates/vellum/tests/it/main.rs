@@ -97,6 +97,7 @@ mod rotate;
 mod selected;
 mod shared;
 mod shared_leases;
+mod shared_readers;
 mod shared_standby;
 mod shared_take_over;
 mod show;

@@ -8,11 +8,12 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 /// Opens a file, and then does what each line of its input says; answers with a line: `ok` and bytes, or an error's number.
 const PROGRAM: &str = "import fcntl, os, sys
-file = os.open(sys.argv[1], os.O_RDWR | os.O_CLOEXEC)
+file = os.open(sys.argv[1], int(sys.argv[2]) | os.O_CLOEXEC)
 def carry_out(what, argument):
     if what == 'read':
         return os.pread(file, int(argument), 0).hex()
@@ -45,9 +46,19 @@ pub struct OpenFile {
 impl OpenFile {
     /// Opens a file for reading and writing.
     pub fn open(path: &Path) -> Self {
+        Self::open_with(path, OFlags::RDWR)
+    }
+
+    /// Opens a file for reading.
+    pub fn open_to_read(path: &Path) -> Self {
+        Self::open_with(path, OFlags::RDONLY)
+    }
+
+    fn open_with(path: &Path, flags: OFlags) -> Self {
         let mut process = Command::new("python3")
             .args(["-c", PROGRAM])
             .arg(path)
+            .arg(flags.bits().to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

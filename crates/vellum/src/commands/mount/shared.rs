@@ -25,9 +25,9 @@ use crate::mounting::{MountingError, mountpoint};
 
 /// What a client's mount takes until it ends.
 pub(super) struct ClientMount {
-    /// None while it is being dropped.
-    client: Option<WorktreeClient>,
-    dir: PathBuf,
+    /// None while it is being dropped, and for a mount that reads from the store alone.
+    pub client: Option<WorktreeClient>,
+    pub dir: PathBuf,
 }
 
 impl Drop for ClientMount {

@@ -81,6 +81,28 @@ impl Args {
         }
     }
 
+    /// Fails if options are given that mean nothing to a mount which reads from the store alone.
+    fn check_options_of_readers(&self) -> Result<()> {
+        let of_others = [
+            (self.sharing.server.is_some(), "--server"),
+            (self.sharing.wait.is_some(), "--wait"),
+            (self.sharing.close.is_some(), "--close"),
+            (self.inode_cache.is_some(), "--inode-cache"),
+            (self.log_limit.is_some(), "--log-limit"),
+            (self.rpo.is_some(), "--rpo"),
+            (self.trash_days.is_some(), "--trash-days"),
+            (self.take_over, "--take-over"),
+            (self.snapshot_every.is_some(), "--snapshot-every"),
+        ];
+        match of_others.into_iter().find(|(is_given, _)| *is_given) {
+            Some((_, option)) => Err(CliError::usage_error(
+                format!("{option} means nothing with --shared and --follow, which only read from the store"),
+                format!("leave out {option}, or --follow"),
+            )),
+            None => Ok(()),
+        }
+    }
+
     /// Fails if closing is to wait in a mount that has the worktree open itself, where closing a file asks nobody.
     pub(super) fn check_close_of_direct_mount(&self) -> Result<()> {
         match self.sharing.close {
@@ -97,13 +119,15 @@ impl Args {
         if !matches!(self.sharing.role(), Some(SharingRole::Client { .. })) {
             return Ok(());
         }
+        if self.follow {
+            return self.check_options_of_readers();
+        }
         let of_server = [
             (self.inode_cache.is_some(), "--inode-cache"),
             (self.log_limit.is_some(), "--log-limit"),
             (self.rpo.is_some(), "--rpo"),
             (self.trash_days.is_some(), "--trash-days"),
             (self.take_over, "--take-over"),
-            (self.follow, "--follow"),
             (self.snapshot_every.is_some(), "--snapshot-every"),
             (self.cache_size.is_some(), "--cache-size"),
             (!self.deny_hydrate.is_empty(), "--deny-hydrate"),

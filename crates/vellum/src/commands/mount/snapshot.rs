@@ -46,7 +46,7 @@ fn hold_and_mount(
     let dir = live::snapshot_log_dir(volume, &id);
     let log = Arc::new(MountLog::open_log(&dir.join(LOG_FILE))?);
     // Before anybody can read from the mount.
-    let hold = SnapshotHold::begin(volume, id, log)?;
+    let hold = hold_snapshot(volume, id, log)?;
     let shown = MountTarget {
         source: MountSource::Snapshot(id),
         worktree: None,
@@ -76,30 +76,34 @@ fn hold_and_mount(
     })
 }
 
-/// Keeps the content of a snapshot until it is dropped.
-pub(super) struct SnapshotHold {
+/// Keeps the content of what is mounted until it is dropped.
+pub(super) struct TreeHold {
     /// Nothing is ever sent: its end is the signal. None while it is being dropped.
     end: Option<SyncSender<()>>,
     keeper: Option<JoinHandle<()>>,
 }
 
-impl SnapshotHold {
-    /// Puts a session into the store, and starts the thread that renews it. Fails if the snapshot was forgotten. A store that
-    /// cannot be written to, or that is away, takes the session later or never: it can be read all the same.
-    fn begin(volume: &Arc<Volume>, id: SnapshotId, log: Arc<MountLog>) -> Result<Self> {
-        let session = begin_session(volume, id, &log)?;
+impl TreeHold {
+    /// Starts the thread that keeps it. `keep` returns when what it is given hangs up.
+    pub fn start(keep: impl FnOnce(&Receiver<()>) + Send + 'static) -> Result<Self> {
         let (end, ended) = sync_channel(0);
-        let volume = volume.clone();
-        let keep = move || keep_session(&volume, id, session, &ended, &log);
         let keeper = std::thread::Builder::new()
-            .name("snapshot-hold".into())
-            .spawn(keep)
+            .name("tree-hold".into())
+            .spawn(move || keep(&ended))
             .map_err(CliError::io_error("start", "a thread"))?;
         Ok(Self { end: Some(end), keeper: Some(keeper) })
     }
 }
 
-impl Drop for SnapshotHold {
+/// Puts a session into the store, and starts the thread that renews it. Fails if the snapshot was forgotten. A store that
+/// cannot be written to, or that is away, takes the session later or never: it can be read all the same.
+fn hold_snapshot(volume: &Arc<Volume>, id: SnapshotId, log: Arc<MountLog>) -> Result<TreeHold> {
+    let session = begin_session(volume, id, &log)?;
+    let volume = volume.clone();
+    TreeHold::start(move |ended| keep_session(&volume, id, session, ended, &log))
+}
+
+impl Drop for TreeHold {
     fn drop(&mut self) {
         drop(self.end.take());
         if let Some(keeper) = self.keeper.take() {
