@@ -5,13 +5,13 @@ use std::process::Stdio;
 
 use rustix::io::Errno;
 
-use crate::mounting::{Mount, wait_until};
+use crate::mounting::wait_until;
 use crate::open_file::OpenFile;
 use crate::shared_take_over::Machine;
 use crate::world::{Ran, World, noise, run};
 
 /// Serves the worktree `work`.
-fn serve<'w>(world: &'w World) -> Machine<'w> {
+fn serve(world: &World) -> Machine<'_> {
     let server = Machine::attached(world, "server");
     server.mounts(&["--listen", "127.0.0.1:0"]).ok();
     server
