@@ -25,7 +25,13 @@ impl KeyRun {
     }
 
     /// Whether it has a key.
+    #[inline]
     pub fn contains(&self, key: &[u8]) -> bool {
+        // Most layers remove nothing, and each look-up of a key asks every layer that does not set it.
+        !self.ends.is_empty() && self.finds(key)
+    }
+
+    fn finds(&self, key: &[u8]) -> bool {
         let index = self.lower_bound(key);
         index < self.ends.len() && self.key_at(index) == key
     }

@@ -3,6 +3,7 @@
 //! A million deleted files are millions of removed keys, which come in ascending order from a scan: those are kept in
 //! a [`KeyRun`], with a tenth of the memory that an entry of a tree takes. A key may be in both; then the tree counts.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -11,7 +12,37 @@ use crate::key_run::KeyRun;
 use crate::range::KeySpan;
 
 /// A changed key and its value; no value removes it.
-pub type LayerChange<'a> = (&'a [u8], Option<&'a Arc<[u8]>>);
+pub type LayerChange<'a> = (LayerKey<'a>, Option<&'a Arc<[u8]>>);
+
+/// A key of a layer. Compared by its bytes.
+#[derive(Debug, Clone, Copy)]
+pub struct LayerKey<'a> {
+    /// The key.
+    pub bytes: &'a [u8],
+    /// The same in memory that can be shared; None: it is in a [`KeyRun`].
+    shared: Option<&'a Arc<[u8]>>,
+}
+
+impl<'a> LayerKey<'a> {
+    fn of_tree(key: &'a Arc<[u8]>) -> Self {
+        Self { bytes: key, shared: Some(key) }
+    }
+
+    fn of_run(bytes: &'a [u8]) -> Self {
+        Self { bytes, shared: None }
+    }
+
+    /// The key in memory that is shared with the layer, if that is possible: every key that has a value.
+    pub(crate) fn to_shared(self) -> Arc<[u8]> {
+        self.shared.map_or_else(|| Arc::from(self.bytes), Arc::clone)
+    }
+}
+
+impl AsRef<[u8]> for LayerKey<'_> {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes
+    }
+}
 
 /// An ordered set of changed keys, each with its value or a tombstone.
 #[derive(Debug, Default, Clone)]
@@ -108,16 +139,20 @@ impl ChangeLayer {
         let mut changes = self.changes.range::<[u8], _>((Bound::Included(start), bound)).peekable();
         let mut removed = self.removed.keys_in_range(start, end).peekable();
         std::iter::from_fn(move || {
-            if let Some((key, _)) = changes.peek() {
+            // Without removed keys, which is usual, nothing is compared.
+            if let Some(gone) = removed.peek() {
+                let Some((key, _)) = changes.peek() else {
+                    return removed.next().map(|key| (LayerKey::of_run(key), None));
+                };
                 // Both are sorted; the smaller key comes first.
-                if let Some(removed) = removed.next_if(|removed| *removed < &***key) {
-                    return Some((removed, None));
+                match (*gone).cmp(key) {
+                    Ordering::Less => return removed.next().map(|key| (LayerKey::of_run(key), None)),
+                    // What was set after it was removed counts.
+                    Ordering::Equal => drop(removed.next()),
+                    Ordering::Greater => {}
                 }
-                // What was set after it was removed counts.
-                removed.next_if(|removed| *removed == &***key);
-                return changes.next().map(|(key, value)| (&**key, value.as_ref()));
             }
-            removed.next().map(|key| (key, None))
+            changes.next().map(|(key, value)| (LayerKey::of_tree(key), value.as_ref()))
         })
     }
 }
@@ -128,7 +163,7 @@ mod tests {
 
     fn changes_of(layer: &ChangeLayer) -> Vec<(&str, Option<&str>)> {
         let text = |bytes| std::str::from_utf8(bytes).expect("keys and values are text");
-        layer.iter().map(|(key, value)| (text(key), value.map(|value| text(value)))).collect()
+        layer.iter().map(|(key, value)| (text(key.bytes), value.map(|value| text(value)))).collect()
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub use apply::{MapApplier, MapBuilder, apply_changes};
 pub use cache::{LoadBytes, NodeCache};
 pub use diff::{MapChange, MapDiff, diff_maps, diff_maps_in_span};
 pub use error::MapError;
-pub use layer::{ChangeLayer, LayerChange};
+pub use layer::{ChangeLayer, LayerChange, LayerKey};
 pub use memory::MemoryNodeStore;
 pub use node::{ChildDescription, LEVEL_MAX, MapNode, NODE_MAX, NodeError};
 pub use range::{KeySpan, MapEntry, MapEntryRef, MapRange, read_range};

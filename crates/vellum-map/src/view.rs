@@ -58,10 +58,10 @@ impl MapView {
         let mut layers: Vec<_> =
             self.layers.iter().map(|layer| layer.changes_in_span(span).peekable()).collect();
         std::iter::from_fn(move || {
-            let key = layers.iter_mut().filter_map(|layer| layer.peek()).map(|(key, _)| *key).min()?;
+            let key = layers.iter_mut().filter_map(|layer| layer.peek()).map(|(key, _)| key.bytes).min()?;
             let mut newest = None;
             for layer in &mut layers {
-                let change = layer.next_if(|(other, _)| *other == key);
+                let change = layer.next_if(|(other, _)| other.bytes == key);
                 // Every layer that has the key moves past it. Layers are ordered newest first, so the first change
                 // counts.
                 newest = newest.or(change);
@@ -86,8 +86,8 @@ impl<'a, C: Iterator<Item = LayerChange<'a>>, S: NodeSource + ?Sized> Iterator f
             match self.base.peek() {
                 // An error of the base comes before a change, since the order of the keys behind it is not known.
                 Some(Err(_)) => return self.base.next(),
-                Some(Ok(entry)) if entry.key.as_bytes() < *key => return self.base.next(),
-                Some(Ok(entry)) if entry.key.as_bytes() == *key => {
+                Some(Ok(entry)) if entry.key.as_bytes() < key.bytes => return self.base.next(),
+                Some(Ok(entry)) if entry.key.as_bytes() == key.bytes => {
                     // The change replaces or removes this entry, so it is dropped.
                     self.base.next();
                 }
@@ -96,7 +96,7 @@ impl<'a, C: Iterator<Item = LayerChange<'a>>, S: NodeSource + ?Sized> Iterator f
             }
             let (key, value) = self.changes.next()?;
             if let Some(value) = value {
-                let key = SharedSlice::from(Arc::from(key));
+                let key = SharedSlice::from(key.to_shared());
                 let value = MapValue::from(Arc::clone(value));
                 return Some(Ok(MapEntry { key, value }));
             }

@@ -282,8 +282,8 @@ impl StateComparison<'_> {
 
 /// The keys of both views' layers, each once, in ascending order.
 fn merge_layer_keys<'a>(from: &'a MapView, to: &'a MapView) -> impl Iterator<Item = &'a [u8]> {
-    let mut sides =
-        [from, to].map(|view| view.changes_in_span(&KeySpan::all_keys()).map(|(key, _)| key).peekable());
+    let mut sides = [from, to]
+        .map(|view| view.changes_in_span(&KeySpan::all_keys()).map(|(key, _)| key.bytes).peekable());
     std::iter::from_fn(move || {
         let key = sides.iter_mut().filter_map(|side| side.peek().copied()).min()?;
         for side in &mut sides {

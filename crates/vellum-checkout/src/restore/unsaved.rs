@@ -144,7 +144,7 @@ pub(crate) fn collect_changed_inodes(state: &FsTree) -> Result<HashSet<Ino>> {
     let changes = state.map_view().changes_in_span(&KeySpan::all_keys());
     let parse = |key: &[u8]| MapKeyRef::parse(key).map(|key| key.ino());
     Ok(changes
-        .map(|(key, _)| parse(key).map_err(VolumeError::wrap_decode_error("a change")))
+        .map(|(key, _)| parse(key.bytes).map_err(VolumeError::wrap_decode_error("a change")))
         .collect::<Result<_, _>>()?)
 }
 
