@@ -52,6 +52,7 @@ pub struct ChangeLayer {
     removed: KeyRun,
     /// How many keys are in both.
     overridden: usize,
+    deletions: DeletionStreak,
     /// Bytes that `changes` takes, about.
     bytes: usize,
 }
@@ -59,6 +60,25 @@ pub struct ChangeLayer {
 /// Bytes of memory that a change takes beside its key and value: two counted allocations and its share of a tree
 /// node, as measured; an estimate that bounds memory.
 const CHANGE_OVERHEAD: usize = 96;
+
+/// Deletions in ascending order after which further ones go into the run, a count. Few that happen to ascend stay in the tree:
+/// a run that has any key is searched by each look-up of a key that the tree does not have.
+const STREAK_MIN: usize = 64;
+
+/// Deletions that came in ascending order, up to the last one.
+#[derive(Debug, Default, Clone)]
+struct DeletionStreak {
+    last: Vec<u8>,
+    count: usize,
+}
+
+impl DeletionStreak {
+    fn record_deletion(&mut self, key: &[u8]) {
+        self.count = if self.last.as_slice() < key { self.count + 1 } else { 0 };
+        self.last.clear();
+        self.last.extend_from_slice(key);
+    }
+}
 
 impl ChangeLayer {
     /// No changes.
@@ -75,8 +95,10 @@ impl ChangeLayer {
     /// Removes a key: leaves a tombstone, which hides lower values.
     pub fn delete_key(&mut self, key: impl AsRef<[u8]>) {
         let key = key.as_ref();
+        self.deletions.record_deletion(key);
+        let is_streak = self.deletions.count >= STREAK_MIN;
         // If the key is in the run already, a further removal changes nothing.
-        let is_in_run = |removed: &mut KeyRun| removed.contains(key) || removed.try_push(key);
+        let is_in_run = |removed: &mut KeyRun| removed.contains(key) || is_streak && removed.try_push(key);
         // A removal that is already in the tree, or does not follow the last one, goes into the tree.
         if self.changes.contains_key(key) || !is_in_run(&mut self.removed) {
             self.record_change(key, None);
@@ -183,11 +205,33 @@ mod tests {
     }
 
     #[test]
+    fn scattered_removals_leave_no_run() {
+        let mut layer = ChangeLayer::new();
+        (0..1000u64).for_each(|number| layer.delete_key((number * 7919 % 1000).to_be_bytes()));
+        assert_eq!((layer.removed.len(), layer.len()), (0, 1000));
+    }
+
+    #[test]
+    fn what_is_set_and_removed_in_a_run_counts_once() {
+        let mut layer = ChangeLayer::new();
+        let keys = || (0..200u64).map(u64::to_be_bytes);
+        keys().for_each(|key| layer.delete_key(key));
+        assert!(layer.removed.len() > 100);
+        layer.set_key(150u64.to_be_bytes(), *b"new");
+        layer.delete_key(160u64.to_be_bytes());
+        assert_eq!(layer.get(&150u64.to_be_bytes()).flatten().map(|value| &**value), Some(&b"new"[..]));
+        assert_eq!((layer.len(), layer.iter().count()), (200, 200));
+        layer.delete_key(150u64.to_be_bytes());
+        assert_eq!(layer.get(&150u64.to_be_bytes()), Some(None));
+        assert!(layer.iter().map(|(key, _)| key.bytes.to_vec()).eq(keys().map(Vec::from)));
+    }
+
+    #[test]
     fn a_million_removed_keys_take_little_memory() {
         let mut layer = ChangeLayer::new();
         (0..1_000_000u64).for_each(|number| layer.delete_key(number.to_be_bytes()));
         assert_eq!(layer.len(), 1_000_000);
-        assert!(layer.memory_size() <= 12_000_000, "{} bytes", layer.memory_size());
+        assert!(layer.memory_size() <= 12_010_000, "{} bytes", layer.memory_size());
         assert_eq!(layer.get(&77u64.to_be_bytes()), Some(None));
         let from_end = KeySpan::from_start(999_999u64.to_be_bytes());
         assert_eq!(layer.changes_in_span(&from_end).count(), 1);
