@@ -18,8 +18,9 @@ const HOST_MAX: usize = 255;
 const PATH_MAX: usize = 4096;
 /// Nodes in a frame, a count: a frame of 32 KiB.
 pub const HELD_NODES_MAX: usize = 4096;
-/// The largest number of an error.
-const ERRNO_MAX: i32 = 4095;
+/// The largest number of an error that a kernel takes from a filesystem: a larger one it refuses, and the program would wait for
+/// an answer for ever.
+const ERRNO_MAX: i32 = 511;
 
 const HELLO: u8 = 1;
 const REQUEST: u8 = 2;

@@ -17,8 +17,11 @@ use crate::record::SnapshotRecord;
 use crate::refs::WorktreeHead;
 use crate::volume::Volume;
 
-/// Packs that are checked side by side: each is in memory while it is.
+/// Packs of a service that are checked side by side: each is in memory while it is.
 const PACKS_AT_ONCE: usize = 4;
+/// The same of a directory. All processors check the blobs of one pack, so a second one is only read meanwhile; the memory of
+/// more has to be given by the kernel first.
+const LOCAL_PACKS_AT_ONCE: usize = 2;
 
 /// Records of snapshots that are read together, and are in memory at once.
 pub const RECORDS_AT_ONCE: usize = 1024;
@@ -277,7 +280,9 @@ fn read_packs(
     meter.set_expected_total(checked.len() as u64, checked.iter().map(PackReading::count_bytes).sum());
     let mut read = ReadPacks::default();
     let objects = fresh.object_store();
-    for batch in checked.chunks(PACKS_AT_ONCE) {
+    let is_local = objects.parallel_get_count() <= 1;
+    let at_once = if is_local { LOCAL_PACKS_AT_ONCE } else { PACKS_AT_ONCE };
+    for batch in checked.chunks(at_once) {
         meter.check_stopped()?;
         let check = |reading: &PackReading| {
             let found = match reading.range {
@@ -290,9 +295,9 @@ fn read_packs(
             found
         };
         // Of a service, what takes the time is the answers, not the processors.
-        let results: Vec<_> = match objects.parallel_get_count() {
-            0 | 1 => batch.par_iter().map(check).collect(),
-            _ => map_requests(&**objects, batch, check),
+        let results: Vec<_> = match is_local {
+            true => batch.par_iter().map(check).collect(),
+            false => map_requests(&**objects, batch, check),
         };
         for (reading, found) in batch.iter().zip(results) {
             let PackRangeCheck { findings, next } = found?;
