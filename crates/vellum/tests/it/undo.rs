@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::mounting::Mount;
+use crate::mounting::{Mount, kill, wait_until};
 use crate::world::World;
 
 fn head(world: &World) -> String {
@@ -172,6 +172,46 @@ fn a_worktree_that_was_removed_is_on_the_list_again() {
     world.run(&["undo"]).ok().says("worktree side is on the list again");
     world.run_beside("side", &["status"]).ok();
     world.run(&["operations", "--verify", "--all"]).ok();
+}
+
+#[test]
+fn a_worktree_with_changes_of_a_mount_is_not_taken_off_the_list() {
+    let world = World::with_snapshot();
+    let mount = Mount::new(&world, "side");
+    mount.sh("echo kept > only-here");
+    mount.umount().ok();
+    world.run(&["worktree", "list"]).ok().says("changed").says("(unused, last mounted");
+    for more in [&[][..], &["--delete"]] {
+        let ran = world.run(&[&["worktree", "remove", "side"], more].concat());
+        ran.code(3).remarks("side holds changes that no snapshot does").remarks("vellum mount --worktree side DIR");
+    }
+    world.run(&["gc", "run"]).ok();
+    mount.again(&["--worktree", "side"]).ok();
+    assert_eq!(mount.sh("cat only-here; vellum snapshot -q > /dev/null"), "kept\n");
+    mount.umount().ok();
+    // With nothing left to lose, its state goes, too; and undone, it is there with its snapshot.
+    world.run(&["worktree", "remove", "side"]).ok();
+    assert!(!world.tree().join(".vellum/live/side").exists());
+    world.run(&["undo"]).ok();
+    mount.again(&["--worktree", "side"]).ok();
+    assert_eq!(mount.sh("cat only-here"), "kept\n");
+    mount.umount().ok();
+}
+
+/// A process that was killed leaves what only its state directory has: that is not deleted either, also after the worktree was
+/// off the list meanwhile.
+#[test]
+fn the_state_of_a_killed_mount_is_not_deleted_with_its_worktree() {
+    let world = World::with_snapshot();
+    let mount = Mount::new(&world, "side");
+    fs::write(mount.at("unpublished"), "x").unwrap();
+    kill(mount.pid(), "-KILL");
+    wait_until("the mount is dead", || mount.is_dead());
+    mount.umount().ok();
+    world.run(&["worktree", "remove", "side"]).ok();
+    world.run(&["undo"]).ok();
+    world.run(&["worktree", "remove", "side", "--delete"]).code(3).remarks("no snapshot does");
+    assert!(world.tree().join(".vellum/live/side").exists());
 }
 
 #[test]

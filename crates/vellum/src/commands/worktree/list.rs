@@ -15,6 +15,7 @@ use vellum_volume::refs::WorktreeHead;
 use vellum_volume::remote::estimate_standing;
 
 use super::quota::{published_usage, query_mounted_quota};
+use super::remove::has_published_changes;
 use crate::context::CommandContext;
 use crate::context::names::{SnapshotNames, warn_about_damaged_refs};
 use crate::error::{CliError, CommandOutcome, Result};
@@ -121,7 +122,12 @@ fn describe_worktree(volume: &Volume, name: &str, head: &WorktreeHead) -> Result
         inodes: size.1,
         quota_bytes: head.quota.bytes,
         quota_inodes: head.quota.inodes,
-        changed: counted.map(|answer| answer.changed),
+        changed: match counted {
+            Some(answer) => Some(answer.changed),
+            // What a mount that has ended left is in the store, so nothing has to be scanned.
+            None if is_unused_live(name, head) => Some(has_published_changes(volume, head)?),
+            None => None,
+        },
         age: taken,
     })
 }
@@ -170,7 +176,7 @@ pub(super) fn list_worktrees(
     table.fit_columns(ui.output_columns(), &TableFit { optional: &[5, 3], shortened: &shortened });
     ui.print_lines(table.format_lines())?;
     // Each mount of a new name creates a worktree: those that were meant for once would collect here unnoticed.
-    if items.iter().any(|item| item.unused) {
+    if items.iter().any(|item| item.unused && item.changed != Some(true)) {
         ui.print_note(
             "'vellum worktree remove NAME' removes one that is not needed any more; its snapshots stay",
         )?;
@@ -230,12 +236,14 @@ fn format_place(context: &CommandContext, name: &str, head: &WorktreeHead, item:
     };
     match (item.unused, json::LeaseJson::from_worktree_head(name, head)) {
         (true, _) => {
-            // A worktree that was never mounted has no lease, and counts from its creation.
-            let since = head.lease.as_ref().map_or(head.created, |lease| lease.session.renewed);
-            format!(
-                "{place} {}",
-                style.paint_dim(&format!("(unused, last mounted {})", format::format_age(since)))
-            )
+            let unused = match &head.lease {
+                Some(lease) => {
+                    format!("(unused, last mounted {})", format::format_age(lease.session.renewed))
+                }
+                // It was made to be mounted, and has no directory before.
+                None => format!("(never mounted, created {})", format::format_age(head.created)),
+            };
+            format!("{place} {}", style.paint_dim(&unused))
         }
         (false, Some(json::LeaseJson { mountpoint: Some(mountpoint), .. })) => {
             format!("{place} {}", style.paint_dim(&format!("(mounted on {})", format_path(&mountpoint))))

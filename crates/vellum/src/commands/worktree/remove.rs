@@ -1,6 +1,7 @@
 //! `vellum worktree remove`: a worktree goes off the list, and its files with it if that is wanted.
 //!
-//! Invariant: files are deleted only if a snapshot holds them, except for ignored ones.
+//! Invariant: files are deleted only if a snapshot holds them, except for ignored ones. What a mount has put into the store is kept
+//! there by the worktree's ref alone, so a worktree with changes of a mount is not taken off the list either.
 
 use std::path::Path;
 
@@ -17,6 +18,7 @@ use vellum_volume::{StateDir, Volume};
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
 use crate::mounting::table;
+use crate::ui::json::LeaseJson;
 use crate::ui::progress::ProgressTask;
 
 const SCANNING: ProgressTask = ProgressTask { first: "Scanning", verb: "Comparing", item: "file" };
@@ -44,14 +46,18 @@ pub(super) fn remove_worktree(
     }
     check_has_no_log(volume, name)?;
     let mut elsewhere = None;
+    let head = volume.require_worktree_head(name)?;
+    // Of one that a process has, removing it fails, and says which.
+    if live::is_live_worktree(&head) && LeaseJson::from_worktree_head(name, &head).is_none() {
+        check_live_changes(volume, name, &head)?;
+    }
     if deletes {
-        let head = volume.require_worktree_head(name)?;
         check_deletable(context, volume, name, &head)?;
         elsewhere = volume.find_worktree_state(name, &head)?.filter(StateDir::is_elsewhere);
     }
     // Without --delete its files stay: they may be on another machine, and some of them in no snapshot.
     let head = volume.remove_worktree(name)?;
-    if deletes {
+    if deletes || has_only_state(&head) {
         // A worktree without files is harmless on no list; files of a worktree that is on no list are only in the way.
         delete_files(&head)?;
     }
@@ -92,6 +98,30 @@ fn check_has_no_log(volume: &Volume, name: &str) -> Result<()> {
     }
 }
 
+/// Whether a worktree to be mounted holds what its snapshot does not, as far as it is in the store.
+pub(super) fn has_published_changes(volume: &Volume, head: &WorktreeHead) -> Result<bool> {
+    let Some(live) = &head.live else { return Ok(false) };
+    let stored = head.head.map(|id| volume.catalog.get_record(&id)).transpose()?;
+    Ok(live.root != stored.map_or_else(|| volume.empty_root(), |record| record.root))
+}
+
+/// Fails if a worktree to be mounted has changes in the store that only its ref keeps there: without it, `gc` deletes them.
+fn check_live_changes(volume: &Volume, name: &str, head: &WorktreeHead) -> Result<()> {
+    if !has_published_changes(volume, head)? && head.left.is_empty() {
+        return Ok(());
+    }
+    Err(CliError::usage_error(
+        format!("{name} holds changes that no snapshot does"),
+        format!("mount it and take a snapshot first, or undo them: 'vellum mount --worktree {name} DIR'"),
+    ))
+}
+
+/// Whether the directory of a worktree to be mounted has nothing but what an ended mount needs no more.
+fn has_only_state(head: &WorktreeHead) -> bool {
+    let is_ended = head.lease.as_ref().is_some_and(|lease| lease.ended);
+    live::is_live_worktree(head) && head.host == host_name() && is_ended
+}
+
 /// Fails if its files are not here, or if something would be lost.
 fn check_deletable(context: &CommandContext, volume: &Volume, name: &str, head: &WorktreeHead) -> Result<()> {
     if head.host != host_name() {
@@ -106,12 +136,11 @@ fn check_deletable(context: &CommandContext, volume: &Volume, name: &str, head: 
         )
     };
     if live::is_live_worktree(head) {
-        // A lease that was not given up: what was written last may be in no store.
-        let is_left = head.lease.as_ref().is_some_and(|lease| !lease.ended);
-        let stored = head.head.map(|id| volume.catalog.get_record(&id)).transpose()?;
-        let stored = stored.map_or_else(|| volume.empty_root(), |record| record.root);
-        let is_changed = head.live.as_ref().is_some_and(|live| live.root != stored);
-        return if is_left || is_changed || !head.left.is_empty() { Err(unsaved()) } else { Ok(()) };
+        // A lease that was not given up: what was written last may be in no store. Neither need it be if the ref names no
+        // lease, though there is a state: that worktree was taken off the list, and is on it again.
+        let is_left =
+            head.lease.as_ref().map_or_else(|| Path::new(&head.place).exists(), |lease| !lease.ended);
+        return if is_left { Err(unsaved()) } else { Ok(()) };
     }
     let Some(state) = volume.find_worktree_state(name, head)? else {
         let message = format!("{} is not that worktree any more", format_path(&head.place));
