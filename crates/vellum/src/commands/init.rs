@@ -112,6 +112,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     context.ui.flush_output()?;
     made.initialised.finish_init()?;
     if let Some(url) = &args.meta {
+        // After the volume is finished: a setting is an operation of a volume that can be used.
         made.initialised.volume.change_setting(LOG_SETTING, Some(std::slice::from_ref(url)))?;
     }
     let next = if made.initialised.attached {
@@ -148,6 +149,7 @@ impl PreparedWorktree {
         let Self { initialised: InitialisedVolume { volume, .. }, root, .. } = self;
         // What fails leaves an entry in the list of worktrees, which can be removed there.
         let _ = volume.remove_worktree(&volume.worktree.worktree);
+        // After the entry, because the volume cannot be used without its state directory.
         let _ = volume.state.remove_dir();
         root.remove_if_unused();
     }
@@ -196,6 +198,7 @@ pub fn prepare_worktree(
     };
     let store = Volume::inspect_store(&planned, &new)?;
     let given = read_init_secret(args, context, store.content(), rules.requires_volume)?;
+    // Made only now: everything that the user can have mistyped has been checked, and a refusal leaves nothing behind.
     root.create_dir()?;
     let state = match &holder {
         Some(holder) => StateDir::create_in_holder(&root.path, holder),

@@ -178,7 +178,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     }
     let new = made.is_new.then(|| made.id.to_string());
     let outcome = report_snapshot(context, &worktree.volume, made)?;
-    // The program may run commands that need the lock.
+    // The hook that follows may run commands that need the lock.
     drop(lock);
     let hook = new.map_or(Ok(CommandOutcome::Done), |id| hooks.run_after(&id))?;
     Ok(outcome.max(hook))

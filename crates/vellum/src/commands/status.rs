@@ -294,6 +294,7 @@ fn report_storeless_status(
     why: &CliError,
 ) -> Result<CommandOutcome> {
     let answer = process.send_request(&ControlRequest::Status)?;
+    // The exit code is that of a status with the store: whether something changed is known without it.
     let outcome = CommandOutcome::from_findings(answer.changed);
     let mount = mount_status_from_reply(context, &answer);
     let ui = &context.ui;
@@ -488,6 +489,7 @@ fn print_write_log(context: &CommandContext, mount: &MountStatusJson) -> Result<
         format::format_size(*log_bytes),
         format::format_size(*log_limit)
     ))?;
+    // Divided first, because 100 times a limit of `u64::MAX`, which a mount that ends has, would overflow.
     let percent = log_bytes / (log_limit / 100).max(1);
     if percent >= vellum_fs::log::NEARLY_FULL {
         ui.print_warning(format!(

@@ -146,7 +146,6 @@ impl EndingMount {
     fn find_holders(&self) -> Vec<HoldingProcess> {
         // The process that serves the mount and this one are not what the user has to end.
         let server = self.file.as_ref().map(|file| file.pid);
-        // This process has the mount's root open while it flushes it.
         let except: Vec<u32> = server.into_iter().chain([std::process::id()]).collect();
         holders::find_holding_processes(self.mount.device, &except)
     }

@@ -99,6 +99,7 @@ impl MountProcess {
 
     /// In a try, the fork may cover the state directory, which is then shown elsewhere.
     fn look_from_try(self) -> Self {
+        // In a try the fork covers the state directory's own path; the variable says where it is shown instead.
         let is_here = std::env::var_os(TRY_VARIABLE).is_some_and(|name| name == *self.worktree);
         let view = std::env::var_os(TRY_STATE_VARIABLE).filter(|_| is_here).map(PathBuf::from);
         let Some(view) = view else { return self };
@@ -128,6 +129,8 @@ impl MountProcess {
     /// Asks for word of the end of the mount. From now on it does not end without an answer.
     pub fn await_end(&self) -> Result<PendingReply> {
         let mut question = PendingReply::send_request(&self.control, &ControlRequest::AwaitEnd)?;
+        // The first answer says that the process has counted this caller: from then on it does not end without the
+        // second one.
         question.poll_reply(None)?;
         Ok(question)
     }

@@ -220,7 +220,6 @@ impl MountShutdown {
         }
         // Looked for twice, because processes may let go of the mount, or end, during the grace.
         let find = || {
-            // This process has the mount's connection open, and is not one that keeps it.
             self.device.map_or_else(Vec::new, |device| {
                 holders::find_holding_processes(device, &[std::process::id()])
             })
