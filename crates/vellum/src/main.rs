@@ -38,7 +38,6 @@ fn main() -> ExitCode {
 
 /// A dump of the memory would hold keys and credentials, in a file that others may read or send away.
 fn forbid_core_dumps() {
-    // A core dump would write the keys in this process's memory to the disk.
     let limit = Rlimit { current: Some(0), ..getrlimit(Resource::Core) };
     // A limit can always be lowered; and a process that could not do it is of use all the same.
     let _ = setrlimit(Resource::Core, limit);

@@ -62,6 +62,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let approvals = ApprovalFolder::of_volume(&context.open_volume()?);
     let requests = approvals.list_requests().map_err(library_error)?;
     let Some(id) = &args.id else { return list_requests(&requests, context) };
+    // The whole id is needed: the beginning of one could mean a request that came a moment ago.
     let found = requests.iter().find(|request| request.id == *id);
     let request = found.ok_or_else(|| {
         let message = format!("no request {} waits for an answer", format_path(id.as_bytes()));
@@ -102,6 +103,7 @@ fn describe_request(request: &ApprovalRequest) -> String {
 /// Shows what would be done, and waits for the code. The person has to be at the terminal that this process belongs to: input
 /// that another program pipes in is none.
 fn ask_person(request: &ApprovalRequest, context: &CommandContext) -> Result<ApprovalAnswer> {
+    // An agent that runs commands has no controlling terminal as a rule: it must not approve its own requests.
     let has_terminal = std::io::stdout().is_terminal() && File::open("/dev/tty").is_ok();
     if !context.ui.can_prompt() || !has_terminal {
         return Err(CliError::usage_error(
@@ -125,6 +127,7 @@ fn ask_person(request: &ApprovalRequest, context: &CommandContext) -> Result<App
     }
     // Before the question: the lines above are in a buffer.
     ui.flush_output()?;
+    // A code that is drawn anew each time cannot be piped in by a program that does not read the screen.
     let code = draw_code()?;
     let flag = interrupt::install_signal_handlers();
     ui.print_prompt(&format!("Type {code} to approve this; anything else refuses it: "))?;

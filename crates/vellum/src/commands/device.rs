@@ -112,6 +112,7 @@ struct ReachableStoreJson {
 /// Adds, lists, revokes, or changes the key.
 pub fn run(command: &Command, context: &CommandContext) -> Result<CommandOutcome> {
     let volume = context.open_volume()?;
+    // A device is a slot of the volume's key, and a plain volume has no key.
     key::require_encryption(&volume, "devices")?;
     match command {
         Command::Add(add) => add.add_device(context, &volume),

@@ -112,7 +112,6 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     context.ui.flush_output()?;
     made.initialised.finish_init()?;
     if let Some(url) = &args.meta {
-        // After the volume is finished: a setting is an operation of a volume that can be used.
         made.initialised.volume.change_setting(LOG_SETTING, Some(std::slice::from_ref(url)))?;
     }
     let next = if made.initialised.attached {

@@ -489,7 +489,6 @@ fn print_write_log(context: &CommandContext, mount: &MountStatusJson) -> Result<
         format::format_size(*log_bytes),
         format::format_size(*log_limit)
     ))?;
-    // Divided first, because 100 times a limit of `u64::MAX`, which a mount that ends has, would overflow.
     let percent = log_bytes / (log_limit / 100).max(1);
     if percent >= vellum_fs::log::NEARLY_FULL {
         ui.print_warning(format!(

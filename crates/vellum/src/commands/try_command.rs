@@ -142,7 +142,7 @@ fn run_command(
         // Before the command runs: a name that is taken must not be found out after hours of work.
         check_name(&Volume::open(&state)?, name)?;
     }
-    // A fork gets a name in the line of the device, which may write no other worktrees.
+    // On a device, the fork gets a name in the device's line, as all its worktrees do.
     let device = state.read_worktree_file()?.device;
     let mut note = TryNote::new(origin.worktree(), origin.root(), &args.command, device.as_deref());
     note.copy = args.copy.then(|| CopyPlace::beside(origin.root(), &note.name));

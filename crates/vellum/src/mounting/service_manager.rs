@@ -31,6 +31,7 @@ pub fn notify_stopping(status: &str) {
 pub fn start_watchdog(check: impl Fn() + Send + 'static) -> io::Result<()> {
     let Some(interval) = watchdog_interval() else { return Ok(()) };
     let report = move || loop {
+        // If this never returns, nothing is reported, and the service manager ends the service.
         check();
         notify("WATCHDOG=1");
         // Twice in each interval, as sd_watchdog_enabled(3) recommends.
@@ -55,6 +56,7 @@ fn notify(message: &str) {
 
 fn send(socket: &OsStr, message: &str) -> io::Result<()> {
     let address = match socket.as_bytes().strip_prefix(b"@") {
+        // sd_notify(3): an address that begins with '@' is in the abstract namespace.
         Some(name) => SocketAddr::from_abstract_name(name)?,
         None => SocketAddr::from_pathname(socket)?,
     };

@@ -62,6 +62,7 @@ impl<'a> StatsScreen<'a> {
 
     /// Waits for a time at most. Returns whether the user asked to leave meanwhile.
     pub fn wait_for_quit(&self, at_most: Duration) -> bool {
+        // Standard input is no terminal: the screen is left with Ctrl-C.
         if self.typing.is_none() {
             std::thread::sleep(at_most);
             return false;
@@ -117,6 +118,7 @@ impl Drop for StatsScreen<'_> {
 fn enable_key_input() -> Option<Termios> {
     let before = tcgetattr(stdin()).ok()?;
     let mut keys = before.clone();
+    // With ICANON, a key would arrive only with the Enter after it. ISIG stays, so that Ctrl-C is a signal.
     keys.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
     tcsetattr(stdin(), OptionalActions::Now, &keys).ok()?;
     Some(before)

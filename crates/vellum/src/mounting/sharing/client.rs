@@ -79,6 +79,7 @@ impl ControlHandler for ClientControl {
 impl ClientControl {
     fn prepare_end(&self, skips_publishing: bool, mut stream: &UnixStream) {
         if let Some(service) = self.standby.get().and_then(|standby| standby.find_service()) {
+            // This process serves the worktree as well, whose write log may be full.
             return service.prepare_end(&self.end, skips_publishing, stream);
         }
         // Nothing of a client waits for room.
