@@ -69,7 +69,6 @@ fn try_flipped_bytes(ground: &TrialGround) -> TrialResult {
 
 /// Objects are read only: they are replaced, not written to.
 fn replace_file(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    // Packs are read-only files, which cannot be opened for writing.
     fs::remove_file(path)?;
     fs::write(path, bytes)
 }
