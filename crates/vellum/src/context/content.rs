@@ -166,8 +166,6 @@ impl CommandContext {
     /// The address of the store of the worktree that the user stands in, and the cache on this machine; no cache if the store
     /// is a directory. The service is not asked.
     pub fn find_pack_cache(&self) -> Result<(String, Option<PackCache>)> {
-        // The address is read from a file on this machine: whoever looks after the cache may have no connection to the
-        // store.
         let state = match self.find_mount_process()? {
             Some(process) => process.state_dir()?,
             None => self.open_state_dir()?,

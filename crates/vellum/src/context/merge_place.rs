@@ -86,7 +86,6 @@ impl MergePlace {
     pub fn lock(&self, context: &CommandContext) -> Result<WorktreeLock> {
         match self {
             Self::Directory(worktree) => Ok(worktree.lock_worktree(context.lock_wait_notice())?),
-            // A mount's process holds the worktree's own lock for as long as it runs: merges have one of their own.
             Self::Mount(mounted) => Ok(mounted.volume.lock_merge(context.lock_wait_notice())?),
         }
     }

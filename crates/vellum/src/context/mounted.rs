@@ -99,7 +99,6 @@ impl MountProcess {
 
     /// In a try, the fork may cover the state directory, which is then shown elsewhere.
     fn look_from_try(self) -> Self {
-        // In a try the fork covers the state directory's own path; the variable says where it is shown instead.
         let is_here = std::env::var_os(TRY_VARIABLE).is_some_and(|name| name == *self.worktree);
         let view = std::env::var_os(TRY_STATE_VARIABLE).filter(|_| is_here).map(PathBuf::from);
         let Some(view) = view else { return self };

@@ -13,8 +13,6 @@ use crate::probe::is_mount_answering;
 /// whose process is gone refuses even that.
 pub fn resolve_mountpoint(typed: &Path) -> Result<PathBuf> {
     let missing = || MountingError::Missing(typed.into());
-    // Only the directory above is resolved: to look at the mountpoint itself may hang or fail if something is mounted
-    // there.
     let (Some(parent), Some(name)) = (typed.parent(), typed.file_name()) else {
         // `/`, or a path that ends in `..`.
         return typed.canonicalize().map_err(|_| missing().into());

@@ -31,7 +31,6 @@ pub fn notify_stopping(status: &str) {
 pub fn start_watchdog(check: impl Fn() + Send + 'static) -> io::Result<()> {
     let Some(interval) = watchdog_interval() else { return Ok(()) };
     let report = move || loop {
-        // If this never returns, nothing is reported, and the service manager ends the service.
         check();
         notify("WATCHDOG=1");
         // Twice in each interval, as sd_watchdog_enabled(3) recommends.

@@ -45,6 +45,7 @@ const IGNORED: [&str; 17] = [
     "owner",
     "group",
     "_netdev",
+    // Every mount is nosuid and nodev whatever is asked for, and mount(8) passes these on.
     "suid",
     "nosuid",
     "dev",
@@ -106,6 +107,7 @@ impl Args {
                 MountOption::Snapshot(name) => set_once(&mut args.snapshot, name, "snapshot")?,
                 MountOption::AllowOther => args.allow_other = true,
                 MountOption::KeyFile(file) => args.key_file = Some(file.clone()),
+                // Read from the options when they are needed, where the last one of each kind counts.
                 MountOption::NoExec(_)
                 | MountOption::NoFail
                 | MountOption::Deadline(_)
@@ -170,6 +172,7 @@ impl Args {
 
 fn set_once(place: &mut Option<String>, name: &str, what: &str) -> Result<()> {
     match place.replace(name.into()) {
+        // The same name twice is no contradiction: `--worktree` and `-o worktree=` may both be typed.
         Some(before) if before != name => {
             let message = format!("two of kind {what} are to be mounted: '{before}' and '{name}'");
             Err(CliError::usage_error(message, "name one of them"))

@@ -125,7 +125,6 @@ fn find_base_root(place: &MergePlace, progress: &MergeProgress) -> Result<(MapRo
         [only] => Ok((only.record.root, None)),
         // They are merged once more. Nothing names the result.
         [_, _, ..] => {
-            // The session keeps the collector from deleting nodes of a tree that no snapshot names.
             let mut session = volume.begin_write_session()?;
             let base = volume.find_merge_base(progress.ours, progress.theirs, &mut session)?;
             Ok((base.root, Some(session)))

@@ -329,7 +329,6 @@ impl StandbyState {
                 log.write_line(&format!("serves clients at {}", term.address));
                 Some(term)
             }
-            // Another process was faster, which is no failure: this one stands by again.
             Err(CliError::Mounting(MountingError::Open(OpenError::LogInUse { .. }))) => None,
             Err(error) => {
                 log.write_error(&format!("cannot serve the worktree: {}", error.format_chain()));

@@ -49,7 +49,6 @@ impl RunOptions {
     /// Where times are not compared, they are no difference: to find it out would take a request for each object.
     pub fn new(options: SyncOptions) -> Self {
         let mut planning = options.clone();
-        // The times of objects take a request each: where they decide nothing, none are asked for.
         planning.preserve.times &= options.compare.by == CompareMethod::SizeAndTime;
         Self { planning: Arc::new(planning), writing: Arc::new(options) }
     }
