@@ -151,8 +151,6 @@ impl<'a> ComparedSnapshots<'a> {
 fn path_exists_beneath(root: &Path, path: &[u8]) -> bool {
     let full = root.join(OsStr::from_bytes(path));
     let relative = Path::new(OsStr::from_bytes(path)).parent().unwrap_or(Path::new(""));
-    // The directories above must be real ones: through a symlink, a path may lead to something that the worktree does
-    // not hold.
     let parent = full.parent().and_then(|parent| parent.canonicalize().ok());
     parent.is_some_and(|parent| parent == root.join(relative)) && full.symlink_metadata().is_ok()
 }

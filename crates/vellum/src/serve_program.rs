@@ -11,7 +11,6 @@ const SERVE_PROGRAM: &str = "vellum-serve";
 /// A command of the program beside this one, which is of the same version.
 pub fn build_serve_command() -> Result<Command> {
     let program = find_serve_program()?;
-    // The two programs share arguments that no document describes: of two versions, one may not understand the other.
     check_version(&program)?;
     Ok(Command::new(program))
 }
@@ -29,7 +28,6 @@ pub fn own_program() -> Result<PathBuf> {
 
 /// The program beside this one. One that PATH has could be anybody's.
 fn find_serve_program() -> Result<PathBuf> {
-    // Beside this one, and not by PATH, which may lead to another installation.
     let program = own_program()?.with_file_name(SERVE_PROGRAM);
     if program.is_file() {
         return Ok(program);

@@ -73,7 +73,6 @@ impl SettingsFile {
     pub fn read(&self) -> Result<ReadSettings> {
         let mut read = ReadSettings::default();
         let document = match self.parse() {
-            // A command that runs as another user, with HOME as it was, must still work.
             Err(error) if error.kind() == ErrorKind::Denied && self.scope == SettingScope::User => {
                 return Ok(ReadSettings { is_denied: true, ..read });
             }
@@ -199,7 +198,6 @@ fn write_replacing(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let new = path.with_extension("toml.new");
     let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
     let mode = path.metadata().map_or(0o600, |found| found.permissions().mode());
-    // The rename replaces the file, whose permissions the user may have chosen.
     file.set_permissions(std::fs::Permissions::from_mode(mode & 0o777))?;
     // Root may change the settings of another user, who has to be able to read and change them later.
     vellum_store::set_owner_from_dir(File::open(folder)?, &file)?;

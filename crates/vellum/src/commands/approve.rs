@@ -103,7 +103,6 @@ fn describe_request(request: &ApprovalRequest) -> String {
 /// Shows what would be done, and waits for the code. The person has to be at the terminal that this process belongs to: input
 /// that another program pipes in is none.
 fn ask_person(request: &ApprovalRequest, context: &CommandContext) -> Result<ApprovalAnswer> {
-    // An agent that runs commands has no controlling terminal as a rule: it must not approve its own requests.
     let has_terminal = std::io::stdout().is_terminal() && File::open("/dev/tty").is_ok();
     if !context.ui.can_prompt() || !has_terminal {
         return Err(CliError::usage_error(
@@ -127,7 +126,6 @@ fn ask_person(request: &ApprovalRequest, context: &CommandContext) -> Result<App
     }
     // Before the question: the lines above are in a buffer.
     ui.flush_output()?;
-    // A code that is drawn anew each time cannot be piped in by a program that does not read the screen.
     let code = draw_code()?;
     let flag = interrupt::install_signal_handlers();
     ui.print_prompt(&format!("Type {code} to approve this; anything else refuses it: "))?;

@@ -389,6 +389,7 @@ impl SyncPair {
         if let Some(refusal) = &plan.refusal {
             return Err(SyncError::Refused(refusal.clone()));
         }
+        // With --existing nothing is created, so the destination is not created either.
         if present.is_none() && options.compare.existing && plan.is_empty() {
             return Ok(PlannedRun { from, to, plan, done: Some(SyncReport::default()) });
         }
@@ -399,6 +400,7 @@ impl SyncPair {
                 return Ok(PlannedRun { from, to, plan, done: Some(SyncReport::default()) });
             }
             None => {
+                // Before the destination is made, so that a run that is refused leaves nothing behind.
                 StagingDirectories::check_dirs(&into.path, &options.writing)?;
                 into.open_or_create()?
             }

@@ -139,7 +139,6 @@ fn run_command(
     let state = origin.state()?;
     let mounts = check_place(args, &origin, &state, context)?;
     if let Some(TryDecision::KeepAs(name)) = &decision {
-        // Before the command runs: a name that is taken must not be found out after hours of work.
         check_name(&Volume::open(&state)?, name)?;
     }
     // On a device, the fork gets a name in the device's line, as all its worktrees do.

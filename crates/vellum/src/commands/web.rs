@@ -40,6 +40,5 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     if context.ui.is_json() {
         command.arg("--json");
     }
-    // This process becomes the server, so that signals and the terminal reach it without anybody in between.
     Err(become_program(command))
 }

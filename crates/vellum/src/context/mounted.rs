@@ -128,8 +128,6 @@ impl MountProcess {
     /// Asks for word of the end of the mount. From now on it does not end without an answer.
     pub fn await_end(&self) -> Result<PendingReply> {
         let mut question = PendingReply::send_request(&self.control, &ControlRequest::AwaitEnd)?;
-        // The first answer says that the process has counted this caller: from then on it does not end without the
-        // second one.
         question.poll_reply(None)?;
         Ok(question)
     }

@@ -32,7 +32,6 @@ pub fn read_file_of_device(mount: &MountTableEntry) -> Result<io::Result<MountFi
         return Ok(own);
     }
     let others = read_mounts()?;
-    // A bind mount of a subdirectory does not show `.vellum`, which is only at the root of the filesystem.
     let whole = others.iter().filter(|other| other.device == mount.device && other.is_whole_filesystem());
     Ok(whole.map(read_mount_file).find(io::Result::is_ok).unwrap_or(own))
 }

@@ -59,7 +59,6 @@ pub fn examine_mounts(findings: &mut DoctorFindings) -> Result<()> {
 /// Asks all mounts at once: of those that do not answer, each takes some seconds.
 fn ask_mounts(mounts: &[MountTableEntry]) -> Vec<MountCondition> {
     std::thread::scope(|scope| {
-        // All at the same time, because each one that does not answer takes the whole time of a probe.
         let asked: Vec<_> = mounts.iter().map(|mount| scope.spawn(|| ask_mount(mount))).collect();
         asked.into_iter().map(|answer| answer.join().unwrap_or(MountCondition::Silent)).collect()
     })

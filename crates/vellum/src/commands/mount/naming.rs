@@ -23,7 +23,6 @@ pub(super) fn choose_worktree(args: &Args, volume: &Volume, mountpoint: &Path) -
     };
     let in_line = join_line_name(device, &own);
     let is_there = |name: &str| live::find_live_worktree(volume, name).map(|found| found.is_some());
-    // A worktree that was made before this machine became a device keeps its name.
     Ok(if is_there(&own)? && !is_there(&in_line)? { own } else { in_line })
 }
 

@@ -45,7 +45,6 @@ const IGNORED: [&str; 17] = [
     "owner",
     "group",
     "_netdev",
-    // Every mount is nosuid and nodev whatever is asked for, and mount(8) passes these on.
     "suid",
     "nosuid",
     "dev",

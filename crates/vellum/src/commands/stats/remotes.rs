@@ -131,7 +131,7 @@ impl KnownStandings {
         }
         let [here, there] = heads;
         let standing = estimate_standing(volume, here, there).ok()?;
-        // Only the last one of each remote is kept, because heads that have moved on do not come back.
+        // Only the last one of each remote is kept, so that the list does not grow while heads move.
         self.0.retain(|known| known.remote != remote.name);
         self.0.push(KnownStanding { remote: remote.name.clone(), heads, standing });
         Some(standing)

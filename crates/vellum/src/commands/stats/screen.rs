@@ -118,7 +118,6 @@ impl Drop for StatsScreen<'_> {
 fn enable_key_input() -> Option<Termios> {
     let before = tcgetattr(stdin()).ok()?;
     let mut keys = before.clone();
-    // With ICANON, a key would arrive only with the Enter after it. ISIG stays, so that Ctrl-C is a signal.
     keys.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
     tcsetattr(stdin(), OptionalActions::Now, &keys).ok()?;
     Some(before)

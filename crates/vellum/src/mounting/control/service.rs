@@ -168,6 +168,7 @@ impl ControlService {
     pub fn answer_forwarded(&self, line: &[u8]) -> Vec<u8> {
         let answer = match serde_json::from_slice::<ControlRequest>(line) {
             // A client answers by itself what concerns its mount.
+            // Also a request of a newer client, which this process does not know.
             Err(_)
             | Ok(
                 ControlRequest::AwaitEnd

@@ -64,6 +64,7 @@ impl ControlHandler for ClientControl {
                 let _ = send_json_line(stream, &ControlLine::Done(Box::default()));
             }
             Some(ControlRequest::Discard) => {
+                // Other machines may be at work in it, which only the server knows.
                 let message = "a client cannot discard the worktree".into();
                 let kind = error_code(ErrorKind::Usage).into();
                 let hint = Some("discard it where it is served".into());
