@@ -112,7 +112,6 @@ fn kill_with_parent(command: &mut Command) {
 
 /// Kills all that the command left running. What a killed process leaves is adopted, and killed in the next round.
 fn kill_adopted_processes() -> Result<()> {
-    // In rounds, because a process may start another one between the listing and its own death.
     while !collect_children(|_, _| ())? {
         for child in list_children()? {
             // It may have ended a moment ago, and is collected below.
