@@ -122,8 +122,6 @@ fn run(args: &Args) -> Result<CommandOutcome> {
             first.run(report, signals)
         }
         Ok(ForkedProcess::Original { child }) => {
-            // The reader of the report waits for the end of the pipe, which this process would keep open as long as the
-            // command runs.
             drop(report);
             let mut signals = signals;
             wait_for_child(child, &mut signals)
