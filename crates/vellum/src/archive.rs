@@ -170,6 +170,7 @@ fn padding_len(len: u64) -> usize {
 fn tar_entry_type(kind: FileKind, linked: bool) -> EntryType {
     match kind {
         _ if linked => EntryType::Link,
+        // No socket gets here: `write_entry` leaves them out.
         FileKind::File | FileKind::Socket => EntryType::Regular,
         FileKind::Dir => EntryType::Directory,
         FileKind::Symlink => EntryType::Symlink,

@@ -166,6 +166,7 @@ enum Command {
 
 /// Runs the command that the process was started with. Returns its exit code.
 pub fn run_command_line() -> u8 {
+    // First of all, while this process has a single thread: a user namespace can be entered by no other.
     if let Some(result) = try_namespace::run_if_started_for_it() {
         return finish_command(&UserInterface::new(OutputOptions::default()), result);
     }
@@ -174,12 +175,14 @@ pub fn run_command_line() -> u8 {
     if std::env::args_os().next().is_some_and(|program| mount_helper::is_helper_name(&program)) {
         return mount_helper::run_mount_helper();
     }
+    // Before the command line is parsed, which is incomplete while the user presses Tab.
     if completers::answer_shell() {
         return 0;
     }
     let mut cli = match CommandLine::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
+            // Looked for in the words, because clap gives no options of a command line that it refuses.
             let form = JsonForm::find_in_words(std::env::args_os().skip(1));
             return match find_foreign_word(&error) {
                 Some((word, way)) => crate::ui::report_foreign_word(word, way, form),

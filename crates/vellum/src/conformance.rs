@@ -125,11 +125,13 @@ pub fn run_conformance(request: &ConformanceRequest, meter: &ProgressMeter) -> R
             tried.push(try_promise(subject, promise, &ground));
             meter.add_progress(1, 0);
         }
+        // All kinds of entries in one worktree: a snapshot and a restore for each would take many times as long.
         let restored = entries::try_restoring(subject, &ground);
         meter.add_progress(restored.len() as u64, 0);
         tried.extend(restored);
     }
     tried.extend(store::try_store(&ground, meter)?);
+    // Removed here and not only by `drop`, which could not report that something is left.
     ground.remove()?;
     Ok(tried)
 }

@@ -134,6 +134,7 @@ impl HookCall<'_> {
 
     /// The hook, if one is set.
     pub fn find_hook(&self) -> Result<Option<Hook>> {
+        // A hook that makes a snapshot would otherwise start itself again without end.
         if std::env::var_os(HOOK_VARIABLE).is_some() {
             return Ok(None);
         }

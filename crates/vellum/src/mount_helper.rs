@@ -106,6 +106,7 @@ pub fn run_mount_helper() -> u8 {
 impl MountHelper {
     fn mount(&self, context: &CommandContext) -> Result<CommandOutcome> {
         let request = self.as_mount_args()?;
+        // With -f, mount(8) wants everything done but the mount itself: wrong options fail.
         if self.fake { Ok(CommandOutcome::Done) } else { mount::run(&request, context) }
     }
 
@@ -117,6 +118,7 @@ impl MountHelper {
                 CliError::usage_error(format!("the mount option '{typed}' is not valid: {reason}"), usage)
             };
             let option =
+                // Automounters pass -s: their maps may have options that only other systems know.
                 if self.sloppy { MountOption::recognize(typed) } else { MountOption::parse(typed).map(Some) };
             options.extend(option.map_err(refused)?);
         }

@@ -68,7 +68,9 @@ fn ask(target: ProbeTarget, folder: &Path, time: Duration) -> bool {
     // Not by its path, where another program may be by now.
     let mut command = Command::new("/proc/self/exe");
     let words = [OsStr::new(COMMAND), OsStr::new(target), folder.as_os_str()];
+    // Not in the caller's working directory, which may be on the mount that does not answer.
     command.arg0("vellum").args(words).current_dir("/");
+    // A process that hangs must not keep the pipes of the caller open, for whose end others may wait.
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     // Without a process it cannot be asked, and is used.
     let Ok(mut child) = command.spawn() else { return true };
@@ -80,6 +82,7 @@ fn ask(target: ProbeTarget, folder: &Path, time: Duration) -> bool {
 
 fn wait_for_end(child: &Child, time: Duration) -> io::Result<bool> {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidInput)?;
+    // A wait for the child itself has no time limit; a pidfd can be polled with one.
     let process = pidfd_open(pid, PidfdFlags::empty())?;
     let end = Instant::now() + time;
     let ended = retry_on_intr(|| {
@@ -115,6 +118,7 @@ fn use_disk(folder: &Path) -> io::Result<()> {
 fn use_file(path: &Path) -> io::Result<()> {
     let direct = OFlags::DIRECT.bits().cast_signed();
     let file = File::options().read(true).write(true).custom_flags(direct).open(path)?;
+    // Direct reads need a buffer that is aligned to blocks of the device.
     let mut block = Box::new(AlignedBlock([0; BLOCK]));
     // From the disk.
     rustix::io::pread(&file, &mut block.0[..], 0)?;

@@ -163,6 +163,7 @@ fn prompt_passphrase(ui: &UserInterface, question: &str) -> Result<SecretBytes> 
     let stop_flag = interrupt::install_signal_handlers();
     let echo = TerminalEchoGuard::new().map_err(failed)?;
     ui.print_prompt(question)?;
+    // Reserved for the same reason as in `read_raw_file`.
     let mut secret = Zeroizing::new(Vec::with_capacity(64 << 10));
     let result = read_terminal_line(&mut secret, || interrupt::is_stop_requested(&stop_flag));
     // The echo is restored before anything else can fail.

@@ -138,6 +138,7 @@ impl SettingsFile {
         // Two commands at once: the second begins with what the first has written.
         let lock = File::open(folder).map_err(failed())?;
         flock(&lock, FlockOperation::LockExclusive).map_err(|error| failed()(error.into()))?;
+        // Checked whole before anything is written: a file with something wrong in it is left to the user.
         let before = self.read()?;
         let mut document = self.parse()?;
         if before.values.get(setting.name).map(Vec::as_slice) == values {
@@ -198,8 +199,10 @@ fn write_replacing(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
     let mode = path.metadata().map_or(0o600, |found| found.permissions().mode());
     file.set_permissions(std::fs::Permissions::from_mode(mode & 0o777))?;
+    // Root may change the settings of another user, who has to be able to read and change them later.
     vellum_store::set_owner_from_dir(File::open(folder)?, &file)?;
     file.write_all(bytes)?;
+    // Before the rename: after a power cut there is the old file or the new one, and never an empty one.
     file.sync_all()?;
     std::fs::rename(&new, path)?;
     File::open(folder)?.sync_all()

@@ -130,6 +130,7 @@ pub fn run_on_terminal(command: &mut Command, stop_flag: &AtomicBool) -> Program
 fn kill_group(child: &mut Child) {
     // The group may have ended just now.
     let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
+    // Collected, because a killed child stays in the table of processes until then.
     let _ = child.wait();
 }
 
@@ -152,12 +153,14 @@ struct ProgramOutput {
 
 impl ProgramOutput {
     fn new(reader: PipeReader) -> io::Result<Self> {
+        // A read must not block: a process that was left behind can hold the pipe open without writing.
         rustix::fs::fcntl_setfl(&reader, OFlags::NONBLOCK)?;
         Ok(Self { reader, line: Vec::new(), is_at_end: false })
     }
 
     /// Waits until there is more, for a short time.
     fn wait(&self) {
+        // A pipe at its end is always ready: `poll` would return at once, and the loop would spin.
         if self.is_at_end {
             std::thread::sleep(LOOK_TIME);
             return;
@@ -171,9 +174,11 @@ impl ProgramOutput {
         /// As much as a pipe holds.
         const ROUND: usize = 64 << 10;
         let mut bytes = vec![0; ROUND];
+        // An error mostly says that there is nothing at the moment (EAGAIN): the next round reads again.
         let Ok(count) = self.reader.read(&mut bytes) else { return Ok(()) };
         self.is_at_end = count == 0;
         for byte in &bytes[..count] {
+            // A program that prints no newline must not make this process take memory without limit.
             if *byte == b'\n' || self.line.len() == LINE_MAX {
                 self.print_line(print)?;
             }

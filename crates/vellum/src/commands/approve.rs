@@ -62,6 +62,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let approvals = ApprovalFolder::of_volume(&context.open_volume()?);
     let requests = approvals.list_requests().map_err(library_error)?;
     let Some(id) = &args.id else { return list_requests(&requests, context) };
+    // The whole id is needed: the beginning of one could mean a request that came a moment ago.
     let found = requests.iter().find(|request| request.id == *id);
     let request = found.ok_or_else(|| {
         let message = format!("no request {} waits for an answer", format_path(id.as_bytes()));

@@ -77,6 +77,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
 
 fn measure_filesystem(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let page = args.html.as_deref().map(|page| context.resolve_local_path(page));
+    // Checked before the measurement, which takes long.
     if let Some(page) = &page {
         check_page_parent(page)?;
     }

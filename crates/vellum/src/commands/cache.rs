@@ -76,6 +76,8 @@ struct CacheCheckJson {
 
 /// Shows it, after what was asked for was done.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
+    // Before the cache on the disk is looked for: a mount of a store in a directory has none, and keeps things in memory
+    // all the same.
     let memory = set_mount_memory(args, context)?;
     let (store, cache) = context.find_pack_cache()?;
     let Some(cache) = cache else { return report_no_cache(context, store, memory) };

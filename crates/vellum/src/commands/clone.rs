@@ -173,6 +173,7 @@ fn prepare_clone(
     let location = args.credentials.locate_store(&args.store, &context.cwd).map_err(VolumeError::from)?;
     // Fails inside of another worktree, before anything is created.
     StateDir::for_new_root(dir)?;
+    // Noted before the directory is made: one that was there already stays if the clone fails.
     let is_new = !dir.exists();
     fs::create_dir_all(dir).map_err(CliError::io_error("create", dir.display().to_string()))?;
     let state = StateDir::create(dir).inspect_err(|_| remove_new_dir(dir, is_new))?;

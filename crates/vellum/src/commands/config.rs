@@ -227,6 +227,7 @@ impl SettingJson {
 fn get_setting(typed: &str, scope: Option<SettingScope>, context: &CommandContext) -> Result<CommandOutcome> {
     let setting = require_setting(typed)?;
     let mut found = load_settings(scope, context)?.find_value(setting);
+    // What comes from no place is the default, and the user has asked about one place.
     if scope.is_some() && found.scope.is_none() {
         found.values.clear();
     }
@@ -247,6 +248,8 @@ fn change_setting(
 ) -> Result<CommandOutcome> {
     let setting = require_setting(typed)?;
     let scope = choose_scope(setting, scope)?;
+    // Checked before the place is opened: a value that is not allowed must not be stored where all machines of a volume
+    // read it.
     if let Some(values) = values {
         check_typed_values(setting, values)?;
     }

@@ -112,6 +112,7 @@ struct ReachableStoreJson {
 /// Adds, lists, revokes, or changes the key.
 pub fn run(command: &Command, context: &CommandContext) -> Result<CommandOutcome> {
     let volume = context.open_volume()?;
+    // A device is a slot of the volume's key, and a plain volume has no key.
     key::require_encryption(&volume, "devices")?;
     match command {
         Command::Add(add) => add.add_device(context, &volume),
@@ -292,6 +293,7 @@ fn describe_device(volume: &Volume, device: &Device, worktrees: &[(String, Workt
 impl RevokeDeviceArgs {
     fn revoke_device(&self, context: &CommandContext, volume: &Volume) -> Result<CommandOutcome> {
         let RevokedDevice { device, worktrees } = device::revoke_device(volume, &self.name, self.force)?;
+        // After the slot is gone: whatever fails from here on, the device has lost it.
         let stores = list_reachable_stores(volume)?;
         let revoked_before = device.state == DeviceState::Revoked;
         let ui = &context.ui;

@@ -330,6 +330,7 @@ fn print_stat(
     let mut all_removed = 0;
     for change in &compared.changes {
         let is_dir = [&change.old, &change.new].into_iter().flatten().all(|side| side.kind == FileKind::Dir);
+        // A directory that came or went has no lines of its own, and its files are listed.
         if is_dir && change.kind != ChangeKind::Renamed && !change.aspects.has_change() {
             continue;
         }

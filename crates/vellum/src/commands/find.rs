@@ -122,6 +122,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let snapshots = select_snapshots(args, &volume)?;
     let split = if args.content_changed { PeriodSplit::ByContent } else { PeriodSplit::ByPresence };
     let mut found = volume.find_names(&snapshots, split, |name| wanted.may_match_name(name))?;
+    // The walk asks about names only; attributes and whole paths are known for what it has found.
     found.retain(|period| wanted.matches_period(period));
     let ui = &context.ui;
     if ui.is_json() {

@@ -129,6 +129,7 @@ fn forget_named(
     let mut entries: Vec<HistoryEntry> = Vec::with_capacity(args.snapshots.len());
     for typed in &args.snapshots {
         let entry = volume.resolve_snapshot(typed)?;
+        // Two names may mean one snapshot, which is forgotten and told once.
         if !entries.contains(&entry) {
             entries.push(entry);
         }
@@ -146,6 +147,7 @@ fn forget_named(
             dry_run: args.dry_run,
             forgotten: list_ids(&ids),
             snapshots: Vec::new(),
+            // Within the object, because JSON output is one object, and a collection has a result of its own.
             collected: collect_for_json(args, volume, context)?,
         })?;
         return Ok(CommandOutcome::Done);

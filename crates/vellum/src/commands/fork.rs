@@ -145,6 +145,7 @@ fn fork_to_mount(args: &Args, context: &CommandContext, mountpoint: &Path) -> Re
     let stop_flag = interrupt::install_signal_handlers();
     let volume = match (here, &args.from) {
         (Some(here), None) => {
+            // Pages that programs have written, and the kernel has not handed over yet, belong into the fork.
             here.sync_filesystem()?;
             here.send_request(&ControlRequest::Fork { name: args.name.clone() })?;
             here.volume

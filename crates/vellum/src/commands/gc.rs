@@ -107,11 +107,13 @@ impl From<&WaitingSession> for SessionWait {
 
 /// Plans or runs.
 pub fn run(command: &Command, context: &CommandContext) -> Result<CommandOutcome> {
+    // Its requests are counted apart from those of commands that somebody waits for.
     RequestPurpose::Upkeep.set_for_process();
     match command {
         Command::Plan { lost } => plan_collection(lost, context),
         Command::Run { plan, lost, end_session } => {
             let volume = context.open_volume()?;
+            // Read before anything is collected: a file that is no plan must not cost a run without one.
             let approved = plan.as_ref().map(|file| read_plan_file(context, file)).transpose()?;
             let request = CollectionRequest {
                 approved: approved.as_ref(),

@@ -205,6 +205,7 @@ impl HistoryFilter<'_> {
 
     /// A snapshot with what the history shows before it.
     fn path_history_step(&self, entry: HistoryEntry) -> vellum_volume::Result<HistoryStep> {
+        // The nearest one that is still there: the parent itself may have been forgotten.
         let before = match find_nearest_ancestors(&self.volume.catalog, self.names.ids(), &entry)?.first() {
             Some(parent) => Some(self.volume.catalog.get_record(parent)?.root),
             None => None,

@@ -131,6 +131,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
 
 fn count_metadata_packs(volume: &Volume, context: &CommandContext) -> Result<MetadataJson> {
     let head = volume.read_worktree_head(&volume.worktree.worktree)?;
+    // Of a mounted worktree, the tree that was published last is newer than its last snapshot.
     let published = head.as_ref().and_then(|head| head.live).map(|live| live.root);
     let root = match (published, head.and_then(|head| head.head)) {
         (Some(root), _) => root,

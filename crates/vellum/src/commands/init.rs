@@ -148,6 +148,7 @@ impl PreparedWorktree {
         let Self { initialised: InitialisedVolume { volume, .. }, root, .. } = self;
         // What fails leaves an entry in the list of worktrees, which can be removed there.
         let _ = volume.remove_worktree(&volume.worktree.worktree);
+        // After the entry, because the volume cannot be used without its state directory.
         let _ = volume.state.remove_dir();
         root.remove_if_unused();
     }
@@ -196,6 +197,7 @@ pub fn prepare_worktree(
     };
     let store = Volume::inspect_store(&planned, &new)?;
     let given = read_init_secret(args, context, store.content(), rules.requires_volume)?;
+    // Made only now: everything that the user can have mistyped has been checked, and a refusal leaves nothing behind.
     root.create_dir()?;
     let state = match &holder {
         Some(holder) => StateDir::create_in_holder(&root.path, holder),

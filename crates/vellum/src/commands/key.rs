@@ -229,6 +229,7 @@ fn remove_key(context: &CommandContext, volume: &Volume, typed: &str) -> Result<
     if !ui.voice.quiet {
         ui.print_line(format!("Removed key {id}"))?;
     }
+    // Not refused: the key in the state directory still opens the volume, and the user is told what is at stake.
     if keyring::list_key_slots(&*volume.objects)?.is_empty() {
         ui.print_warning("that was the last key slot: only the key in .vellum opens this volume now; 'vellum key add' adds another")?;
     }

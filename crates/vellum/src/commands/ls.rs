@@ -241,6 +241,7 @@ pub fn base_name(path: &[u8]) -> &[u8] {
 
 /// Lines as `ls -l` has them.
 pub fn format_long_listing(context: &CommandContext, listing: &[ListedFile]) -> Vec<String> {
+    // Read once for the listing, and not for each entry.
     let owners = NamedOwners::read();
     let mut table = TextTable::new([1, 4]);
     for entry in listing {

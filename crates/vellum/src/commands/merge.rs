@@ -68,6 +68,7 @@ pub struct Args {
 /// Merges.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let place = MergePlace::open(context)?;
+    // Held from before the note is read: of two commands, one continues a merge, and the other must see how that ended.
     let _lock = place.lock(context)?;
     let command = MergeCommand { args, context, place: &place };
     let progress = place.volume().read_merge_progress()?;
@@ -176,6 +177,7 @@ impl MergeCommand<'_> {
         let volume = place.volume();
         let head = place.head()?;
         let named = volume.resolve_snapshot(name)?;
+        // The last snapshot of a worktree may be an unfinished merge, whose open conflicts must not spread to this one.
         let theirs = volume.find_finished_snapshot(named.id)?;
         if theirs.id != named.id && !self.context.ui.is_json() {
             let shown = volume.short_id(&theirs.id)?;
@@ -394,6 +396,8 @@ impl MergeCommand<'_> {
         match progress.stage {
             MergeStage::Saving | MergeStage::Storing => return self.proceed_from_store(progress),
             MergeStage::Applying => return self.apply(progress, None),
+            // Some files may be back already: to go on with the merge from there would take them for changes of the
+            // user.
             MergeStage::Aborting => {
                 let message = "the merge is being taken back";
                 return Err(CliError::usage_error(message, "'vellum merge --abort' finishes that"));
@@ -433,6 +437,7 @@ impl MergeCommand<'_> {
             // What was edited since is not in that result: it would have to be taken out of the files.
             Ok(_) if self.place.has_unsaved_changes(self.context)? => None,
             Ok(merged) => Some(merged),
+            // The command died after it had written the note and before the result was stored.
             Err(CliError::Volume(VolumeError::MissingRecord(_))) => None,
             Err(error) => return Err(error),
         };

@@ -286,8 +286,10 @@ fn serve_mount(args: &Args, context: &CommandContext) -> Result<CommandOutcome> 
             .map_err(|error| CliError::io_error("leave", "the terminal")(error.into()))?;
     }
     let retry_for = vellum_store::chosen_retry_time().unwrap_or(ANSWER_WITHIN);
+    // Programs that use the mount wait for these requests, and are not told why.
     let limits = RequestLimits { retry_for, ..RequestLimits::default() };
     let state = unlock_with_file(args, context, open_state_dir(args, context)?, &limits)?;
+    // Opened before the word to begin: that takes the time that the other process needs to make the worktree.
     let volume = Arc::new(Volume::open_with_limits(&state, &limits)?);
     if args.on_word && !daemon::wait_for_word() {
         return Ok(CommandOutcome::Done);
@@ -308,6 +310,7 @@ fn serve_mount(args: &Args, context: &CommandContext) -> Result<CommandOutcome> 
     };
     // Whoever started this process waits for the report: it is written when the mount answers, and not before.
     report_mount(context, &ready.report)?;
+    // The reader of the report waits for it, and this process may go on for months.
     context.ui.flush_output()?;
     let ReadyMount { mounted, live, hold, client, sharing, standby, signals, log, end, keep, report } = ready;
     service_manager::notify_ready(&format!("mounted on {}", format_path(&report.mountpoint)));
@@ -413,6 +416,7 @@ fn mount_target(
     let log_file = shown.dir.join(LOG_FILE);
     let log = Arc::new(MountLog::open_log(&log_file)?);
     let pid = std::process::id();
+    // A process that was killed has not removed its own.
     remove_old_access_logs(&shown.dir);
     let snapshot = shown.snapshot.map(|id| id.to_string());
     let file = MountFile {
@@ -453,6 +457,7 @@ fn mount_target(
     let pages =
         MetricsPages { figures: Box::new(move || requests.format_metrics()), problems: shown.problems };
     let metrics = args.metrics.map(|address| metrics::serve_metrics(address, pages)).transpose()?;
+    // Before the mount is visible: whoever sees it may send a signal, which must not leave a mount without its process.
     let signals = EndSignals::install()?;
     let mounted = vellum_fuse::mount_filesystem(shown.source, volume, mountpoint, options)
         .map_err(MountingError::from)?;

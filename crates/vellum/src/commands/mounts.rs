@@ -75,6 +75,7 @@ fn ask_mounts(mounts: &[MountTableEntry]) -> Vec<Option<MountAnswer>> {
         // Nobody waits for the answer any more if it comes too late.
         std::thread::spawn(move || drop(sender.send((number, MountAnswer::ask_mount(&mount)))));
     }
+    // The loop below ends when the last sender is gone, which would never be while this one is here.
     drop(sender);
     let mut known: Vec<_> = mounts.iter().map(|_| None).collect();
     while let Ok((number, answer)) = answers.recv_timeout(until.saturating_duration_since(Instant::now())) {

@@ -102,6 +102,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let mut change = args.properties.to_change()?;
     change.note.clone_from(&args.note);
     change.unset = args.unset.iter().cloned().collect();
+    // Either order would be a guess.
     if let Some(name) = change.unset.iter().find(|name| change.set.contains_key(*name)) {
         let message = format!("'{}' is set and unset", format_path(name));
         return Err(CliError::usage_error(message, ""));

@@ -168,6 +168,7 @@ impl ProfileTables<'_> {
 
     /// A mount, until it ends or the user asks to stop.
     fn follow_log(&mut self, mut log: File, interval: f64) -> Result<()> {
+        // Ctrl-C is the usual way to end it, and the last table is still printed.
         let stop_flag = interrupt::install_signal_handlers();
         let every = if interval > 0.0 { interval } else { INTERVAL_MAX };
         let mut next = Instant::now() + Duration::from_secs_f64(every);

@@ -84,6 +84,7 @@ struct ToolFailureJson {
 /// Decides.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let place = MergePlace::open(context)?;
+    // Before the note is read, which another command may be about to change.
     let _lock = place.lock(context)?;
     let volume = place.volume();
     let mut progress = volume.read_merge_progress()?.ok_or(VolumeError::NoMerge)?;

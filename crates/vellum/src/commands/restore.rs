@@ -122,6 +122,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         return restore_in_mount(args, context, &mounted);
     }
     heap::limit_command_heaps();
+    // The plan in the file names its snapshot, so that it is not resolved from the arguments.
     if let Some(file) = &args.run {
         return run_saved_plan(file, context);
     }
@@ -312,6 +313,7 @@ fn print_mount_plan(
     if let Some(missing) = paths.iter().find(|path| !compared.contains_path(path)) {
         let path = format_path(missing);
         let snapshot = mounted.volume.short_id(&target.id)?;
+        // The same error as that of the restore itself, so that a preview succeeds only if the restore can.
         return Err(MountingError::from(FsError::PathNowhere { path, snapshot }).into());
     }
     let ui = &context.ui;

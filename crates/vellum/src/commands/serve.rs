@@ -65,6 +65,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let dir = live::live_state_dir(&volume, name);
     live::create_state_dir(&dir)?;
     let log = Arc::new(MountLog::open_log(&dir.join("daemon.log"))?);
+    // Before anything is served: a signal from here on ends the process in order, and clients lose nothing.
     let signals = EndSignals::install()?;
     let state = StandbyState::new(ServingOptions {
         volume: volume.clone(),
@@ -96,6 +97,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     log.write_line("a signal asks to end");
     service_manager::notify_stopping("putting what was written into the store");
     let term = standby.end();
+    // Only after `standby.end()`: as long as the process stands by, its own connection tells it when it is to serve.
     drop(client);
     let Some(term) = term else { return Ok(CommandOutcome::Done) };
     match term.end(&log, false)?.failure {

@@ -178,6 +178,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     }
     let new = made.is_new.then(|| made.id.to_string());
     let outcome = report_snapshot(context, &worktree.volume, made)?;
+    // The hook that follows may run commands that need the lock.
     drop(lock);
     let hook = new.map_or(Ok(CommandOutcome::Done), |id| hooks.run_after(&id))?;
     Ok(outcome.max(hook))
@@ -318,6 +319,7 @@ fn snapshot_mount(
         ui.print_line(format!("Snapshot {short}: {place}"))?;
     }
     let outcome = hooks.run_after(&made)?;
+    // Only now: the hook has run, because the snapshot exists, whatever became of the store.
     settled.transpose().map(|_| outcome)
 }
 
@@ -326,6 +328,7 @@ fn find_unchanged_head(process: MountProcess, paths: &[Vec<u8>]) -> Result<Optio
     let mounted = process.open_volume()?;
     let Some(head) = mounted.published_head()? else { return Ok(None) };
     let now = mounted.publish_current_tree()?;
+    // Both trees are of one line: an inode number that both have is the same file.
     let lines = Some((head.id, head.id));
     let compared = ComparedSnapshots::compare_trees(&mounted.volume, head.record.root, now, lines, paths)?;
     Ok(compared.changes.is_empty().then_some(head))

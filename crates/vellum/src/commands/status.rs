@@ -294,6 +294,7 @@ fn report_storeless_status(
     why: &CliError,
 ) -> Result<CommandOutcome> {
     let answer = process.send_request(&ControlRequest::Status)?;
+    // The exit code is that of a status with the store: whether something changed is known without it.
     let outcome = CommandOutcome::from_findings(answer.changed);
     let mount = mount_status_from_reply(context, &answer);
     let ui = &context.ui;

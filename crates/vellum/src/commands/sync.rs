@@ -164,6 +164,7 @@ fn run_once(args: &Args, context: &CommandContext, hides_idle: bool) -> Result<C
     }
     let options = fake_super::set_stored_stat_sides(&options, args, &pair.opened)?;
     let outcome = pair.run_pair(args, &pair.adapt_options(&options), context);
+    // A failure must be in the log, too, whose readers do not see the terminal.
     if let Some(log) = &pair.log {
         log.log_failure(&outcome, &context.ui)?;
     }
@@ -325,6 +326,7 @@ impl SyncPair {
         options: &Arc<SyncOptions>,
         meter: &ProgressMeter,
     ) -> vellum_sync::Result<PlannedRun> {
+        // Made outside of the loop: the retries count for the run, and not for each attempt.
         let mut patience = RetryBudget::new(options);
         loop {
             let outcome = self.run_attempt(args, options, meter);
@@ -387,6 +389,7 @@ impl SyncPair {
         if let Some(refusal) = &plan.refusal {
             return Err(SyncError::Refused(refusal.clone()));
         }
+        // With --existing nothing is created, so the destination is not created either.
         if present.is_none() && options.compare.existing && plan.is_empty() {
             return Ok(PlannedRun { from, to, plan, done: Some(SyncReport::default()) });
         }
@@ -397,6 +400,7 @@ impl SyncPair {
                 return Ok(PlannedRun { from, to, plan, done: Some(SyncReport::default()) });
             }
             None => {
+                // Before the destination is made, so that a run that is refused leaves nothing behind.
                 StagingDirectories::check_dirs(&into.path, &options.writing)?;
                 into.open_or_create()?
             }

@@ -201,6 +201,7 @@ fn print_listing(ui: &UserInterface, figures: TrashFigures, listing: &TrashReply
 
 fn build_table(ui: &UserInterface, entries: &[TrashedEntry]) -> TextTable {
     let mut table = TextTable::new([0, 3]);
+    // Read once for the table, and not for each row.
     let owners = NamedOwners::read();
     for entry in entries {
         let path = format_path(&entry.path);

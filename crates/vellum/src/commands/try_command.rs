@@ -141,10 +141,12 @@ fn run_command(
     if let Some(TryDecision::KeepAs(name)) = &decision {
         check_name(&Volume::open(&state)?, name)?;
     }
+    // On a device, the fork gets a name in the device's line, as all its worktrees do.
     let device = state.read_worktree_file()?.device;
     let mut note = TryNote::new(origin.worktree(), origin.root(), &args.command, device.as_deref());
     note.copy = args.copy.then(|| CopyPlace::beside(origin.root(), &note.name));
     let mut fork = TryFork::new(&state, note, context);
+    // Before anything of the try exists, so that whatever a killed process leaves is found by its note.
     fork.write_note()?;
     let status = start_and_run(args, &origin, mounts, &mut fork, context);
     let status = status.inspect_err(|_| {
@@ -201,6 +203,8 @@ fn start_and_run(
     if let Some(problem) = end.problem {
         context.ui.print_warning(problem)?;
     }
+    // Written down before the result is recorded, which can fail: the try then counts as ended, and can be decided on
+    // later.
     fork.note.status = Some(end.status);
     fork.write_note()?;
     Ok(end.status)
@@ -219,6 +223,8 @@ fn run_in_mount(
     fork.note.base = Some(base.to_string());
     let is_covered = fork.state().path().starts_with(origin.root());
     let view = is_covered.then(|| fork.note.make_state_view()).transpose()?;
+    // Written again before the mount exists: the directory for the state, which lies outside of the try's folder, is
+    // found by it.
     fork.write_note()?;
     mount.wait_until_ready().map_err(|error| suggest_copy(error, origin))?;
     let state = fork.state().clone();
@@ -230,6 +236,7 @@ fn run_in_mount(
         strict: args.strict,
     };
     let end = build_program(args, fork, Some(cover), &context.cwd).run();
+    // Before the result is looked at: the directory has to go whether or not the command could be run.
     fork.note.remove_state_view();
     end.map_err(
         |error| if error.kind() == ErrorKind::Unsupported { suggest_copy(error, origin) } else { error },
@@ -324,6 +331,7 @@ fn finish_fork(
         })?;
     }
     let has_conflicts = applied.is_some_and(|merges| merges.has_findings());
+    // The command's own failure counts more than conflicts: scripts that wrap a command in a try see its exit status.
     Ok(CommandOutcome::Program(if status == 0 && has_conflicts { 1 } else { status }))
 }
 

@@ -101,6 +101,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         vellum_fuse::detach_mount(&mountpoint).map_err(MountingError::from)?;
     } else if !report.elsewhere.is_empty() {
         // It is bound somewhere else, too: there it goes on.
+        // The process goes on for the other mountpoints, so that there is nothing to prepare, to flush or to wait for.
         unmount_with_retries(&mountpoint)?;
     } else {
         let ending = EndingMount::from_mount(mount);
@@ -136,6 +137,8 @@ impl EndingMount {
         let Some(control) = self.control_socket() else { return Ok(None) };
         let mut pending =
             PendingReply::send_request(control, &ControlRequest::PrepareEnd { skips_publishing })?;
+        // Without the answer, writes could still wait for a full write log, and the flush that follows would wait for
+        // them.
         pending.poll_reply(None)?;
         Ok(Some(pending))
     }
@@ -151,6 +154,8 @@ impl EndingMount {
     fn detach_mount(&self, report: &mut UmountJson) -> Result<()> {
         if let Some(control) = self.control_socket() {
             report.unpublished = self.unpublished_json(
+                // A failure is only reported: what was acknowledged is kept on this machine, and a lazy unmount must not
+                // depend on the store.
                 control::request_reply(control, &ControlRequest::Flush).err().map(failed_reply),
             );
             // Recorded before the mount is out of sight: the next command that mounts the worktree learns which
@@ -207,6 +212,8 @@ impl EndingMount {
                 self.wait_for_process_end(SOON)?;
                 return Ok(answer);
             }
+            // The user is told once, and the process gets one signal: a second one would kill it before it has
+            // published.
             if is_told {
                 continue;
             }

@@ -78,6 +78,7 @@ impl RevertCommand<'_> {
         if self.dry_run {
             return report.print(true);
         }
+        // What this thread changes from here on is recorded as the reversal of that operation.
         let _scope = RevertScope::enter(plan.reverted.clone());
         for step in plan.before.iter() {
             report.add_kept(self.carry_out(&plan, step)?);
@@ -170,6 +171,7 @@ impl RevertCommand<'_> {
     ) -> Result<Option<SnapshotId>> {
         let reverted = RevertedName::from(&plan.reverted);
         let words = self.words.clone();
+        // The process of the mount makes the record, and knows neither this command's words nor what it takes back.
         let request = ControlRequest::Revert { words, reverted, request: Box::new(request) };
         Ok(mounted.send_request(&request)?.snapshot.and_then(|id| id.parse().ok()))
     }

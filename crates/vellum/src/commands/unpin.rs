@@ -58,8 +58,10 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let listing = cache.as_ref().map_or(Ok(PinListing::default()), PackCache::list_pins);
     let pins = listing.map_err(CliError::io_error("read", folder()))?.pins;
     let known: Vec<String> = pins.into_iter().map(|pin| pin.name).collect();
+    // Opened only if a name may mean a snapshot: pins of content are taken away without the store.
     let mut volume = None;
     let chosen = if args.all {
+        // `--all` is about content: pins of snapshots protect history, and are taken away by name only.
         ChosenPins { content: known, ..ChosenPins::default() }
     } else {
         choose_pins(args, context, &known, &mut volume)?
@@ -94,6 +96,7 @@ fn unpin_snapshot(
             let pin = volume.unpin_snapshot(*id)?;
             let described = match volume.resolve_snapshot(&id.to_string()) {
                 Ok(entry) => describe_snapshot(volume, &entry)?,
+                // The pin may have outlived its snapshot, which then has nothing to be described by.
                 Err(_) => id.to_string(),
             };
             report_line(context, || format!("Unpinned {described}; it was pinned by {}", pin.describe()))?;

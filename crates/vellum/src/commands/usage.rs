@@ -68,6 +68,7 @@ impl NamedGroup {
 
 /// Measures them.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
+    // It reads the nodes of all trees: counted as upkeep, these requests do not look like those of users.
     RequestPurpose::Upkeep.set_for_process();
     let volume = context.open_volume()?;
     let worktrees = list_worktree_names(&volume)?;
@@ -111,6 +112,7 @@ fn find_group(
     let Some(text) = text else {
         return Ok(NamedGroup { name, group: as_path()? });
     };
+    // A worktree comes before a snapshot of its name: all its snapshots are meant, and not only the last one.
     if worktrees.contains(text) {
         return Ok(NamedGroup { name, group: UsageGroup::Worktree(text.into()) });
     }

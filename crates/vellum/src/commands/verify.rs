@@ -88,6 +88,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     RequestPurpose::Upkeep.set_for_process();
     let volume = context.open_volume()?;
     if args.rebuild_index {
+        // Before a snapshot is resolved, which an index that is damaged may not allow.
         return run_rebuild(&volume, context);
     }
     let scope = if args.all {

@@ -261,6 +261,7 @@ fn relocate_worktree(context: &CommandContext, moved: &RelocatedPlaces<'_>) -> R
     // Before anything is read that it changes.
     let _lock = state.lock_worktree(context.lock_wait_notice())?;
     match moved.directory {
+        // Before the volume is opened, which checks the directory that the state names.
         Some(typed) => state = move_files(context, &state, typed)?,
         None => state.renew_marker()?,
     }

@@ -94,6 +94,7 @@ fn offer_ids(volume: &Volume, typed: &str) -> Result<Vec<CompletionCandidate>> {
         return Ok(Vec::new());
     }
     let ids = match volume.objects.is_remote() {
+        // Without a request: a listing of the store would take longer than the shell waits.
         true => volume.catalog.cached_ids(),
         false => volume.catalog.last_listed_ids()?,
     };

@@ -15,6 +15,7 @@ pub fn find_directory() -> Option<PathBuf> {
 }
 
 fn find_directory_in(words: &[OsString]) -> Option<PathBuf> {
+    // Not parsed by clap, which refuses a line that is not complete yet.
     let at = words.iter().position(|word| word.as_bytes().starts_with(b"-C"))?;
     let attached = words.get(at)?.as_bytes().strip_prefix(b"-C").unwrap_or_default();
     if attached.is_empty() {

@@ -77,6 +77,7 @@ fn try_hidden_edit(ground: &TrialGround) -> TrialResult {
     let modified = fs::metadata(&path)?.modified()?;
     let mut file = File::options().write(true).open(&path)?;
     file.write_all(b"two")?;
+    // With the length and the time of the content that was recorded, only the time of change (ctime) tells of the edit.
     file.set_modified(modified)?;
     drop(file);
     // With 1, there are changes.
@@ -142,6 +143,7 @@ pub fn list_notes(worktree: &TrialWorktree<'_>) -> TrialResult<Vec<String>> {
 }
 
 fn try_collection(ground: &TrialGround) -> TrialResult {
+    // The collector and a snapshot are two writers at once.
     ground.require_several_writers()?;
     let worktree = ground.make_worktree(&["--plain"])?;
     let path = worktree.tree.join("file");

@@ -145,6 +145,7 @@ fn read_attributes(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let mut names = vec![0; ATTRIBUTES_MAX];
     let len = llistxattr(path, &mut names[..]).unwrap_or(0);
     let names = names.get(..len).unwrap_or_default().split(|byte| *byte == 0);
+    // Other namespaces, as security.selinux, are set by the system and not by the user.
     let own = names.filter(|name| name.starts_with(b"user."));
     own.filter_map(|name| {
         let mut value = vec![0; ATTRIBUTES_MAX];
@@ -221,6 +222,8 @@ fn restore_things(subject: PromiseSubject, ground: &TrialGround) -> TrialResult<
     let mut outcomes = Vec::new();
     for (number, thing) in THINGS.iter().enumerate() {
         let dir = root.join(number.to_string());
+        // A directory for each thing, so that one that the filesystem cannot have does not spoil the comparison of the
+        // others.
         fs::create_dir(&dir)?;
         outcomes.push((thing.make)(&dir).err());
     }
@@ -358,6 +361,7 @@ fn make_holes(dir: &Path) -> TrialResult {
     let file = File::create(&path)?;
     file.set_len(8 << 20)?;
     file.write_all_at(&noise(65_536, 4), 4 << 20)?;
+    // Blocks may be allocated only when the content is written back: before that, the count of blocks says nothing.
     file.sync_all()?;
     expect(has_holes(&path)?, String::new)
         .map_err(|_| TrialStop::Inapplicable("the filesystem keeps no holes".into()))

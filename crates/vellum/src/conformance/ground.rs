@@ -54,6 +54,7 @@ impl TrialGround {
         let failed = || CliError::io_error("make", root.display().to_string());
         // Nobody else is to change what is in it.
         fs::DirBuilder::new().mode(0o700).create(&root).map_err(failed())?;
+        // A home of its own: settings and caches of the user are neither used nor changed.
         let home = root.join("home");
         let made = fs::create_dir(&home).map_err(failed());
         let mut ground = Self {
@@ -124,7 +125,9 @@ impl TrialGround {
 
     /// Removes all that was made.
     pub fn remove(mut self) -> Result<()> {
+        // Set first: a failure below is reported, and `drop` must not try the same again.
         self.is_removed = true;
+        // A mount below it would make the removal delete what the mount shows, or fail.
         detach_mounts_below(&self.root);
         let failed = || CliError::io_error("remove", self.root.display().to_string());
         let removed = fs::remove_dir_all(&self.root).map_err(failed());

@@ -58,6 +58,7 @@ fn try_killed_snapshots(ground: &TrialGround) -> TrialResult {
         write_files(&worktree.tree, round as u8)?;
         let note = round.to_string();
         let args = ["snapshot", "--quiet", "-m", &note];
+        // Moments that are spread over the time that a whole run took: each round hits another part of the work.
         worktree.program.run_killed(&worktree.tree, &args, time * round / (ROUNDS + 1))?;
         worktree.verify()?;
         let found = list_notes(&worktree)?.len();
@@ -87,6 +88,7 @@ fn try_killed_restores(ground: &TrialGround) -> TrialResult {
     }
     let time = measure_command(&worktree, &["restore", "state-1"])?;
     for round in 1..=ROUNDS {
+        // The target alternates, so that each restore has something to change.
         let number = round as usize % 2;
         let target = format!("state-{}", number + 1);
         let args = ["restore", target.as_str()];

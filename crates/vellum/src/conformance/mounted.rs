@@ -97,6 +97,7 @@ impl Drop for TrialMount<'_> {
     fn drop(&mut self) {
         let is_mounted =
             read_mounts().is_ok_and(|mounts| mounts.iter().any(|mount| mount.mountpoint == self.path));
+        // A mount that is left would keep the directory of the trial from being removed.
         if is_mounted && self.umount().is_err() {
             let _ = vellum_fuse::detach_mount(&self.path);
         }

@@ -48,6 +48,7 @@ impl TrialProgram {
         };
         let own = self.home.join("XDG_CONFIG_HOME/vellum");
         std::fs::create_dir_all(&own)?;
+        // A link, and no copy: secrets must not be left behind if the run is killed.
         std::os::unix::fs::symlink(credentials, own.join(CREDENTIALS))
     }
 
@@ -59,6 +60,7 @@ impl TrialProgram {
         for name in ["XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"] {
             command.env(name, self.home.join(name));
         }
+        // These would change what the program does or prints, if the run itself is logged or tried.
         for name in ["VELLUM_LOG", "VELLUM_TRY", "VELLUM_TRY_STATE"] {
             command.env_remove(name);
         }
@@ -122,6 +124,7 @@ impl TrialProgram {
         }
         let was_running = child.try_wait()?.is_none();
         child.kill()?;
+        // Collected before the next command: a process that is being killed still has its locks.
         child.wait()?;
         Ok(was_running)
     }

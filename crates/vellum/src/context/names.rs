@@ -41,6 +41,7 @@ impl SnapshotNames {
     }
 
     fn load_among_ids(volume: &Volume, ids: Arc<[SnapshotId]>) -> Result<Self> {
+        // One listing of the refs for all kinds that are read here, instead of one for each.
         let _listing = volume.refs.share_listing()?;
         let mut tags: HashMap<_, Vec<_>> = HashMap::new();
         // A damaged ref must not hide the others: it is left out, and the caller warns about it.
@@ -66,6 +67,7 @@ impl SnapshotNames {
         let annotations =
             annotations.into_iter().filter_map(|(id, annotation)| Some((id.parse().ok()?, annotation)));
         let annotations = annotations.collect();
+        // One length for all ids of a command, so that columns line up.
         let id_length = resolve::common_id_length(&ids);
         Ok(Self { ids, id_length, tags, heads, annotations, here, worktree, worktrees, damaged })
     }

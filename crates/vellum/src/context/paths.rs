@@ -48,6 +48,7 @@ impl UserPaths {
         let full = normalize_path(&self.cwd.join(typed));
         let inside = full.strip_prefix(&self.root).map(Path::to_path_buf).ok();
         let relative = inside
+            // Tried second: it needs the directories to exist, and a path in a snapshot may have none here.
             .or_else(|| self.resolve_symlinked_path(&full))
             .ok_or_else(|| self.outside_worktree_error(typed))?;
         let path = self.path_from_root(&relative);

@@ -45,6 +45,7 @@ impl SnapshotPath {
             None => paths.current_path(),
         };
         let (ino, attr) = tree.find_path(&path, &place).map_err(|error| {
+            // A suggestion reads directories: after another failure, such as a damaged tree, it would only fail again.
             let is_missing = matches!(error, VolumeError::NoSuchPath { .. });
             let nearest = if is_missing { find_near_path(&tree, &path) } else { None };
             CliError::from(error).with_suggestion(nearest.map(|nearest| paths.format_path(&nearest)))

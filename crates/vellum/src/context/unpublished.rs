@@ -56,6 +56,7 @@ impl MountedWorktree {
 
 /// Whether the store knows a name as a tag, or as the beginning of an id; None if it is a worktree's, too.
 fn is_published_name(volume: &Volume, name: &str) -> Result<Option<bool>> {
+    // A worktree's name means where its ref stands after everything was published, which only the store can say then.
     if volume.list_worktrees()?.iter().any(|(worktree, _)| worktree == name) {
         return Ok(None);
     }

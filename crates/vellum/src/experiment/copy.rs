@@ -26,6 +26,7 @@ pub fn create_copy_dir(note: &mut TryNote, notes: &TryNotes) -> Result<()> {
     let Some(place) = &mut note.copy else { return Ok(()) };
     let path = place.path();
     let failed = || CliError::io_error("make the directory", place.format_path());
+    // Fails if anything has the name: nothing of the user may be taken for the copy, and deleted with it.
     fs::create_dir(&path).map_err(failed())?;
     place.inode = Some(fs::symlink_metadata(&path).map_err(failed())?.ino());
     notes.write_note(note)
@@ -78,6 +79,7 @@ fn open_copy(place: &CopyPlace, name: &str) -> Result<CheckoutWorktree> {
         return Err(lost());
     }
     let worktree = CheckoutWorktree::open(&path)?;
+    // The command may have made another worktree there, whose line must not get this snapshot.
     let is_its = worktree.volume.worktree.worktree == name && worktree.root_path() == path;
     if is_its { Ok(worktree) } else { Err(lost()) }
 }

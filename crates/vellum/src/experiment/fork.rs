@@ -88,7 +88,10 @@ fn fork_directory(
     saving: String,
     context: &CommandContext,
 ) -> Result<SnapshotId> {
+    // The snapshot and the copy have to show the same state, so that no other command of Vellum may change the worktree
+    // in between.
     let _lock = worktree.lock_worktree(context.lock_wait_notice())?;
+    // A fork of a merge that is under way would have its open conflicts as files, and no note of the merge.
     worktree.volume.check_no_merge()?;
     let saved = context.run_with_progress(SCANNING, |meter| worktree.snapshot_if_changed(saving, meter))?;
     if note.copy.is_some() {
@@ -182,6 +185,8 @@ impl<'c> TryFork<'c> {
             Some(place) => seal_copy(place, &self.note.name, self.snapshot_note(), self.context)?,
             None => self.seal_mount()?,
         };
+        // Written down at once: a run that is repeated after a failure takes this result, and seals nothing a second
+        // time.
         self.note.result = Some(result.to_string());
         self.write_note()?;
         Ok(result)
@@ -189,6 +194,7 @@ impl<'c> TryFork<'c> {
 
     fn seal_mount(&self) -> Result<SnapshotId> {
         let mounted = self.open()?;
+        // As with the worktree before: pages that the command wrote may still be with the kernel only.
         mounted.sync_filesystem()?;
         let status = mounted.send_request(&ControlRequest::Status)?;
         let last = match status.head {
@@ -199,6 +205,7 @@ impl<'c> TryFork<'c> {
                 mounted.send_request(&request)?.snapshot
             }
         };
+        // What is applied or compared later is read from the store, with no mount.
         mounted.send_request(&ControlRequest::Settle)?;
         let result = last.and_then(|id| id.parse().ok());
         Ok(result.ok_or_else(|| MountingError::NoAnswer(self.mountpoint()))?)
@@ -211,6 +218,7 @@ impl<'c> TryFork<'c> {
 
     /// Ends the mount, if there is one; what was written is put into the store.
     pub fn unmount(&self) -> Result<()> {
+        // A copy is plain files, and was never mounted.
         if self.note.copy.is_some() {
             return Ok(());
         }
@@ -220,6 +228,7 @@ impl<'c> TryFork<'c> {
             // Its process is gone.
             Ok(None) | Err(_) => return self.detach(),
         };
+        // Asked before the unmount: afterwards the process may be gone before it could be asked how it went.
         let mut end = process.await_end()?;
         self.unmount_or_detach()?;
         let answer = loop {
@@ -307,6 +316,7 @@ impl<'c> TryFork<'c> {
 
     /// Makes the fork an ordinary worktree of this name.
     pub fn keep_as(&mut self, name: &str) -> Result<()> {
+        // The worktree gets its new name only after its process is gone, which knows it by the old one.
         self.unmount()?;
         if name != self.note.name {
             live::rename_worktree(&Volume::open(&self.state)?, &self.note.name, name)?;

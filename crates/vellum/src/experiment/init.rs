@@ -44,6 +44,7 @@ impl FirstProcess<'_> {
     /// Runs the command. `signals` are those of the process that this one was forked from.
     pub fn run(&self, report: File, signals: ReceivedSignals) -> Result<CommandOutcome> {
         // Whoever kills `vellum try` ends the try with it.
+        // The kernel clears this in the child of a fork, so that it is asked for again.
         let _ = set_parent_process_death_signal(Some(Signal::KILL));
         // The end of the report must not wait for what the command leaves running.
         let _ = fcntl_setfd(&report, FdFlags::CLOEXEC);
@@ -59,6 +60,7 @@ impl FirstProcess<'_> {
         }
         let child = match self.start_command() {
             Ok(child) => {
+                // Sent only now: whoever waits for it may rely on it that the command exists and runs.
                 send_report(&report, &StartReport::Running);
                 child
             }
@@ -66,11 +68,13 @@ impl FirstProcess<'_> {
                 let status = status_of_start_failure(&error);
                 let message = format!("cannot run {}: {error}", self.program().display());
                 send_report(&report, &StartReport::NotExecuted(message));
+                // The caller gets the exit status that a shell would give, and the message through the report.
                 return Ok(CommandOutcome::Program(status));
             }
         };
         drop(report);
         let outcome = wait_for_command(&child, &mut signals, self.wait)?;
+        // In a namespace, the end of this process is enough.
         if self.copy.is_some() {
             kill_adopted_processes()?;
         }
@@ -122,6 +126,7 @@ fn kill_adopted_processes() -> Result<()> {
 
 /// The children of this process, which has one thread.
 fn list_children() -> Result<Vec<Pid>> {
+    // The kernel lists children by the thread that has them.
     let path = "/proc/thread-self/children";
     let text = std::fs::read_to_string(path)
         .map_err(CliError::io_error("find what the command left running, in", path))?;

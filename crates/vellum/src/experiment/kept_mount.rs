@@ -25,6 +25,7 @@ impl KeptMount {
     pub fn make_read_only(&self) -> rustix::io::Result<()> {
         let wanted =
             libc::mount_attr { attr_set: libc::MOUNT_ATTR_RDONLY, attr_clr: 0, propagation: 0, userns_fd: 0 };
+        // Recursive, because the clone has all that is mounted below it, and each mount has attributes of its own.
         let flags = libc::AT_EMPTY_PATH | libc::AT_RECURSIVE;
         #[expect(unsafe_code, reason = "no safe call sets attributes of mounts")]
         // SAFETY: the kernel reads the name and the structure, whose size it is told, and keeps neither.

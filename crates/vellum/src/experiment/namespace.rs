@@ -137,6 +137,7 @@ fn run(args: &Args) -> Result<CommandOutcome> {
 /// Enters the copy that the command is to run in. What the command leaves running becomes a child of this process.
 fn enter_copy(args: &Args) -> Result<(), NamespaceError> {
     end_with_parent(args)?;
+    // Without a PID namespace, orphans would go to init, and nobody could wait for them or end them.
     set_child_subreaper(Some(getpid())).map_err(NamespaceError::new("watch over what the command starts"))?;
     rustix::process::chdir(&args.directory).map_err(|error| NamespaceError {
         action: "enter the directory in the copy",
@@ -149,6 +150,7 @@ fn enter_copy(args: &Args) -> Result<(), NamespaceError> {
 fn end_with_parent(args: &Args) -> Result<(), NamespaceError> {
     // It cannot fail: the signal exists.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    // The parent may have died before the signal was asked for, which then never comes.
     if getppid().map(Pid::as_raw_pid) == Some(args.parent) {
         return Ok(());
     }
@@ -164,9 +166,13 @@ fn missing_directory_hint(args: &Args) -> String {
 }
 
 fn enter_namespaces(args: &Args, fork: &Path, worktree: &Path) -> Result<(), NamespaceError> {
+    // Read before `unshare`: within a user namespace without a map both are the overflow id.
     let user = geteuid();
     let group = getegid();
+    // Only a user namespace gives users other than root the right to mount, within it.
     let needs_user_namespace = args.strict || !user.is_root();
+    // With the first process of a PID namespace, the kernel ends all others in it: what the command leaves running
+    // cannot outlive the try.
     let mut flags = UnshareFlags::NEWNS | UnshareFlags::NEWPID;
     if needs_user_namespace {
         flags |= UnshareFlags::NEWUSER;
@@ -205,6 +211,7 @@ fn cover_worktree(args: &Args, fork: &Path, worktree: &Path) -> Result<(), Names
     let keep = |state: &Path| {
         KeptMount::clone_mounts(state).map_err(NamespaceError::new("keep the state directory in view"))
     };
+    // Cloned before the fork covers the worktree: afterwards no path leads to what lies below it.
     let state = state.map(|(state, view)| keep(state).map(|kept| (view, kept))).transpose()?;
     let mut others = Vec::new();
     for place in &args.with_mount {
@@ -295,6 +302,8 @@ fn fork_process() -> io::Result<ForkedProcess> {
 pub fn wait_for_child(child: Pid, signals: &mut ReceivedSignals) -> Result<CommandOutcome> {
     let failed = || CliError::io_error("wait for", "the command");
     loop {
+        // Without blocking, because the wait for signals below also ends with a child's end: both are waited for in one
+        // place.
         let ended = retry_on_intr(|| waitpid(Some(child), WaitOptions::NOHANG));
         if let Some((_, status)) = ended.map_err(|error| failed()(error.into()))? {
             return Ok(CommandOutcome::Program(exit_code(ExitStatus::from_raw(status.as_raw()))));

@@ -163,18 +163,22 @@ impl TryNote {
         let mut last = None;
         for place in places {
             let Ok(place) = place.canonicalize() else { continue };
+            // A directory there would be covered by the fork, too.
             if place.starts_with(&covered) {
                 continue;
             }
             let view = place.join(format!("vellum-{}", self.name));
             // The directory itself must not exist: nobody else prepares it.
             let mut private = fs::DirBuilder::new();
+            // The places are open to all users, none of whom may put something where the state directory is to be shown.
             private.mode(0o700);
             match private.create(&view).and_then(|()| private.create(view.join(STATE_DIR))) {
                 Ok(()) => {
                     self.state_view = Some(view.clone());
                     return Ok(view.join(STATE_DIR));
                 }
+                // A place may be missing or read-only for this user: the next one is tried, and only the last error is
+                // reported.
                 Err(error) => last = Some((view, error)),
             }
         }

@@ -74,10 +74,12 @@ impl TryProgram<'_> {
     /// Runs the command, and waits for it.
     pub fn run(&self) -> Result<ProgramEnd> {
         let failed = || CliError::io_error("start", "the try");
+        // Before the child exists, whose end could otherwise come before anybody listens for it.
         let mut signals = ReceivedSignals::begin()?;
         let (mut reader, writer) = std::io::pipe().map_err(failed())?;
         // The child gets it by its number.
         fcntl_setfd(&writer, FdFlags::empty()).map_err(|error| failed()(error.into()))?;
+        // Not by its path, where another program may be by now.
         let mut command = Command::new("/proc/self/exe");
         command.arg0("vellum").args([ENTER_WORD, "--report", &writer.as_raw_fd().to_string()]);
         command.args(["--parent", &std::process::id().to_string(), "--name", self.name]);
@@ -88,6 +90,7 @@ impl TryProgram<'_> {
         let flags = [(self.wait, "--wait"), (self.keeps_descriptors, "--keep-fds")];
         command.args(flags.into_iter().filter(|(set, _)| *set).map(|(_, name)| name));
         let child = command.arg("--").args(self.command).spawn().map_err(failed())?;
+        // Otherwise the end of the pipe would never come: this process would have a writer itself.
         drop(writer);
         let outcome = wait_for_child(child_id(&child)?, &mut signals)?;
         // Both processes that had the other end are gone by now, or hold nothing more to say.
@@ -104,6 +107,7 @@ impl TryProgram<'_> {
             Some(Ok(StartReport::Failed { message, hint })) => {
                 Err(MountingError::Daemon { kind: ErrorKind::Unsupported, message, hint }.into())
             }
+            // It died before it could report, as by SIGKILL: its exit status would be taken for that of the command.
             Some(Err(_)) | None => {
                 let message = "the try was killed before the command started".into();
                 Err(MountingError::Daemon { kind: ErrorKind::Io, message, hint: None }.into())

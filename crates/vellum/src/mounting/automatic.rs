@@ -80,7 +80,10 @@ impl AutomaticSnapshots {
         if check_no_merge_in(&fs.volume().state, fs.worktree_name()).is_err() {
             return Ok(None);
         }
+        // With the write-back cache, the kernel may hold pages that programs wrote long ago: they belong into the
+        // snapshot.
         self.sync_filesystem();
+        // Asked after the kernel has handed its pages over, which are changes, too.
         if !fs.is_changed()? {
             return Ok(None);
         }
@@ -96,6 +99,7 @@ impl AutomaticSnapshots {
     /// Pages that the kernel has not handed over yet belong into the snapshot. If that fails, the next one has them.
     fn sync_filesystem(&self) {
         let Some(CachingMount { mountpoint, device }) = &self.mount else { return };
+        // A mount that is out of sight has no path any more: the snapshot is made of what has arrived.
         let Ok(dir) = std::fs::File::open(mountpoint) else { return };
         // Something else may be mounted over it.
         if table::find_device(mountpoint) != Some(*device) {

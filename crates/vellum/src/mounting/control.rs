@@ -426,6 +426,7 @@ impl PendingReply {
 
     fn poll_line(&mut self, time: Option<Duration>, meter: &ProgressMeter) -> Result<Option<ControlReply>> {
         let gone = |source| MountingError::Unreachable { socket: self.socket.clone(), source };
+        // Set for each read, because one connection is read with a limit and without.
         self.stream.get_ref().set_read_timeout(time).map_err(gone)?;
         // Bounded: whatever is behind the socket could send bytes without an end of line.
         match (&mut self.stream).take(LINE_MAX).read_until(b'\n', &mut self.line) {

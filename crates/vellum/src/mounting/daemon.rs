@@ -67,9 +67,11 @@ pub fn serve_until_unmount(serving: ServedMount) -> Result<bool> {
     log.write_line(&format!("mounted on {}", mountpoint.display()));
     // Later the mount may be out of sight: processes that hold it are then found by the number of its device.
     let device = table::find_mount_at(&mountpoint)?.map(|mount| mount.device);
+    // Clones, because the end of the worktree consumes `live` while the thread for signals may still need them.
     let claim = live.as_ref().map(|live| live.claim.clone());
     let fs = live.as_ref().map(|live| live.fs.clone());
     let ending = MountShutdown { mountpoint, device, claim, fs, log: log.clone(), end: end.clone() };
+    // The signals were caught from before the mount was visible on: one that came since then is heeded now.
     signals.unmount_when_received(ending)?;
     let failed = || CliError::io_error("start", "a thread");
     if let Some(device) = device {
@@ -216,6 +218,7 @@ impl MountShutdown {
         if self.end.wait_until_unmounted(SETTLING) {
             return;
         }
+        // Looked for twice, because processes may let go of the mount, or end, during the grace.
         let find = || {
             self.device.map_or_else(Vec::new, |device| {
                 holders::find_holding_processes(device, &[std::process::id()])
@@ -277,6 +280,7 @@ impl StartingDaemon {
         command.args(arguments).current_dir("/").stdout(Stdio::piped()).stderr(Stdio::piped());
         command.stdin(match start {
             DaemonStart::Now => Stdio::null(),
+            // The end of the pipe is also the sign that the process that started this one has died.
             DaemonStart::OnWord => Stdio::piped(),
         });
         Ok(Self { child: command.spawn().map_err(MountingError::NotStarted)? })

@@ -71,6 +71,7 @@ impl ShutdownSignal {
 
     /// Asks the process to end, and to give up what was written.
     pub fn request_discard(&self) {
+        // Set before the end is requested: the thread that wakes asks whether it has to publish.
         self.is_discarded.store(true, Ordering::Release);
         self.request_shutdown();
     }
@@ -123,6 +124,7 @@ impl ShutdownSignal {
         drop(progress);
         answer(&report.unwrap_or_default());
         self.lock().listeners -= 1;
+        // `publish_report` waits until the last listener has its answer.
         self.changed.notify_all();
     }
 

@@ -133,6 +133,7 @@ impl WorktreeFollower {
     /// Starts the thread. It ends with the mount.
     pub fn start_thread(self) -> std::io::Result<()> {
         let follow = move || {
+            // What this thread asks the store for is counted apart from the requests of programs.
             RequestPurpose::Upkeep.set_for_thread();
             let mut memory = FollowMemory::new(self.fs().worktree_name());
             // The pause between two rounds is a wait for the end of the mount, so that an unmount is never delayed
@@ -167,6 +168,8 @@ impl WorktreeFollower {
     /// Takes over what it can. Returns what the user has to decide.
     fn follow_round(&self, memory: &mut FollowMemory) -> Result<Option<String>, FsError> {
         if !self.is_idle(memory)? {
+            // The problem of the last round stays: nothing was looked at, so that nothing is known to have become
+            // better.
             return Ok(self.service.follow.as_ref().and_then(FollowState::problem));
         }
         let volume = self.fs().volume();
@@ -251,8 +254,11 @@ impl WorktreeFollower {
             return Ok(());
         }
         let volume = Volume::open(state)?.with_worktree(self.fs().worktree_name());
+        // Another process that has the lock may be about to apply this merge, which is then no interrupted one.
         let Some(_lock) = volume.try_lock_merge()? else { return Ok(()) };
+        // Read under the lock: the note that was seen without it may be gone.
         let Some(progress) = volume.read_merge_progress()? else { return Ok(()) };
+        // A merge that waits for the user is the user's to end.
         if !progress.is_unapplied() {
             return Ok(());
         }
@@ -298,6 +304,7 @@ impl WorktreeFollower {
         if matches!(relation, SnapshotRelation::Same | SnapshotRelation::Contains) {
             return Ok(FollowOutcome::Contained);
         }
+        // Saved only now that there is something to take over: a round that finds nothing must leave no snapshot.
         let ours = self.save_changes(sibling)?;
         // A merge reads the trees of both sides from the store.
         fs.publisher().publish_pending()?;
@@ -360,6 +367,8 @@ impl WorktreeFollower {
             return Ok(MergedSibling::Conflicts(preview.conflicts.len()));
         }
         let note = format!("merge of {}", sibling.name);
+        // Written before the result is in the history, so that `discard_interrupted_merge` finds it if the process dies
+        // in between.
         let announce = |id, _: &MergedTree| {
             volume.write_merge_progress(&MergeProgress {
                 name: sibling.name.clone(),

@@ -119,6 +119,7 @@ pub fn flush_held_pages(processes: &[HoldingProcess]) {
     let through = |process: &HoldingProcess| match (&process.used, &process.mountpoint) {
         (Some(used), _) => Some(used.clone()),
         (None, Some(mountpoint)) => {
+            // The path is one of the other mount namespace, which is entered through the process's root.
             let relative = mountpoint.strip_prefix("/").unwrap_or(mountpoint);
             Some(Path::new(&format!("/proc/{}/root", process.pid)).join(relative))
         }
@@ -168,6 +169,7 @@ fn is_on_device(path: &Path, device: FilesystemDevice) -> bool {
 /// path.
 fn read_mapped_lines(pid: u32, device: FilesystemDevice) -> Vec<Vec<u8>> {
     let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+    // As proc_pid_maps(5) has it: both numbers in hexadecimal, of two digits at least.
     let wanted = format!("{:02x}:{:02x}", device.major, device.minor);
     let is_wanted = |line: &&[u8]| line.split(|byte| *byte == b' ').nth(3) == Some(wanted.as_bytes());
     maps.split(|byte| *byte == b'\n').filter(is_wanted).map(<[u8]>::to_vec).collect()

@@ -55,12 +55,14 @@ impl MountLog {
     fn write_at_level(&self, level: LogLevel, text: &str) {
         let now = Timestamp::now();
         // There is no place to report that the log cannot be written.
+        // One write for a whole line: threads that write at the same time do not mix their lines.
         let _ = (&self.file).write_all(format!("{now:.3} {:>5} {text}\n", level.name()).as_bytes());
         write_to_journal(level, text);
     }
 
     /// From now on what this process prints goes here: it has no terminal any more.
     pub fn redirect_output(&self) -> Result<()> {
+        // A panic, and what libraries print, would otherwise go to a pipe that nobody reads any more.
         rustix::stdio::dup2_stdout(&self.file)
             .and_then(|()| rustix::stdio::dup2_stderr(&self.file))
             .map_err(|error| CliError::io_error("redirect the output to", "the log")(error.into()))

@@ -121,6 +121,7 @@ impl PolicyKeeper {
             self.store_policy(path, policy)?;
             Ok(pinned)
         });
+        // A path that was always here before keeps the pin that it had.
         if pinned.is_err() && !was_always {
             self.remove_pin(path)?;
         }
@@ -139,9 +140,12 @@ impl PolicyKeeper {
     }
 
     fn store_policy(&self, path: &[u8], policy: HydrationPolicy) -> Result<(), OpenError> {
+        // Two commands that set policies at the same time would otherwise each write the list without what the other has
+        // added.
         let _change = self.change.lock();
         let mut policies = HydrationPolicies::clone(&self.policies.current_policies());
         policies.set_policy(path, policy);
+        // The file comes first: if it cannot be written, the mount goes on obeying what the file says.
         policies.store_in(&self.folder)?;
         self.policies.replace_policies(policies);
         Ok(())
@@ -208,6 +212,8 @@ impl PolicyKeeper {
             let mut renewed: Option<(RenewedState, Instant)> = None;
             loop {
                 let state = RenewedState {
+                    // Taken before the pins are renewed: what changes meanwhile differs from it, and is renewed in the
+                    // next round.
                     head: self.fs.live_map().lock_head().clone(),
                     policies: self.policies.current_policies(),
                 };
@@ -216,6 +222,8 @@ impl PolicyKeeper {
                     .is_some_and(|(before, at)| *before == state && at.elapsed() < RENEW_UNCHANGED_EVERY);
                 if !is_fresh {
                     let problem = self.renew_pins().err().map(|error| format_error_chain(&error));
+                    // After a failure nothing counts as renewed, so that the next round tries again although nothing has
+                    // changed.
                     renewed = problem.is_none().then(|| (state, Instant::now()));
                     self.note_problem(problem, &log);
                 }

@@ -55,6 +55,7 @@ fn notify(message: &str) {
 
 fn send(socket: &OsStr, message: &str) -> io::Result<()> {
     let address = match socket.as_bytes().strip_prefix(b"@") {
+        // sd_notify(3): an address that begins with '@' is in the abstract namespace.
         Some(name) => SocketAddr::from_abstract_name(name)?,
         None => SocketAddr::from_pathname(socket)?,
     };

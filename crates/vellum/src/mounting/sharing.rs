@@ -58,6 +58,7 @@ pub enum SharingRole {
 pub fn parse_server_address(typed: &str) -> Result<String, String> {
     let is_address = typed
         .rsplit_once(':')
+        // The last colon separates the port, because addresses of IPv6 have colons of their own.
         .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0));
     if is_address { Ok(typed.into()) } else { Err("write HOST:PORT, such as 10.0.0.1:7788".into()) }
 }
@@ -200,6 +201,8 @@ impl SharingServer {
 
     /// The locks of programs that use this process's own mount.
     pub fn new_local_locks(&self) -> Arc<dyn FileLocks> {
+        // A session like those of clients, in the same table: locks of programs here and on other machines exclude each
+        // other.
         let session = LockSession(SessionId::generate().0);
         self.locks.open_session(session);
         Arc::new(SessionFileLocks::new(self.locks.clone(), session))
@@ -272,6 +275,7 @@ impl SharingServer {
     /// Hands the worktree over to the process of a client. False: that one does not stand by, or this worktree has no log.
     pub fn hand_over_to(&self, session: &str) -> bool {
         let Some(hand_over) = &self.hand_over else { return false };
+        // A block of its own, so that the lock is released before `begin` is called.
         let stands_by = {
             let server = self.server.lock();
             let sessions = server.as_ref().map(WorktreeServer::list_sessions).unwrap_or_default();
@@ -300,6 +304,7 @@ impl SharingServer {
 
 /// Whether the process of a client could serve in place of the one at the address `own`.
 fn is_standby(status: &SessionStatus, own: &str) -> bool {
+    // The process that serves is a client of itself, and announces the same address: it cannot take over from itself.
     let place = &status.client.stands_by;
     status.is_connected && !place.is_empty() && place != own
 }
@@ -340,6 +345,7 @@ impl LiveSessions {
 
     fn report_for(&self, client: &ClientDescription) -> Arc<dyn Fn(&str) + Send + Sync> {
         let log: Arc<MountLog> = self.service.log.clone();
+        // The name comes from another machine: control characters in it must not reach the log.
         let host = client.host.escape_debug().to_string();
         Arc::new(move |text: &str| log.write_warning(&format!("{host}: {text}")))
     }
@@ -357,6 +363,8 @@ impl SessionServices for LiveSessions {
             worktree: Some(self.service.claim.worktree_name().into()),
             snapshot: None,
             state: text(&client.state),
+            // The file describes the client's mount, so that commands on that machine find the socket there, and not one
+            // of this machine.
             control: (!client.control.is_empty()).then(|| text(&client.control)),
             store: client.store.clone(),
         };
@@ -404,6 +412,7 @@ impl SessionServices for LiveSessions {
     }
 
     fn may_grant(&self) -> bool {
+        // What is granted now may have to be recalled, for which the claim must last.
         self.ownership.as_ref().is_none_or(|ownership| ownership.has_claim_for(RECALL_TIME))
     }
 

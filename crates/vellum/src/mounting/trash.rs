@@ -99,6 +99,7 @@ impl TrashRequest {
             Self::Restore(selection) => {
                 // All of them are found before the first one is restored: a mistyped number restores nothing.
                 let wanted = selection.find_entries(fs)?;
+                // The kernel may have cached these names as absent, which the caller has it forget.
                 *created = fs.restore_from_trash(&wanted)?;
                 reply.changed = wanted.len() as u64;
             }

@@ -18,6 +18,7 @@ pub fn start_mount_watch(
     needed: Vec<PathBuf>,
     log: Arc<MountLog>,
 ) -> std::io::Result<()> {
+    // Opened before the first look: the kernel signals every change since the file was opened.
     let changes = File::open("/proc/self/mountinfo")?;
     let watch = move || {
         loop {
@@ -41,6 +42,7 @@ fn detach_filesystem(device: FilesystemDevice, needed: &[PathBuf], log: &MountLo
     // If the table cannot be read now, the next change is another chance.
     let mounts = table::read_mounts().unwrap_or_default();
     let hides = |mount: &&MountTableEntry| {
+        // By device, because a bind mount has the number of the filesystem that it shows, wherever it is.
         mount.device == device && needed.iter().any(|path| path.starts_with(&mount.mountpoint))
     };
     for mount in mounts.iter().filter(hides) {

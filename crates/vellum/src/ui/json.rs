@@ -54,6 +54,7 @@ pub fn write_object(out: &mut impl Write, form: JsonForm, value: &impl Serialize
 
 /// What the parser of the command line printed, which has the failure first, then advice and usage.
 pub fn describe_usage_error(printed: &str) -> FailureJson {
+    // clap's message has its parts in paragraphs: the error, then tips or the usage.
     let mut parts =
         printed.trim().split("\n\n").map(|part| part.split_whitespace().collect::<Vec<_>>().join(" "));
     let message = parts.next().unwrap_or_default();

@@ -28,6 +28,8 @@ impl<'t> LineDiff<'t> {
     pub fn compare_texts(old: &'t [u8], new: &'t [u8]) -> Self {
         let old = split_lines(old);
         let new = split_lines(new);
+        // With a deadline, because two large texts that have little in common take very long; what is found late is a
+        // larger diff, and no wrong one.
         let steps = diff_lines(&old, &new, Some(Instant::now() + SEARCH));
         Self { old, new, steps }
     }

@@ -99,6 +99,8 @@ impl PagedStream {
                     return Ok(());
                 }
                 let held = std::mem::take(&mut self.held);
+                // Without a pager the output goes where it would go anyway: a program that is missing must not cost the
+                // result.
                 self.state = start_pager(&self.command).map_or(PagerState::Unavailable, PagerState::Running);
                 self.write_bytes(&held)
             }

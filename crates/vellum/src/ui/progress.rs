@@ -57,6 +57,7 @@ impl ProgressDisplay {
             Some(JsonForm::Lines) => Self::JsonLines,
             Some(JsonForm::Object) if !verbose && !loud => Self::Nothing,
             _ if io::stderr().is_terminal() => {
+                // Hidden, because it is shown only if the operation takes longer than `PATIENCE`.
                 Self::Bar(ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden()))
             }
             _ if verbose || loud => Self::Plain,
@@ -186,6 +187,7 @@ impl RecentProgress {
     fn record_progress(&mut self, elapsed: Duration, now: ProgressReading) {
         // Without a count there is no speed yet.
         if (now.items, now.bytes) == (0, 0) {
+            // A phase without a count, such as a scan, would otherwise slow the rate of the phase that follows.
             self.readings.clear();
         }
         self.readings.push_back((elapsed, now));
@@ -265,6 +267,7 @@ fn format_progress_line(
         if parts.len() == 1 || line.chars().count() <= columns {
             return line;
         }
+        // From the front, because the time that is left stands last.
         parts.remove(0);
     }
 }

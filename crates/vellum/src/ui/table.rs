@@ -115,6 +115,7 @@ fn shorten_cell(cell: &str, columns: usize, kept: KeptEnd) -> String {
     let mut room = columns.saturating_sub(1);
     let mut is_marked = false;
     let mut shown = String::new();
+    // Codes for colours have no width, and are all kept: one that ends a colour must not be cut off with the text.
     let mut is_code = false;
     for letter in cell.chars() {
         is_code |= letter == '\x1b';
@@ -223,6 +224,7 @@ impl TextTable {
                 }
             }
         }
+        // Measured again, because cells were shortened or emptied.
         self.layout.widths.clear();
         self.rows.iter().for_each(|row| self.layout.measure_row(row));
     }

@@ -111,6 +111,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
 
 /// Works until the bench that started this has enough.
 fn work() -> Result<CommandOutcome> {
+    // Copies of the descriptors, past the buffers of the standard streams: the protocol has its own.
     let own = |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned();
     let input = own(std::io::stdin().as_fd()).map_err(CliError::io_error("use", "standard input"))?;
     let output = own(std::io::stdout().as_fd()).map_err(CliError::io_error("use", "standard output"))?;
@@ -161,7 +162,9 @@ impl Args {
         let mut command = Vec::new();
         if name == THIS_MACHINE {
             let program = std::env::current_exe().map_err(CliError::io_error("find", "this program"))?;
+            // This very program, because the one that a shell would find may be another version.
             command.push(program.into_os_string());
+            // The worker gets an absolute path: it is told it through the connection, and not by where it stands.
             dir = context.resolve_local_path(Path::new(&dir)).display().to_string();
         } else {
             let address = match RemoteAddress::parse(format!("{name}:").as_bytes()) {

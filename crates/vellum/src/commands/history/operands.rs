@@ -76,6 +76,7 @@ fn find_range(word: &OsStr, volume: &Volume, context: &CommandContext) -> Result
         volume.resolve_snapshot(text).map(|entry| RevisionRange { first: None, last: Some(entry.id) })
     };
     match found {
+        // A guess would list something else than what was meant, without a word.
         Ok(_) if has_path && !is_range => Err(ambiguous_operand_error(text)),
         Ok(range) => Ok(FirstOperand::Range(range)),
         Err(

@@ -80,6 +80,7 @@ pub fn set_policies(
     let mut set = Vec::new();
     let mut is_local = false;
     for path in paths {
+        // One request for each path: what was set before one that fails stays set.
         let done = set_policy(&process, &path, policy, context)?;
         is_local |= done.is_local;
         let ContentReply { files, bytes, moved, .. } = done;

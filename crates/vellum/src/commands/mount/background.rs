@@ -82,6 +82,7 @@ fn is_store_away(error: &CliError, args: &Args, context: &CommandContext) -> boo
         return true;
     }
     // Kinds of errors are too coarse for this, and the volume itself tells.
+    // Without retries: the mount has tried for long enough, and this only asks why it failed.
     let limits = RequestLimits { retry_for: Duration::ZERO, ..RequestLimits::default() };
     let opened = open_state_dir(args, context)
         .and_then(|state| {

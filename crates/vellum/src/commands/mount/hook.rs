@@ -45,6 +45,7 @@ pub(super) fn serve_beside_hook(serving: ServedMount, hook: Hook) -> Result<bool
     std::thread::scope(|threads| {
         threads.spawn(|| hooks::run_beside_mount(hook, &|| has_ended.load(Ordering::Acquire)));
         let served = daemon::serve_until_unmount(serving);
+        // The scope waits for the hook's thread: without this word, a hook without end would keep the process alive.
         has_ended.store(true, Ordering::Release);
         served
     })

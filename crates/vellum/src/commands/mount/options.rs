@@ -110,6 +110,7 @@ impl Args {
                 MountOption::AllowOther => args.allow_other = true,
                 MountOption::Rpo(time) => args.rpo = Some(*time),
                 MountOption::KeyFile(file) => args.key_file = Some(file.clone()),
+                // Read from the options when they are needed, where the last one of each kind counts.
                 MountOption::NoExec(_)
                 | MountOption::NoFail
                 | MountOption::Deadline(_)
@@ -174,6 +175,7 @@ impl Args {
 
 fn set_once(place: &mut Option<String>, name: &str, what: &str) -> Result<()> {
     match place.replace(name.into()) {
+        // The same name twice is no contradiction: `--worktree` and `-o worktree=` may both be typed.
         Some(before) if before != name => {
             let message = format!("two of kind {what} are to be mounted: '{before}' and '{name}'");
             Err(CliError::usage_error(message, "name one of them"))

@@ -45,6 +45,7 @@ pub(super) fn mount_server(args: &Args, volume: &Arc<Volume>, place: ServerPlace
     // Bound before anything is made, so that an address that is taken fails the command.
     let listener = listen_for_clients(volume, address)?;
     mountpoint::prepare_mountpoint(mountpoint)?;
+    // The place of a client from the beginning, because this mount goes on as one when another process serves.
     let place = ClientPlace::create(volume, mountpoint)?;
     let state = StandbyState::new(ServingOptions {
         volume: volume.clone(),
@@ -58,6 +59,7 @@ pub(super) fn mount_server(args: &Args, volume: &Arc<Volume>, place: ServerPlace
     // There is one, so it was not set before.
     let _ = place.control.standby.set(state.clone());
     let first = FirstTerm { is_new: found.is_none(), shared_log: &shared_log, takes_over: args.take_over };
+    // May be called twice: first for the process that serves, and, if that is lost, for the one in this process.
     let connect = || {
         let named = state.clone();
         let link = ServerLink {

@@ -52,6 +52,8 @@ pub(super) fn mount_client(
     mountpoint::prepare_mountpoint(mountpoint)?;
     let place = ClientPlace::create(volume, mountpoint)?;
     let locator = choose_server_locator(server, volume, &name)?;
+    // Asked once here, although the client asks for each connection: a worktree that nobody serves fails at once, and
+    // the report names the address.
     let address = locator.find_server()?;
     let link = ServerLink { locator, stands_by: String::new(), named_successor: Arc::new(|| {}) };
     let client = place.connect(args, volume, link)?;
@@ -83,6 +85,7 @@ impl<'a> ClientPlace<'a> {
     pub fn create(volume: &Volume, mountpoint: &'a Path) -> Result<Self> {
         let dir = client_dir(volume);
         live::create_state_dir(&dir)?;
+        // Made before the rest, so that whatever fails from here on removes the directory.
         let held = ClientMount { client: None, dir: dir.clone() };
         let log = Arc::new(MountLog::open_log(&dir.join(LOG_FILE))?);
         let control = Arc::new(ClientControl::default());

@@ -105,6 +105,7 @@ fn hold_snapshot(volume: &Arc<Volume>, id: SnapshotId, log: Arc<MountLog>) -> Re
 
 impl Drop for TreeHold {
     fn drop(&mut self) {
+        // The end of the sender wakes the thread, which otherwise sleeps until it has to renew the session.
         drop(self.end.take());
         if let Some(keeper) = self.keeper.take() {
             // A panic there has been told already.
@@ -117,6 +118,7 @@ impl Drop for TreeHold {
 fn begin_session(volume: &Volume, id: SnapshotId, log: &MountLog) -> Result<Option<ReadSession>> {
     match volume.begin_read_session(id) {
         Ok(session) => Ok(Some(session)),
+        // The snapshot was forgotten a moment ago: what it has may be deleted at any time.
         Err(error @ VolumeError::MissingRecord(_)) => Err(error.into()),
         Err(error) => {
             log.write_warning(&format!(

@@ -56,6 +56,7 @@ pub(super) fn start_automatic_snapshots(
 /// Brings all names to this machine while the mount is used. It ends with the process.
 pub(super) fn start_fetching_names(fs: Arc<LiveFilesystem>, log: Arc<MountLog>) -> Result<()> {
     let fetch = move || {
+        // No program waits for these reads: they count as read ahead, and not as reads of programs.
         RequestPurpose::ReadAhead.set_for_thread();
         let meter = Arc::new(ProgressMeter::default());
         match fs.hydrate_paths(&[Vec::new()], ContentScope::Names, None, &meter) {

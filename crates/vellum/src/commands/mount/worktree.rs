@@ -33,6 +33,8 @@ pub(super) fn mount_worktree(args: &Args, volume: &Arc<Volume>, mountpoint: &Pat
     let listener = args.sharing.listen.map(|address| listen_for_clients(volume, address)).transpose()?;
     let name = choose_worktree(args, volume, mountpoint)?;
     let found = live::find_live_worktree(volume, &name)?;
+    // A name that was typed must exist: created silently, a mistyped one would look like a worktree that has lost its
+    // files.
     if found.is_none() && args.worktree.is_some() {
         return Err(VolumeError::no_worktree(name).into());
     }
@@ -173,12 +175,14 @@ fn mount_live_worktree(
         start_fetching_names(live.fs.clone(), log.clone())?;
     }
     // Nobody else sets it.
+    // Only now, because it needs the connection to the kernel.
     let _ = service.forgetter.set(made.mounted.cache_invalidator());
     start_keeping_policies(&service, args.policy_interval)?;
     if args.follow {
         start_following(service.clone(), mountpoint, args.follow_interval)?;
     }
     if let Some(listener) = listener {
+        // After the mount: clients that connect while it is being made wait, as the port is bound already.
         made.report.serves = Some(sharing.start(listener, &service)?.to_string());
     }
     if let Some(interval) = args.snapshot_every {

@@ -114,6 +114,7 @@ impl SnapshotPinList {
         let (mut pins, damaged) = volume.list_readable_pins()?;
         warn_about_damaged_refs(&context.ui, &damaged)?;
         let now = vellum_host::clock::current_time();
+        // An expired pin keeps nothing any more, although its ref may still be there.
         pins.retain(|(_, pin)| pin.is_in_force(now));
         let mut table = TextTable::default();
         for (id, pin) in &pins {

@@ -28,6 +28,7 @@ impl PinTarget {
     /// some the other.
     pub fn find_target(context: &CommandContext, typed: &[OsString], is_snapshot: bool) -> Result<Self> {
         if !is_snapshot && typed.iter().all(|word| is_only_path(word)) {
+            // A word that can only be a path needs no look into the store.
             return Ok(Self::Content);
         }
         let has_paths = !is_snapshot && typed.iter().all(|word| has_path(context, word));

@@ -226,9 +226,11 @@ impl<'a> MergeTool<'a> {
         files: &ToolFiles,
         conflict: &MergeConflict,
     ) -> Result<std::result::Result<(), ToolFailure>> {
+        // Between two tools nothing else would notice a request to stop.
         if interrupt::should_stop(&self.stop_flag) {
             return Err(CliError::Stopped { resume: RESUME.into() });
         }
+        // A setting is a line as one would type it in a shell, and may have options and quotes.
         let mut command = Command::new("/bin/sh");
         command
             .arg("-c")
@@ -294,6 +296,7 @@ const RESUME: &str = "what was resolved is; the same command goes on with the re
 fn ends_run(status: ExitStatus) -> bool {
     match status.code() {
         Some(NOT_FOUND | NOT_EXECUTABLE) => true,
+        // The shell reports with such a code that the tool was ended by a signal, as by Ctrl-C.
         Some(code) => code > BY_SIGNAL,
         None => status.signal().is_some(),
     }
@@ -334,6 +337,7 @@ fn find_copy(
 /// Only this conflict: of the file's mode, or of its name, the tool has decided nothing.
 fn mark_resolved(progress: &mut MergeProgress, conflict: &MergeConflict) {
     for tracked in progress.conflicts.iter_mut().filter(|tracked| tracked.conflict == *conflict) {
+        // The files have the result already, so that nothing is left to be chosen.
         tracked.resolution = Some(ConflictResolution::AsIs);
     }
 }

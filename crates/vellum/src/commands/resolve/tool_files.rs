@@ -102,6 +102,8 @@ impl ToolFiles {
             (ToolFile::Local, Some(&versions.ours)),
             (ToolFile::Remote, Some(&versions.theirs)),
         ] {
+            // Read-only: only $MERGED is looked at, and a tool that writes to another file must fail, and not lose what
+            // it did.
             let mut created = self.create_file(file, 0o400)?;
             if let Some(version) = version {
                 write_version(volume, version, &mut created).map_err(|error| self.explain(file, error))?;
@@ -199,6 +201,7 @@ fn write_version(
         }
         .map_err(VersionError::Write)?;
     }
+    // A hole at the end is no write, and would be missing.
     to.set_len(version.attr.size).map_err(VersionError::Write)
 }
 
@@ -225,6 +228,7 @@ impl WorktreeFile {
 
     /// Whether it has exactly the content of a version.
     pub fn has_content_of(&self, volume: &Volume, version: &InodeRecord) -> Result<bool> {
+        // Sizes are compared first, which needs no content from the store.
         if self.stat.size != version.attr.size {
             return Ok(false);
         }
@@ -253,12 +257,14 @@ impl WorktreeFile {
         let mut to = self.open_to_write().map_err(BeneathError::into_io_error)?;
         let len = from.metadata()?.len();
         // A full disk is noticed here, while the old content is whole. Not every filesystem can tell.
+        // At least 1 byte, because the kernel refuses a length of 0.
         let reserved = fallocate(&to, FallocateFlags::KEEP_SIZE, 0, len.max(1));
         if let Err(Errno::NOSPC | Errno::DQUOT) = reserved {
             return Err(io::ErrorKind::StorageFull.into());
         }
         from.rewind()?;
         io::copy(from, &mut to)?;
+        // The old content may have been longer.
         to.set_len(len)?;
         to.sync_all()
     }
@@ -271,6 +277,7 @@ impl WorktreeFile {
                 let node = self.parent.hold_node(&self.name)?;
                 node.set_mode(self.stat.mode | OWNER_WRITES)?;
                 let opened = open();
+                // Set back whether or not the file could be opened: an open file stays writable.
                 node.set_mode(self.stat.mode)?;
                 opened
             }

@@ -63,7 +63,10 @@ pub fn restore_interactively(
         context.ui.print_note("nothing was chosen, and nothing was changed")?;
         return Ok(CommandOutcome::Done);
     }
+    // Only now, when it is known that something is to be restored.
     run_restore_hook(context, &worktree.volume, worktree.root_path(), request.target.id)?;
+    // Not locked while the user was asked, which may have taken any time: `edit_files` compares each file with what was
+    // shown.
     let lock = worktree.lock_worktree(context.lock_wait_notice())?;
     let done = carry_out(context, worktree, request, choice)?;
     drop(lock);
@@ -176,6 +179,7 @@ impl Questions<'_> {
                 choice
                     .paths
                     .extend([&change.old, &change.new].into_iter().flatten().map(|side| side.path.clone()));
+                // Both sides of a change have one path unless it is a rename.
                 choice.paths.dedup();
             }
             RestoreAnswer::No | RestoreAnswer::NoneOfFile => {}

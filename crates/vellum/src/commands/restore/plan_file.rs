@@ -57,6 +57,7 @@ pub fn run_saved_plan(file: &Path, context: &CommandContext) -> Result<CommandOu
         worktree.volume.check_no_merge()?;
     }
     let plan = plan_restore(context, &worktree, &request)?;
+    // Under the lock: between this comparison and the first change no other command can make the plan wrong.
     worktree.check_same_plan(&saved, &plan)?;
     let done = execute_restore(context, &worktree, plan)?;
     drop(lock);
@@ -68,6 +69,7 @@ fn read_plan(file: &Path, context: &CommandContext) -> Result<SavedRestorePlan> 
     let failed = || CliError::io_error("read", shown.clone());
     let opened = File::open(context.resolve_local_path(file)).map_err(failed())?;
     let mut bytes = Vec::new();
+    // One byte more than is allowed tells a file that is too long from one of just the allowed length.
     opened.take(PLAN_MAX + 1).read_to_end(&mut bytes).map_err(failed())?;
     if bytes.len() as u64 > PLAN_MAX {
         return Err(CliError::usage_error(format!("{shown} is too large for a plan"), ""));

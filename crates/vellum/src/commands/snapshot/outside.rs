@@ -24,6 +24,7 @@ pub fn snapshot_outside(args: &Args, root: &Path, context: &CommandContext) -> R
     let properties = args.properties.to_change()?;
     let typed = context.resolve_local_path(root);
     let shown = format_path(root.as_os_str().as_encoded_bytes());
+    // The line is named after the real path: the same directory has one history, by whatever path it is named.
     let path = typed.canonicalize().map_err(CliError::io_error("look at", shown.clone()))?;
     if !path.is_dir() {
         return Err(CliError::usage_error(format!("{shown} is not a directory"), ""));

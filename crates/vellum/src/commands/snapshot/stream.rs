@@ -38,6 +38,8 @@ pub fn snapshot_stream(args: &Args, name: &OsString, context: &CommandContext) -
             let mut producer = Producer::start(&args.paths, context)?;
             let mut source = StoppableSource { source: producer.take_output()? };
             context.run_with_progress(task, |meter| {
+                // Asked before the snapshot is made: what a program wrote before it failed must not look like a whole
+                // file.
                 let confirm = || producer.check_end();
                 create_stream_snapshot(&volume, &request, &mut source, confirm, meter)
             })
@@ -120,6 +122,7 @@ impl Drop for Producer {
     fn drop(&mut self) {
         // One that has ended already is not found any more.
         let _ = self.child.kill();
+        // Collected, because this process may go on with reports and hooks.
         let _ = self.child.wait();
     }
 }
@@ -133,6 +136,8 @@ impl<S: Read + AsFd> Read for StoppableSource<S> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut waited = [PollFd::new(&self.source, PollFlags::IN)];
         match poll(&mut waited, Some(&LOOK_EVERY)) {
+            // Whoever reads tries again after this error, and looks at the meter in between: a Ctrl-C is noticed while
+            // nothing comes.
             Ok(0) | Err(Errno::INTR) => Err(io::ErrorKind::Interrupted.into()),
             Ok(_) => self.source.read(buffer),
             Err(error) => Err(error.into()),

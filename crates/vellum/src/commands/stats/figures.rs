@@ -249,6 +249,7 @@ impl IntervalFigures {
 impl ServiceFigures {
     /// From the growth of counters a second; none if there are no such counters.
     fn from_growth(moment: &MetricsSample, rate: impl Fn(&str) -> f64) -> Option<Self> {
+        // A mount whose store is no service reports none of these: the group is left out, and not shown as zeros.
         moment.samples.contains_key("vellum_service_hedges_total").then_some(())?;
         // A counter has one sample for each set of its labels.
         let sum = |prefix: &str| -> f64 {

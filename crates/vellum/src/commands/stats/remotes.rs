@@ -77,7 +77,9 @@ fn watch_remotes(state: &Path, worktree: &str, found: &Mutex<Vec<RemoteFigures>>
             break;
         }
         let remotes = volume.list_remotes().unwrap_or_default();
+        // The head is a ref in the store, and each look at it may be a request.
         if round.is_multiple_of(ROUNDS_PER_HEAD) && !remotes.is_empty() {
+            // A store that does not answer leaves what was known: the screen shows figures that are a little old.
             head = volume.read_head().unwrap_or(head);
         }
         let figures = remotes.iter().map(|remote| known.look_at_remote(&volume, remote, head)).collect();
@@ -129,6 +131,7 @@ impl KnownStandings {
         }
         let [here, there] = heads;
         let standing = estimate_standing(volume, here, there).ok()?;
+        // Only the last one of each remote is kept, so that the list does not grow while heads move.
         self.0.retain(|known| known.remote != remote.name);
         self.0.push(KnownStanding { remote: remote.name.clone(), heads, standing });
         Some(standing)

@@ -62,6 +62,7 @@ impl<'a> StatsScreen<'a> {
 
     /// Waits for a time at most. Returns whether the user asked to leave meanwhile.
     pub fn wait_for_quit(&self, at_most: Duration) -> bool {
+        // Standard input is no terminal: the screen is left with Ctrl-C.
         if self.typing.is_none() {
             std::thread::sleep(at_most);
             return false;

@@ -94,6 +94,7 @@ fn report_clients(context: &CommandContext, report: ClientsJson) -> Result<Comma
             let standby = client
                 .stands_by
                 .as_ref()
+                // The serving process is listed as a client, too, and does not stand by for itself.
                 .filter(|place| server.as_ref().is_none_or(|server| server.address != **place));
             let standby = standby.map_or_else(String::new, |place| {
                 format!("  stands by at {}", format_path(place.as_bytes()))

@@ -87,6 +87,7 @@ pub fn parse_owner_and_group(typed: &str) -> Result<(Option<u32>, Option<u32>)> 
     let (user, group) = typed.split_once(':').unwrap_or((typed, ""));
     let find = |name: &str, file: &str, noun: &str| match name {
         "" => Ok(None),
+        // Looked up here, and not by the side that writes: the name is one of the host on which it was typed.
         name => lookup_account_id(name, file).map(Some).ok_or_else(|| {
             CliError::usage_error(format!("there is no {noun} '{name}'"), "a number works without a name")
         }),

@@ -261,6 +261,7 @@ pub fn find_local_destination(
             true => std::fs::metadata(&path).ok(),
             false => std::fs::symlink_metadata(&path).ok(),
         };
+        // Checked again, because the name of the source has made another path of it.
         check_trusted_path(&path)?;
         // What stands where the directory itself goes must not lead elsewhere.
         if from.name.is_some() && standing.as_ref().is_some_and(|standing| !standing.is_dir()) {
@@ -339,6 +340,7 @@ pub fn create_trusted_dir(path: &Path, above: usize) -> Result<(), BeneathError>
     let opened = match HeldDir::open_trusted_root(parent) {
         Err(error) if error.is_not_found() && above > 0 => {
             create_trusted_dir(parent, above - 1)?;
+            // Opened by its path again: another user may have put a symlink there meanwhile, which this refuses.
             HeldDir::open_trusted_root(parent)
         }
         opened => opened,

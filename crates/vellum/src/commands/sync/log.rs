@@ -74,6 +74,7 @@ impl SyncLog {
     /// Prints why lines are missing in the file. The run has been carried out, so this is no failure of it.
     fn report_unwritten(written: Result<()>, ui: &UserInterface) -> Result<CommandOutcome> {
         let Err(error) = written else { return Ok(CommandOutcome::Done) };
+        // A warning, and no error: the run itself has been done, and its result must be reported.
         ui.print_warning(format!("the log is not complete: {}", error.format_chain()))?;
         Ok(CommandOutcome::Findings)
     }
@@ -83,6 +84,7 @@ impl SyncLog {
         let now = line_format::format_log_time();
         let pid = std::process::id();
         let text: String = lines.iter().map(|line| format!("{now} [{pid}] {line}\n")).collect();
+        // In one write, so that the lines of two runs with one log do not mix.
         (&self.file).write_all(text.as_bytes()).map_err(CliError::io_error("write", &self.shown))
     }
 }

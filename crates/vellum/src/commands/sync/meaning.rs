@@ -31,6 +31,7 @@ pub fn parse_sync_options(args: &Args) -> Result<SyncOptions> {
         one_filesystem: args.preserve.one_file_system,
         // As with rsync, --delete-missing-args means --ignore-missing-args, too.
         ignore_missing: args.which.ignore_missing_args || args.delete.delete_missing_args,
+        // A source is removed only if it is still what was copied, which its stamp shows.
         stamps: args.delete.remove_source_files,
         moves: args.delete.remove_source_files,
     })

@@ -29,6 +29,7 @@ pub fn expand_profile(name: &str, typed: impl Iterator<Item = OsString>) -> Resu
     let options = read_profile_options(name)?;
     let mut words: Vec<OsString> = typed.collect();
     let place = find_options_place(&words);
+    // In front of the typed options, because of two that contradict each other the later one counts.
     words.splice(place..place, options.into_iter().map(OsString::from));
     Ok(words)
 }

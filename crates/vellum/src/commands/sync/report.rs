@@ -99,6 +99,7 @@ impl SyncRun<'_> {
         } else {
             self.report_run(args, context)?.max(logged)
         };
+        // Reported before: the user sees how far the run came, and the exit code says that it was stopped.
         if stopped { Err(CliError::Stopped { resume: AGAIN.into() }) } else { Ok(outcome) }
     }
 

@@ -177,10 +177,13 @@ fn execute_two_way(
     if args.show.dry_run {
         return Ok(TwoWayRun { sight, plan, done: None, first: None, hides_idle: false });
     }
+    // The archive is a copy, because it moves on with each attempt.
     let mut work =
         TwoWayExecution { two_way, archive: archive.clone(), archive_file, report: TwoWayReport::default() };
     let done = context.run_with_forced_progress(TASK, loud, |meter: &ProgressMeter| {
         let mut outcome = work.perform_plan(&sight, &plan, meter);
+        // After a cut, entries that failed are tried again, too: what the other side was still writing can have been in
+        // the way.
         while !meter.is_stopped() {
             let failed = outcome.is_ok() && work.report.has_problems();
             if !patience.should_retry(work.two_way.connection_health(), failed, meter) {
@@ -323,6 +326,8 @@ impl TwoWayEndpoints {
                 [host_name().as_bytes(), b":", path.as_os_str().as_bytes()].concat()
             }
             EndpointLocation::There { host, path } => {
+                // As typed, because this host cannot know which symlinks the path has there; another spelling is another
+                // pair, with a first run of its own.
                 [b"ssh:", host.as_bytes(), b":", path.as_bytes()].concat()
             }
         });

@@ -81,6 +81,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
             }
         };
         watch.ran = true;
+        // The wait that follows may be long, and a reader of the output must see this run before it.
         context.ui.flush_output()?;
         // The one run has done everything that there will ever be to do.
         if watch.trees.is_empty() && watch.poll.is_none() {
@@ -178,6 +179,7 @@ impl SyncWatch {
     /// Waits until something is to be done: something changed and there was quiet, it is time to look, or to try again.
     fn wait_for_changes(&mut self, retry: Option<Duration>, stop: &dyn Fn() -> bool) -> Result<()> {
         let start = Instant::now();
+        // A moment, and no rest of a wait: changes that wake the loop must not put off the next look.
         let due = [self.poll, retry].into_iter().flatten().min().map(|wait| start + wait);
         loop {
             let now = Instant::now();
@@ -209,6 +211,7 @@ impl SyncWatch {
         let wait = Timespec::try_from(wait)
             .map_err(|_| CliError::usage_error("the number is too large", "--poll 10"))?;
         match poll(&mut fds, Some(&wait)) {
+            // A signal is no failure: the caller looks whether it asks to stop.
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(errno) => Err(CliError::io_error("wait for", "changes")(errno.into())),
         }

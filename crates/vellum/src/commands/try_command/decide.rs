@@ -47,6 +47,7 @@ pub fn ask_decision(context: &CommandContext) -> Result<TryDecision> {
     loop {
         context.ui.print_prompt("[a]pply these changes, [k]eep the try, or [d]iscard it? ")?;
         let Some(line) = read_answer_line(&flag)? else {
+            // At the end of the input nobody has decided: to keep the try loses nothing.
             context.ui.print_prompt("\n")?;
             return Ok(TryDecision::Keep);
         };
@@ -73,6 +74,7 @@ pub fn carry_out(
             context.ui.print_note(format_choices(&fork.note))?;
         }
         TryDecision::KeepAs(name) => {
+            // A kept try must have a result: it becomes an ordinary worktree, whose last snapshot that is.
             fork.seal()?;
             fork.keep_as(name)?;
             context.ui.print_note(match &fork.note.copy {
@@ -87,9 +89,11 @@ pub fn carry_out(
 /// Merges the changes into the worktree. With conflicts, the try stays: the merge may be taken back.
 fn apply(fork: &mut TryFork<'_>, context: &CommandContext) -> Result<MergeReports> {
     fork.seal()?;
+    // Unmounted before the merge, which reads from the store what the process of the fork still has to put there.
     fork.unmount()?;
     let merged = merge::merge_snapshot(&fork.note.name, &fork.snapshot_note(), context)?;
     match merged.has_findings() {
+        // Not discarded yet: its snapshot is a parent of the merge, which may still be aborted and begun anew.
         true => context.ui.print_note(format!(
             "the try is still there: when the merge is finished, 'vellum try --discard {}' removes it",
             fork.note.name

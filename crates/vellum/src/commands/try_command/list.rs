@@ -85,6 +85,7 @@ pub fn list_tries(context: &CommandContext) -> Result<CommandOutcome> {
             copy: note.copy.as_ref().map(CopyPlace::format_path),
             command: note.format_command(),
             started: format_json_time(note.started()),
+            // The process lives on after its command has ended, for as long as it asks the user what to do.
             running: note.is_running() && note.status.is_none(),
             status: note.status,
             base: note.base.clone(),
@@ -125,6 +126,7 @@ fn measure_try(volume: &Volume, note: &TryNote, context: &CommandContext) -> Res
 fn count_conflicts(volume: &Volume, note: &TryNote, result: SnapshotId) -> Result<Option<u64>> {
     let head = volume.read_worktree_head(&note.of)?.and_then(|head| head.head);
     let Some(now) = head else { return Ok(None) };
+    // Without a divergence, applying moves the worktree, and there is nothing that could conflict.
     if volume.relate_snapshots(now, result)? != SnapshotRelation::Diverged {
         return Ok(Some(0));
     }
@@ -170,6 +172,7 @@ fn try_row(context: &CommandContext, item: &TryItemJson) -> [String; 6] {
 
 /// Does what was decided about an earlier try.
 pub fn decide_about(name: &str, decision: &TryDecision, context: &CommandContext) -> Result<CommandOutcome> {
+    // The name becomes part of a path: it must not lead out of the folder of tries.
     check_ref_name(name)?;
     let origin = TryOrigin::open(context)?;
     let state = origin.state()?;

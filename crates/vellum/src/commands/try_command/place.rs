@@ -110,6 +110,7 @@ pub fn find_submounts(root: &Path, state: &StateDir) -> Result<Vec<PathBuf>> {
     places.sort();
     let mut outermost: Vec<PathBuf> = Vec::new();
     for place in places {
+        // A mount is kept in view with all that is mounted below it, so that only the outermost ones are needed.
         if !outermost.last().is_some_and(|above| place.starts_with(above)) {
             outermost.push(place);
         }
@@ -133,6 +134,8 @@ pub fn report_submounts(mounts: &[PathBuf], context: &CommandContext) -> Result<
 /// Standard input and output stay what they are: a file of the worktree is then the original's.
 pub fn report_outputs(root: &Path, strict: bool, context: &CommandContext) -> Result<()> {
     for (number, name) in [(0, "standard input"), (1, "standard output"), (2, "standard error")] {
+        // The shell opens what a command is redirected to before the try exists: it is a file of the original, and stays
+        // one.
         let Ok(target) = std::fs::read_link(format!("/proc/self/fd/{number}")) else { continue };
         if !target.starts_with(root) {
             continue;

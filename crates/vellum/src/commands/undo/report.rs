@@ -243,6 +243,7 @@ fn to_step_json(step: &RevertStep) -> StepJson {
             RefKind::Pin => StepJson::SetPin { snapshot: name.clone() },
             RefKind::Annotation => StepJson::SetNote { snapshot: name.clone() },
             RefKind::Settings => StepJson::SetSettings,
+            // A plan sets values of tags, pins, notes and settings only: worktrees have steps of their own.
             RefKind::Tag | RefKind::Worktree | RefKind::Chain => StepJson::SetTag {
                 name: name.clone(),
                 from: text_of(SnapshotId::from_slice(from)),

@@ -70,6 +70,8 @@ pub(super) fn summarize_findings(volume: &Volume, findings: &[VerifyFinding]) ->
         lines.push(format!("{}: {count} damaged: {}", format_path(place), format_path(problem)));
     }
     for (directory, hits) in directories {
+        // The number of all files is read from the newest snapshot that is hit: the directory may have more or fewer in
+        // others.
         let newest = hits.snapshots.last().and_then(|age| history.iter().rev().nth(*age));
         let files = match (hits.files.len() as u64, hits.more) {
             (0, 0) => String::new(),

@@ -40,6 +40,7 @@ pub(super) fn create_worktree(
     };
     let dir = context.resolve_local_path(dir);
     let shown = dir.display().to_string();
+    // Only what this command made is taken away if it fails.
     let was_there = dir.is_dir();
     if !was_there {
         std::fs::create_dir(&dir).map_err(CliError::io_error("make", shown.clone()))?;

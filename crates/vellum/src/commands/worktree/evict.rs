@@ -27,6 +27,7 @@ struct EvictedJson<'a> {
 /// Ends the session.
 pub fn run(args: &Args, context: &CommandContext, volume: &Volume) -> Result<CommandOutcome> {
     let Args { name, session } = args;
+    // Parsed here for the message: the process would only say that there is no such session.
     if let Err(error) = session.parse::<SessionId>() {
         return Err(CliError::usage_error(error.to_string(), "'vellum status --clients' shows all sessions"));
     }

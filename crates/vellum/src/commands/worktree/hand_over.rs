@@ -60,6 +60,7 @@ pub fn run(args: &Args, context: &CommandContext, volume: Volume) -> Result<Comm
             "'vellum status --clients' shows all that do",
         ));
     }
+    // The request was only begun: whether another process has taken the worktree is known when the log says so.
     let ServerStatus { host, address } = wait_for_next_server(volume, name, &before)?;
     let line = || {
         let [host, address] = [&host, &address].map(|text| format_path(text.as_bytes()));
@@ -91,6 +92,7 @@ fn choose_standby(args: &Args, reply: &ControlReply) -> Result<String> {
     };
     let own = reply.server.as_ref().map(|server| server.address.as_str());
     let stands_by = |client: &&ClientStatus| {
+        // The serving process is a client of itself, too, and announces its own address.
         client.connected && client.stands_by.as_deref().is_some_and(|place| Some(place) != own)
     };
     let is_meant = |client: &&ClientStatus| {
@@ -112,6 +114,8 @@ fn choose_standby(args: &Args, reply: &ControlReply) -> Result<String> {
 
 fn wait_for_next_server(volume: Volume, name: &str, before: &ControlReply) -> Result<ServerStatus> {
     let own = before.server.as_ref().map(|server| &server.address);
+    // The log is asked, and not the process that serves: that one ends with the hand-over, and only the log says who is
+    // next.
     let mut watch = ServerWatch::new(volume.into(), name.into());
     let begun = Instant::now();
     while begun.elapsed() < WAIT {

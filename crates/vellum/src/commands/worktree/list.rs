@@ -142,6 +142,7 @@ fn look_for_changes(
     if live::is_live_worktree(head) || is_dir_missing(volume, name, head) || head.host != host_name() {
         return Ok(None);
     }
+    // Opened as a worktree of its own, whose stat cache and rules hold for it.
     let worktree = CheckoutWorktree::open(Path::new(&head.place))?;
     Ok(Some(context.run_with_progress(SCANNING, |meter| worktree.has_unsaved_changes(meter))?))
 }

@@ -44,6 +44,7 @@ pub(super) fn remove_worktree(
         let hint = "remove it from another worktree; to give up the whole volume, delete its directories";
         return Err(CliError::usage_error(message, hint));
     }
+    // The worktree's head alone names the log: without it, nothing could find the log to remove it.
     check_has_no_log(volume, name)?;
     let mut elsewhere = None;
     let head = volume.require_worktree_head(name)?;
@@ -53,9 +54,11 @@ pub(super) fn remove_worktree(
     }
     if deletes {
         check_deletable(context, volume, name, &head)?;
+        // Found now, because it is found by the files that are about to be deleted.
         elsewhere = volume.find_worktree_state(name, &head)?.filter(StateDir::is_elsewhere);
     }
     // Without --delete its files stay: they may be on another machine, and some of them in no snapshot.
+    // The list comes first: a command that dies in between leaves files, and no worktree whose files are half deleted.
     let head = volume.remove_worktree(name)?;
     if deletes || has_only_state(&head) {
         // A worktree without files is harmless on no list; files of a worktree that is on no list are only in the way.
@@ -148,6 +151,7 @@ fn check_deletable(context: &CommandContext, volume: &Volume, name: &str, head: 
     };
     let root = state.root().to_path_buf();
     let store = volume.objects.local_dir().map(resolve_existing_path);
+    // The store has the snapshots of all worktrees of the volume.
     if store.is_some_and(|store| store.starts_with(&root) || store.starts_with(state.path())) {
         let message = format!("the store of the volume lies in {}", format_path(&head.place));
         return Err(CliError::usage_error(message, "leave out --delete"));

@@ -83,6 +83,8 @@ pub fn listen_for_control(dir: &Path, service: Arc<impl ControlHandler>) -> Resu
 
 /// Listens as long as somebody else keeps the service; gives the socket's path.
 pub fn listen_while_kept(dir: &Path, service: &Arc<impl ControlHandler>) -> Result<PathBuf> {
+    // Weak, because this thread would otherwise keep the service, and with it the worktree, after the term that it
+    // belongs to.
     let service = Arc::downgrade(service);
     listen_while_found(dir, move || service.upgrade())
 }
@@ -166,6 +168,7 @@ impl ControlService {
     pub fn answer_forwarded(&self, line: &[u8]) -> Vec<u8> {
         let answer = match serde_json::from_slice::<ControlRequest>(line) {
             // A client answers by itself what concerns its mount.
+            // Also a request of a newer client, which this process does not know.
             Err(_)
             | Ok(
                 ControlRequest::AwaitEnd
@@ -245,6 +248,8 @@ impl ControlService {
         meter: &Arc<ProgressMeter>,
     ) -> Result<ControlReply, OpenError> {
         let mut answer = ControlReply::default();
+        // Clients of a shared worktree would otherwise answer from their caches what this request changes behind their
+        // backs.
         let _change = changes_files(request).then(|| self.sharing.begin_change_of_all());
         match request {
             // The last three are answered elsewhere.
@@ -265,6 +270,8 @@ impl ControlService {
                     false => self.fs.snapshot_paths(&request, paths),
                 };
                 answer.snapshot = Some(made?.to_string());
+                // Asked for, and not waited for: the snapshot is durable on this machine, and an answer need not wait
+                // for the store.
                 self.publisher.request_publish();
             }
             ControlRequest::MergeSnapshot { note, parents } => {
@@ -322,6 +329,8 @@ impl ControlService {
             }
             ControlRequest::HydrationPolicies => answer.policies = Some(self.policies.list_policies()),
             ControlRequest::Evict { paths, open } => {
+                // Only nodes of the present epoch count: the same inode number can be another file in an earlier state
+                // or in a snapshot.
                 let inode = |node: &u64| match NodePlace::from_node(*node) {
                     NodePlace::Main(epoch, ino) if epoch == self.fs.epochs().current_epoch() => Some(ino),
                     NodePlace::Main(..) | NodePlace::Snapshot(..) | NodePlace::Virtual(_) => None,
@@ -400,6 +409,8 @@ impl ControlService {
                 .fs
                 .list_entries(Ino::ROOT)
                 .map(|entries| entries.into_iter().map(|entry| entry.name).collect()),
+            // Kernels that can forget everything below the root at once need no names, and a large root is not listed
+            // for nothing.
             false => Ok(Vec::new()),
         };
         // Names that are gone after the restore are cached as present, and names that come with it may be cached as
@@ -486,6 +497,7 @@ pub fn send_unmount_reply(stream: &UnixStream, report: &UnmountReport) {
 
 /// Whether a command changes what programs see of files.
 fn changes_files(request: &ControlRequest) -> bool {
+    // No wildcard arm: a new request that changes files must not leave clients with what they have cached.
     match request {
         ControlRequest::Trash { .. }
         | ControlRequest::Hydrate { .. }

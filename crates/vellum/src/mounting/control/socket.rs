@@ -22,6 +22,7 @@ pub fn connect_to(path: &Path) -> io::Result<UnixStream> {
 
 /// Runs `operation` with a path to the same file that fits in an address.
 fn with_short_path<T>(path: &Path, operation: impl Fn(&Path) -> io::Result<T>) -> io::Result<T> {
+    // The usual case needs no descriptor, and no /proc.
     if path.as_os_str().len() <= ADDRESS_MAX {
         return operation(path);
     }

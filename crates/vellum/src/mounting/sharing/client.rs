@@ -64,6 +64,7 @@ impl ControlHandler for ClientControl {
                 let _ = send_json_line(stream, &ControlLine::Done(Box::default()));
             }
             Some(ControlRequest::Discard) => {
+                // Other machines may be at work in it, which only the server knows.
                 let message = "a client cannot discard the worktree".into();
                 let kind = error_code(ErrorKind::Usage).into();
                 let hint = Some("discard it where it is served".into());
@@ -79,6 +80,7 @@ impl ControlHandler for ClientControl {
 impl ClientControl {
     fn prepare_end(&self, skips_publishing: bool, mut stream: &UnixStream) {
         if let Some(service) = self.standby.get().and_then(|standby| standby.find_service()) {
+            // This process serves the worktree as well, whose write log may be full.
             return service.prepare_end(&self.end, skips_publishing, stream);
         }
         // Nothing of a client waits for room.

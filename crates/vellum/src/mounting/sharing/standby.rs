@@ -65,6 +65,7 @@ struct StandbyTurn {
 impl StandbyTurn {
     /// Forgets what concerns the turn before; gives it.
     fn begin_anew(&mut self) -> Self {
+        // The end of the process concerns every turn, and is never taken back.
         let is_ending = self.is_ending;
         std::mem::replace(self, Self { is_ending, ..Self::default() })
     }
@@ -288,9 +289,11 @@ impl StandbyState {
                     is_named || since.elapsed() >= PRECEDENCE
                 }
                 Ok(Some(found)) => {
+                    // Somebody has claimed the log meanwhile: if it is given up again, precedence begins anew.
                     free_since = None;
                     is_over(found)
                 }
+                // An engine that does not answer says nothing about the server, which may be serving well.
                 Err(_) => false,
             };
             let failure = found.err().map(|error| error.to_string());
@@ -329,6 +332,7 @@ impl StandbyState {
             Err(CliError::Mounting(MountingError::Open(OpenError::LogInUse { .. }))) => None,
             Err(error) => {
                 log.write_error(&format!("cannot serve the worktree: {}", error.format_chain()));
+                // Without a pause the loop would try again at once, as the worktree still has no server.
                 self.pause(RETRY_EVERY);
                 None
             }
@@ -377,6 +381,7 @@ fn is_over(found: &ServerSighting) -> bool {
 fn reachable_address(listens: std::net::SocketAddr) -> String {
     use std::net::{Ipv4Addr, Ipv6Addr};
     let mut reachable = listens;
+    // 0.0.0.0 and :: say where to listen, and are no address to connect to.
     if listens.ip().is_unspecified() {
         reachable.set_ip(match listens {
             std::net::SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),

@@ -68,6 +68,8 @@ impl TermListener {
 
     /// Listens.
     fn listen(&self) -> Result<TcpListener> {
+        // The first listener was bound before the worktree was opened, so that an address that is taken fails before
+        // anything is changed.
         let first = self.first.lock().take();
         let listen = || TcpListener::bind(self.address);
         let listener = first.map_or_else(listen, Ok);
@@ -163,6 +165,7 @@ impl ServingTerm {
         listen_while_kept(&dir, &service)?;
         let address = sharing.start(listener, &service)?;
         if let Err(error) = (options.upkeep)(&service) {
+            // The server has threads of its own, which would go on to answer for a term that never began.
             sharing.stop();
             return Err(error);
         }
@@ -209,8 +212,11 @@ impl ServingTerm {
 
     fn stop_serving(self) -> MountedLiveWorktree {
         let Self { live, sharing, service, dir, .. } = self;
+        // First, so that no client changes the worktree any more when the rest of it ends.
         sharing.stop();
+        // Threads that were started with the term wait for this, as there is no mount whose end they could see.
         service.end.signal_unmounted();
+        // Dropped before `end_listening`: the thread that is woken ends only if it does not find the service any more.
         drop(service);
         end_listening(&dir);
         live

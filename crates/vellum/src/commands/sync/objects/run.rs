@@ -168,6 +168,7 @@ impl ObjectRun {
         if present.is_none() && options.compare.existing && plan.is_empty() {
             return Ok(PlannedRun { from, to, plan, done: Some(SyncReport::default()) });
         }
+        // Only of files that will be written: each time is a request, and the comparison may have needed none.
         self.load_written_times(&plan, &mut from, meter)?;
         // Before the destination is created, so that a refused run leaves nothing behind.
         if let Some(refusal) = &plan.refusal {

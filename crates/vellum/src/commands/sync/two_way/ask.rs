@@ -35,6 +35,7 @@ pub fn ask_about_conflicts(
                 "1" => ConflictAnswer::Side(TwoWaySide::First),
                 "2" => ConflictAnswer::Side(TwoWaySide::Second),
                 "b" => ConflictAnswer::Both,
+                // No answer leaves the conflict open: both versions stay as they are, and the next run asks again.
                 "s" => break,
                 _ => continue,
             };
