@@ -88,6 +88,8 @@ impl BlobStore {
             for (position, place) in &span.blobs {
                 let Some((id, _)) = blobs.get(*position) else { continue };
                 let start = (place.offset - span.start) as usize;
+                // A place outside of what came gives no bytes, which do not authenticate: it is reported as
+                // damage.
                 let sealed = bytes.get(start..start + place.len as usize).unwrap_or_default();
                 let kind = place.kind;
                 let damaged = |fault| BlobError::Damaged { kind, id: *id, pack: *pack, fault };

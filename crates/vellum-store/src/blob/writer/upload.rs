@@ -153,6 +153,7 @@ fn upload_pack(
     if uploaded.len() < INDEX_AFTER {
         return Ok(());
     }
+    // Taken out before the commit, so that no other thread commits the same blobs.
     let blobs = std::mem::take(&mut *uploaded);
     drop(uploaded);
     let ids: Vec<_> = blobs.iter().map(|(id, _)| *id).collect();
