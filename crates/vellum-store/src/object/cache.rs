@@ -168,6 +168,7 @@ impl PackCache {
         let key = key.clone();
         let use_counts = does_use_count();
         let shared = Arc::clone(&fetched);
+        // What is not kept is fetched again, so that a failure needs no answer.
         let _ = self.run(move |files| {
             files.store_pieces(&key, first, shared.get(part).unwrap_or_default(), use_counts);
             Ok(())
@@ -185,6 +186,7 @@ impl PackCache {
     /// Removes some pieces of a pack. The room that they took is free when packs are counted the next time.
     pub(super) fn forget_pieces(&self, key: &ObjectKey, numbers: Range<u64>) {
         let key = key.clone();
+        // If the disk does not answer, nothing is read from it either.
         let _ = self.run(move |files| {
             files.forget_pieces(&key, numbers);
             Ok(())
@@ -194,6 +196,7 @@ impl PackCache {
     /// Removes all pieces of a pack.
     pub(super) fn forget_pack(&self, key: &ObjectKey) {
         let key = key.clone();
+        // Pieces that stay are of a pack that nobody asks for any more: they go when room is needed.
         let _ = self.run(move |files| {
             files.forget_pack(&key);
             Ok(())

@@ -294,6 +294,7 @@ impl ObjectStore for ServiceStore {
 
     fn put_object(&self, key: &ObjectKey, bytes: &[u8]) -> Result<(), StoreError> {
         let subject = RequestSubject { action: "write", key: key.as_str() };
+        // One copy for all tries: clones of it share the memory.
         let body = Bytes::copy_from_slice(bytes);
         let mut schedule = self.budget.begin(self.limits.retry_for);
         let mut can_reload = true;

@@ -206,6 +206,7 @@ impl SftpStore {
             }
             SftpFailure::Missing => StoreError::NotFound { place, key },
             SftpFailure::NotAFile => StoreError::NotAFile { place, key },
+            // Only `get_object` reports this to callers, and it names the maximum itself.
             SftpFailure::TooLarge(size) => StoreError::TooLarge { place, key, size, max: 0 },
         }
     }

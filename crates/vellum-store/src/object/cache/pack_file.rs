@@ -79,6 +79,7 @@ pub(super) fn data_path(map: &Path) -> Option<PathBuf> {
 /// Removes both files. The map goes first: a reader that finds none looks no further.
 pub(super) fn remove_pack(path: &Path) {
     note_progress();
+    // A file that stays is found by the next count: a map as a pack, and data without a map as an orphan.
     let _ = fs::remove_file(map_path(path));
     let _ = fs::remove_file(path);
 }
