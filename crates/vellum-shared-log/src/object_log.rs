@@ -178,6 +178,8 @@ impl ObjectLog {
                 if head.open == open {
                     head.sealed.extend(&sealed);
                     head.open_start = end;
+                    // Some epochs have ended, so that there is one more than those: the current one, which
+                    // stays open.
                     head.open.drain(..open.len() - 1);
                 }
                 Ok(())
@@ -435,6 +437,8 @@ impl SharedLog for ObjectLog {
             let StoredHead { head, bytes } = self.read_head()?;
             check_epoch(&head, epoch)?;
             if self.swap_head(Some(&bytes), None)? {
+                // Without the head nobody reads them. What stays after a crash has an incarnation that no
+                // later log has.
                 return self.remove_appends();
             }
         }

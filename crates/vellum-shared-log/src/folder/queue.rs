@@ -295,6 +295,7 @@ impl OperationQueue {
 
     /// Whether who adds next may have to wait.
     pub fn is_nearly_full(&self) -> bool {
+        // Half of it, since others may add something between this look and the change.
         self.state.lock().queued >= self.room / 2
     }
 

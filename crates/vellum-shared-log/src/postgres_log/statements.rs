@@ -6,6 +6,8 @@
 
 /// Without parameters, and so one transaction of several statements. An advisory lock, since two sessions that create a
 /// table at once may both fail.
+// The row of a log changes with each append: in a page with room, its new version needs no new entry in an
+// index. Appends are sealed, so that compressing them would gain nothing.
 pub(super) const CREATE_TABLES: &str = "
 SELECT pg_advisory_xact_lock(8386668312146767201);
 CREATE TABLE IF NOT EXISTS vellum_logs (

@@ -73,6 +73,7 @@ redis.call('HSET', KEYS[1], 'epoch', ARGV[3], 'server', ARGV[4], 'instance', ARG
 return {'ok', h[1], h[3], h[4]}
 ";
 
+// By the clock of Redis, which is also the one that `SERVER` tells the age by.
 const RENEW: &str = "
 local t = redis.call('TIME')
 redis.call('HSET', KEYS[1], 'renewed', t[1] .. string.format('%06d', t[2]))
