@@ -118,6 +118,7 @@ impl CloudEmulator {
 
 impl Drop for CloudEmulator {
     fn drop(&mut self) {
+        // It is waited for, or it would remain as a zombie for as long as the tests run.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

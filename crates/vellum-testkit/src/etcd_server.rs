@@ -73,6 +73,7 @@ fn start_process(dir: &Path, port: u16, peer_port: u16, options: &[String]) -> S
     command.arg("--data-dir").arg(dir.join("data"));
     command.args(["--listen-client-urls", &client_url, "--advertise-client-urls", &client_url]);
     command.args(["--listen-peer-urls", &peer_url, "--initial-advertise-peer-urls", &peer_url]);
+    // A server that is given no name is called `default`.
     command.args(["--initial-cluster", &format!("default={peer_url}"), "--logger", "zap"]).args(options);
     let mut process = ServerProcess::start(command, &dir.join("log"));
     // Healthy, or full: both answer requests.

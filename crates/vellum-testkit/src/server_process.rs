@@ -96,6 +96,7 @@ pub(crate) fn ask_server(port: u16, question: &str) -> String {
         connection.set_read_timeout(Some(ANSWER_MAX))?;
         connection.write_all(question.as_bytes())?;
         let mut answer = [0; 1024];
+        // One read is enough, since all that is asked for has short answers.
         let len = connection.read(&mut answer)?;
         Ok(String::from_utf8_lossy(&answer[..len]).into_owned())
     };

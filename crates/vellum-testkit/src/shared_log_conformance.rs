@@ -330,6 +330,7 @@ fn check_large_appends(fixture: &dyn SharedLogFixture) {
     let make = |len: usize, seed: u64| -> Vec<u8> {
         (0..len as u64).map(|place| (place.wrapping_mul(seed) >> 7) as u8).collect()
     };
+    // Around a mebibyte, above which etcd splits appends, and up to the most that is allowed.
     let sizes = [1 << 20, (1 << 20) + 1, 3, 8 << 20, 1, APPEND_MAX];
     let mut starts = Vec::new();
     let mut at = 0;

@@ -199,6 +199,7 @@ fn check_counter(
     let mut found = Vec::new();
     increments.sort_by_key(|increment| increment.locked);
     for pair in increments.windows(2) {
+        // Signed, since `count_lost` may have taken values below 0.
         if pair[0].value.cast_signed() >= pair[1].value.cast_signed() {
             let [first, second] = [pair[0].event, pair[1].event];
             found.push(HistoryViolation(format!("an increment was lost: {first}, then {second}")));

@@ -118,6 +118,7 @@ impl SequentialModel for DirectoryModel {
             }
             "rename" | "move" => {
                 after[second] = std::mem::replace(&mut after[first], ABSENT);
+                // Linux looks for the source first: if neither name is as it should be, that is the error.
                 let occupied = (event.name == "move" && is_second).then_some(libc::EEXIST);
                 if is_first { occupied } else { Some(libc::ENOENT) }
             }
@@ -152,6 +153,7 @@ impl SequentialModel for DirectoryModel {
 
 pub(super) fn check(events: &[HistoryEvent], take_over: Option<TakeOver>) -> Vec<HistoryViolation> {
     let mut events = relevant(events, &[libc::EEXIST, libc::ENOENT]);
+    // A look that failed in an unknown way has seen nothing that can be checked.
     events.retain(|event| event.name != "look" || !event.is_unknown());
     let object = CheckedObject { name: "names in one directory", take_over };
     check_linearizable(&DirectoryModel, [ABSENT; NAMES], &events, object)

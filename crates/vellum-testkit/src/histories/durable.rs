@@ -88,6 +88,7 @@ impl HistoryProgram for DurableProgram {
             }
             _ => {
                 let path = worker.path(state_name(client));
+                // One for each client: two that replace their states at once must not write the same file.
                 let temporary = worker.path(format!("temporary{client}"));
                 worker.record("replace", &[number], || {
                     replace_number(&path, &temporary, number, true)?;

@@ -122,6 +122,7 @@ pub(super) fn parse_log(client: usize, text: &str) -> Vec<HistoryEvent> {
             "U" => HistoryOutcome::Unknown(errno),
             _ => panic!("{line}"),
         };
+        // What is unknown may have its effect later, so that this is not the end of it.
         event.end = (!event.is_unknown()).then_some(time);
     }
     events

@@ -98,6 +98,8 @@ pub(super) fn replace_number(path: &Path, temporary: &Path, number: u64, is_sync
 pub(super) fn encode_record(number: u64) -> [u8; RECORD] {
     let mut record = [0; RECORD];
     for (position, word) in record.chunks_exact_mut(8).enumerate() {
+        // Each word depends on its place, so that a record that is shifted, or mixed with another one, is
+        // noticed.
         word.copy_from_slice(&number.rotate_left(7 * position as u32).to_le_bytes());
     }
     record
@@ -115,6 +117,7 @@ pub(super) fn decode_records(content: &[u8]) -> Vec<u64> {
 /// Appends a record in one call.
 pub(super) fn append_record(mut file: &File, number: u64) -> io::Result<()> {
     let record = encode_record(number);
+    // `write_all` would append what is left behind the records of others.
     let written = file.write(&record)?;
     // A regular file takes all of it, unless the disk is full.
     if written == RECORD { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }

@@ -98,6 +98,8 @@ impl<S: Clone + Eq + Hash> SituationSet<S> {
         let Situation { state, known, perhaps, is_taken_over } = situation;
         let key = SituationKey { state: state.clone(), known: known.clone(), is_taken_over: *is_taken_over };
         let least = self.by_key.entry(key).or_default();
+        // In the other one fewer have taken place: all that this situation can still become, that one can
+        // become, too.
         if least.iter().any(|other| other.is_subset(perhaps)) {
             return false;
         }
@@ -211,6 +213,7 @@ impl<M: SequentialModel> OrderSearch<'_, M> {
             && self.can_be_taken_over
             && moment.time >= take_over.start
         {
+            // At each moment of it, since nobody knows at which one the next server continued.
             self.lose_changes();
             self.can_be_taken_over = moment.time <= take_over.end;
         }
@@ -233,6 +236,8 @@ impl<M: SequentialModel> OrderSearch<'_, M> {
                 ended.insert(&without(situation, operation));
                 continue;
             }
+            // It need not have taken place: nobody knows what became of it, or the lost server has answered a
+            // part of it.
             if self.events[operation].is_unknown() || situation.is_taken_over && self.may_be_lost(operation) {
                 ended.insert(&situation);
             }
@@ -244,6 +249,7 @@ impl<M: SequentialModel> OrderSearch<'_, M> {
             self.forget_in_past(operation);
             self.remember();
         } else {
+            // Nothing can be lost any more.
             self.past.clear();
         }
     }
@@ -279,6 +285,7 @@ impl<M: SequentialModel> OrderSearch<'_, M> {
                 }
                 if next.has(operation) {
                     ended.insert(&without(next, operation));
+                // What was reached before, in another order, need not be followed again.
                 } else if self.steps <= STEPS_MAX && tried.insert(&next) {
                     rest.push(next);
                 }
@@ -290,6 +297,7 @@ impl<M: SequentialModel> OrderSearch<'_, M> {
     fn take_place(&self, situation: &Situation<M::State>, operation: usize) -> Option<Situation<M::State>> {
         let event = self.events[operation];
         let state = self.model.apply(&situation.state, event)?;
+        // As if it had not taken place, which is a situation already.
         if event.is_unknown() && state == situation.state {
             return None;
         }

@@ -78,6 +78,7 @@ impl HistoryProgram for MovesProgram {
             Err(rustix::io::Errno::NOENT) => Ok(0),
             Err(error) => Err(error.into()),
         };
+        // To move something to where it is does nothing, so that this is a look instead.
         if from == to || worker.random.is_one_in(3) {
             worker.record("look", &[moved, from], || look(from));
             return;

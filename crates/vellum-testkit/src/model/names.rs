@@ -98,6 +98,7 @@ impl ModelFilesystem {
             found => Some(found?),
         };
         match target {
+            // Before the next case: Linux also refuses a target that is another name of the same file.
             Some(_) if noreplace => return Err(Errno::EXIST),
             None if exchange => return Err(Errno::NOENT),
             // POSIX: if both are names of one file, nothing happens.
@@ -109,6 +110,8 @@ impl ModelFilesystem {
         if self.makes_cycle(moved, from.0, to.0) {
             return Err(Errno::INVAL);
         }
+        // The source is inside of the target. Linux says that the target is not empty, unless the two are
+        // exchanged.
         if target.is_some_and(|target| self.makes_cycle(target, to.0, from.0)) {
             return Err(if exchange { Errno::INVAL } else { Errno::NOTEMPTY });
         }
@@ -169,6 +172,7 @@ impl ModelFilesystem {
 
     /// Whether a directory would be moved into itself.
     fn makes_cycle(&self, moved: ModelFileId, from: ModelFileId, to: ModelFileId) -> bool {
+        // Within one directory nothing gets another ancestor.
         from != to && self.is_dir(moved) && self.is_within(to, moved)
     }
 

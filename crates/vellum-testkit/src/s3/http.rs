@@ -172,6 +172,7 @@ impl HttpReply {
 
     /// Sends a head without the length of the body.
     pub fn write_unbounded_head(&self, stream: &mut TcpStream) -> io::Result<()> {
+        // Without a length, the body ends where the connection does.
         stream.write_all(&self.format_head("connection: close\r\n"))
     }
 

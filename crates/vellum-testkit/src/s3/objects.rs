@@ -177,6 +177,7 @@ impl S3Objects {
                     announced: Some(object.bytes.len()),
                     ..HttpReply::new(200)
                 },
+                // A reply to `HEAD` has no body that could name the error.
                 None => HttpReply::new(404),
             },
             _ => HttpReply::for_error(405, "MethodNotAllowed"),
@@ -257,6 +258,7 @@ impl S3Objects {
         let mut found = upload.parts.iter().filter(|(number, _)| **number > after);
         let page: Vec<_> = found.by_ref().take(PART_PAGE).collect();
         let is_truncated = found.next().is_some();
+        // The root has an attribute, as that of S3 has: clients must not look for its bare name.
         let mut body = format!(
             "<?xml version=\"1.0\"?><ListPartsResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">\
              <IsTruncated>{is_truncated}</IsTruncated>"
@@ -278,6 +280,7 @@ impl S3Objects {
         let Some(upload) = self.uploads.remove(upload) else {
             return HttpReply::for_error(404, "NoSuchUpload");
         };
+        // In the order of their numbers, whatever the order in which they came.
         let bytes = upload.parts.into_values().flatten().collect();
         // Services escape the quotation marks of tags in XML, so clients have to undo that.
         let tag = self.put_with_mtime(key, bytes, upload.mtime).replace('"', "&quot;");

@@ -68,6 +68,7 @@ pub(super) fn check_racing_appends(fixture: &dyn SharedLogFixture) {
                 std::thread::yield_now();
             }
             let next = new.claim(claim.incarnation, &make_server(2), Some(claim.epoch)).expect("a claim");
+            // Read while the old server may still be sending appends: what comes from here on must not count.
             let content = read_all(&*new, LogPosition(0));
             assert_eq!(content.len() as u64, next.end.0, "the claim knows the end");
             let successor = writer.join().expect("no panic");

@@ -59,10 +59,13 @@ fn take_step(
     model: &mut LogModel,
     step: usize,
 ) -> &'static str {
+    // Mostly the current one, or nearly all steps would be refused; now and then an older one, none, or one
+    // that nobody has yet.
     let epoch = if random.is_one_in(6) { random.next_below(model.epoch + 2) } else { model.epoch };
     let position = random.next_below(model.end() + 3);
     let (name, found, expected) = match random.next_below(12) {
         0 => {
+            // Of few servers, so that often the same one claims again.
             let server = make_server(random.next_below(3) as u8);
             let after = (epoch > 0).then_some(LogEpoch(epoch));
             ("claim", judge(log.claim(model.incarnation, &server, after)), model.claim(server, epoch))
