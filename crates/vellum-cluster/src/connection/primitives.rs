@@ -28,6 +28,7 @@ impl CryptoResolver for VolumeCryptoResolver {
 
     fn resolve_dh(&self, choice: &DHChoice) -> Option<Box<dyn Dh>> {
         match choice {
+            // Of no use yet: `snow` sets or generates the key before it exchanges anything.
             DHChoice::Curve25519 => Some(Box::new(ExchangeKeys::from_secret([0; KEY_LEN]))),
             _ => None,
         }

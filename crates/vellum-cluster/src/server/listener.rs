@@ -115,6 +115,8 @@ struct HandshakePermit(Arc<AtomicUsize>);
 impl HandshakePermit {
     /// None: there are as many handshakes as there may be.
     fn acquire(handshakes: &Arc<AtomicUsize>) -> Option<Self> {
+        // Before the count is looked at: dropping the permit takes back what was counted, whatever the
+        // outcome.
         let permit = Self(handshakes.clone());
         let before = handshakes.fetch_add(1, Ordering::AcqRel);
         (before < HANDSHAKES_MAX).then_some(permit)

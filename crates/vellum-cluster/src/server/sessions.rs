@@ -293,6 +293,7 @@ impl SessionTable {
 
     /// The sessions, in the order in which they began.
     pub fn list_sessions(&self) -> Vec<SessionStatus> {
+        // Described without the lock of the tables, since each takes the lock of its session.
         let sessions: Vec<_> = self.tables.lock().present.values().cloned().collect();
         let mut all: Vec<_> = sessions.iter().map(|session| session.describe()).collect();
         all.sort_by_key(|status| std::cmp::Reverse(status.age));

@@ -285,8 +285,8 @@ impl<M: SequentialModel> OrderSearch<'_, M> {
                 }
                 if next.has(operation) {
                     ended.insert(&without(next, operation));
-                // What was reached before, in another order, need not be followed again.
                 } else if self.steps <= STEPS_MAX && tried.insert(&next) {
+                    // What was reached before, in another order, is not followed again.
                     rest.push(next);
                 }
             }

@@ -98,7 +98,7 @@ impl ModelFilesystem {
             found => Some(found?),
         };
         match target {
-            // Before the next case: Linux also refuses a target that is another name of the same file.
+            // Before both are looked at as names of one file: Linux refuses such a target, too.
             Some(_) if noreplace => return Err(Errno::EXIST),
             None if exchange => return Err(Errno::NOENT),
             // POSIX: if both are names of one file, nothing happens.
