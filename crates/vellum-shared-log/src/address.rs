@@ -179,6 +179,7 @@ impl LogScheme {
     }
 
     fn parse_host(&self, text: &str) -> Result<LogHost, String> {
+        // An IPv6 address has colons of its own, and so has to stand in brackets.
         let (host, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
             Some((host, "")) => (host, None),
             Some((host, port)) => {

@@ -71,6 +71,7 @@ impl EtcdLog {
     /// Reads the state of the log that is expected.
     fn read_state(&self) -> Result<EtcdState, SharedLogError> {
         let mut transaction = EtcdTransaction::default();
+        // In one transaction: where the log begins and ends is of one moment.
         transaction.read(&self.keys.state_range()).read(&self.keys.first_append_range());
         self.parse_state(&self.commit(&transaction)?)
     }
@@ -334,12 +335,12 @@ impl SharedLog for EtcdLog {
             .put(&keys.epoch, next.0.to_string().as_bytes(), None)
             .put(&keys.server, writer.as_slice(), None)
             .put(&keys.released, b"0", None)
-            // The key ends with its lease, which shows in the state that nobody has renewed the claim for a
-            // whole term.
+            // The key ends with its lease, which shows in the state that nobody has renewed the claim for a whole term.
             .put(&keys.alive, b"1", lease);
         let (claimed, state) = match lease {
             None => (false, state),
             Some(_) => {
+                // The state is read after a success, too: where the log begins and ends belongs to the claim.
                 let claimed = self.commit(&transaction)?.succeeded;
                 (claimed, self.read_state()?)
             }
@@ -385,6 +386,7 @@ impl SharedLog for EtcdLog {
         let end = LogPosition(at.0 + records.len() as u64);
         let mut transaction = EtcdTransaction::default();
         transaction.expect_value(&self.keys.end, at.0.to_string().as_bytes());
+        // An append of nothing only finds out whether epoch and end are as they are expected to be.
         if !records.is_empty() {
             let value = if records.len() <= PART_LEN {
                 AppendValue::Whole(records.to_vec())

@@ -155,6 +155,7 @@ impl SharedFiles {
             // beginning.
             files.queue.restart();
         }
+        // Whoever waits for a sync must learn that the claim is lost, or would wait for ever.
         let queue = files.queue.clone();
         parts.claim.add_failure_hook(move |failure| queue.fail(failure.clone()));
         let queue = files.queue.clone();

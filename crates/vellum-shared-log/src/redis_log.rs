@@ -256,6 +256,7 @@ impl SharedLog for RedisLog {
         let answer = self.use_connection(|connection| {
             self.prepare_script(&self.scripts.create, &incarnation, &[]).invoke::<Value>(connection)
         })?;
+        // Not judged as other answers are: the log that is there is the expected one from now on.
         let fields = read_fields(answer).unwrap_or_default();
         let found = fields.get(1).and_then(|found| <[u8; 16]>::try_from(found.as_slice()).ok());
         let found = LogIncarnation(found.ok_or_else(|| self.garbled_error("the log's incarnation"))?);
@@ -320,6 +321,7 @@ impl SharedLog for RedisLog {
 
     fn wait_until_durable(&self, upto: LogPosition) -> Result<(), SharedLogError> {
         match self.durability {
+            // It is durable already, or this Redis cannot tell when it is.
             RedisDurability::BeforeAnswer | RedisDurability::EverySecond => return Ok(()),
             RedisDurability::Awaited => {}
         }
@@ -339,6 +341,7 @@ impl SharedLog for RedisLog {
         if end < upto {
             return Err(SharedLogError::Moved { at: upto, end });
         }
+        // Redis has waited for as long as it was asked to, and its file is still not on the disk.
         if synced == 0 {
             let reason = "its disk takes too long".to_owned();
             return Err(SharedLogError::Unreachable { engine: self.engine.clone(), reason });

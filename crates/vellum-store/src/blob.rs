@@ -123,6 +123,7 @@ impl BlobStore {
 
     /// Sets the level of zstd with which blobs are stored from now on; 0: nothing is compressed.
     pub fn set_compression_level(&self, level: i32) {
+        // Nothing else depends on the level: a blob that is being stored meanwhile may have either.
         self.inner.level.store(level.clamp(0, BlobOptions::LEVEL_MAX), Ordering::Relaxed);
     }
 

@@ -51,8 +51,7 @@ impl<Dir: AsFd> DiskReserve<Dir> {
         let file = rustix::fs::openat(&self.dir, self.name, flags, Mode::RUSR | Mode::WUSR)?;
         let filled = set_owner_from_dir(&self.dir, &file).and_then(|()| allocate_blocks(&file, bytes));
         if filled.is_err() {
-            // A file without its blocks would count as a reserve from then on, since only its existence is
-            // looked at.
+            // A file without its blocks would count as a reserve from then on, since only its existence is looked at.
             self.remove_file();
         }
         filled

@@ -67,6 +67,7 @@ impl TestCluster {
             lines.push_str(&format!("{} {}\n", address_of(position), host.name));
         }
         std::fs::write(&table, lines).expect("a table of hosts");
+        // Without an address: nothing runs there, and nobody reaches it.
         let network = ClusterHost::start("net", Ipv4Addr::UNSPECIFIED, HostClock::default(), &table);
         run_command(network.command_in_network("ip").args(["link", "add", BRIDGE, "type", "bridge"]));
         run_command(network.command_in_network("ip").args(["link", "set", BRIDGE, "up"]));

@@ -17,6 +17,7 @@ const MAX: u64 = 4 << 20;
 /// # Panics
 /// Panics if the store violates a requirement.
 pub fn check_object_store(store: &dyn ObjectStore) {
+    // In this order: each check goes on with what those before it have stored.
     check_put_and_get(store);
     check_sizes(store);
     check_ranges(store);

@@ -27,6 +27,7 @@ impl EtcdServer {
         std::fs::create_dir_all(dir).expect("a directory for the server");
         let options: Vec<String> = options.iter().map(|option| (*option).to_owned()).collect();
         let port = find_free_port();
+        // etcd listens for other servers also if there are none.
         let peer_port = find_free_port();
         let process = start_process(dir, port, peer_port, &options);
         Self { process, port, peer_port, dir: dir.to_owned(), options }

@@ -18,6 +18,7 @@ const ROUNDS: u32 = 50;
 /// # Panics
 /// Panics if the store violates a requirement.
 pub fn check_live_store(store: &dyn LiveStore) {
+    // In this order: some checks go on with what those before them have stored.
     check_put_and_get(store);
     check_abandoned_changes(store);
     check_own_changes(store);
@@ -166,6 +167,7 @@ fn check_scans(store: &dyn LiveStore) {
             "behind a key"
         );
         for (j, end) in ORDERED.iter().enumerate() {
+            // A span that ends before it begins is empty.
             let wanted = ORDERED.get(i..j).unwrap_or_default();
             let span = KeySpan::from_bounds(start, end);
             assert_eq!(scan_keys(store, &span), wanted, "from a key to below another");

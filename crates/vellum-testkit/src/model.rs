@@ -231,6 +231,7 @@ impl ModelFilesystem {
             FileKind::Dir if set.size.is_some() => return Err(Errno::ISDIR),
             FileKind::File => {}
             _ if set.size.is_some() => return Err(Errno::INVAL),
+            // Linux changes no modes of symlinks.
             FileKind::Symlink if set.mode.is_some() => return Err(Errno::OPNOTSUPP),
             _ => {}
         }

@@ -171,6 +171,7 @@ impl RelayShared {
                     }
                     return Ok(());
                 }
+                // Only this direction has ended; in the other one bytes may still come.
                 RelayStep::End => return to.shutdown(Shutdown::Write),
             }
         }

@@ -31,6 +31,7 @@ impl ServerProcess {
     /// # Panics
     /// Panics if it cannot be started: `make tools` installs it.
     pub fn start(mut command: Command, log: &Path) -> Self {
+        // Appended: a server that is started again after a crash goes on with the same log.
         let output = File::options().create(true).append(true).open(log).expect("the server's log");
         let errors = output.try_clone().expect("the server's log");
         // A process group of its own: Ctrl-C in the terminal of a test does not reach the server.

@@ -45,6 +45,7 @@ pub fn check_shared_log(fixture: &dyn SharedLogFixture) {
     races::check_racing_appends(fixture);
     races::check_readers(fixture);
     steps::check_random_steps(fixture);
+    // Last, since it removes the logs of all other checks.
     check_loss(fixture);
 }
 
@@ -340,6 +341,7 @@ fn check_large_appends(fixture: &dyn SharedLogFixture) {
     }
     let reader = fixture.open_log("large");
     for (number, size) in sizes.into_iter().enumerate() {
+        // With no room at all, exactly one append is returned.
         let read = reader.read(LogPosition(starts[number]), 0).expect("a read");
         assert!(read == make(size, 3 + number as u64), "the append of {size} bytes");
     }
@@ -400,6 +402,7 @@ fn check_waits(fixture: &dyn SharedLogFixture) {
     assert_eq!(found.epoch, claim.epoch, "another one than is known is there already");
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| observer.current_server(Some(claim.epoch), PATIENCE));
+        // It may come before the wait has begun: then it is found at once.
         let next = log.claim(claim.incarnation, &make_server(2), Some(claim.epoch)).expect("a claim");
         let found = waiter.join().expect("no panic").expect("a server").expect("the second");
         assert_eq!((found.epoch, found.server), (next.epoch, make_server(2)));

@@ -144,6 +144,7 @@ impl Hash for HandshakeHash {
     }
 
     fn result(&mut self, out: &mut [u8]) {
+        // In a copy, since finishing takes the state, and here it is only borrowed.
         let hash = self.0.clone().finish();
         out.iter_mut().zip(hash.as_ref()).for_each(|(place, byte)| *place = *byte);
     }

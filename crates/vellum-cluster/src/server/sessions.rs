@@ -103,6 +103,7 @@ impl SessionTable {
         address: SocketAddr,
     ) -> Result<FoundSession> {
         if !self.options.services.is_serving() {
+            // The client tries again, and then finds whoever serves.
             return Err(ClusterError::Full);
         }
         let mut tables = self.tables.lock();

@@ -79,6 +79,7 @@ impl EtcdTransaction {
     /// Adds the condition that there is no such key.
     pub fn expect_absent(&mut self, key: &str) -> &mut Self {
         self.conditions.push(json!({
+            // A key that does not exist was created by revision 0.
             "key": encode_bytes(key.as_bytes()), "target": "CREATE", "result": "EQUAL", "create_revision": "0",
         }));
         self

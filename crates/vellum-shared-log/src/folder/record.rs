@@ -81,6 +81,7 @@ impl RecordCodec<'_> {
         let mut bytes = vec![0; HEAD_LEN];
         let aad = self.associated_data(kind, at);
         self.keys.seal_record(RecordDomain::SharedLog, &aad, operations, &mut bytes);
+        // No record is longer than `RECORD_MAX` and its seal.
         let len = (bytes.len() - HEAD_LEN) as u32;
         if let Some(head) = bytes.first_chunk_mut::<HEAD_LEN>() {
             let [l0, l1, l2, l3] = len.to_le_bytes();

@@ -104,8 +104,7 @@ pub fn replay_log(request: &ReplayRequest<'_>) -> Result<ReplayedFiles, ReplayEr
                 damage_error(at.position, "the engine returns nothing where records should be").into()
             );
         }
-        // A read returns whole appends, and each append consists of whole records, so that no record is cut
-        // off here.
+        // A read returns whole appends, and each append consists of whole records, so that no record is cut off here.
         let mut rest = bytes.as_slice();
         while !rest.is_empty() {
             let record = codec.open(at, rest).map_err(|why| damage_error(at.position, why))?;

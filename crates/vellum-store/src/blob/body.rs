@@ -243,8 +243,7 @@ impl BodyCoder {
         if self.probe.is_none() {
             self.probe = Compressor::new(PROBE_LEVEL).ok();
         }
-        // zstd fails if the output does not fit, so that the size of this buffer is the test: a 32nd must be
-        // saved.
+        // zstd fails if the output does not fit, so that the size of this buffer is the test: a 32nd must be saved.
         let mut shrunk = [0; PROBE_LEN - PROBE_LEN / 32];
         self.probe.as_mut().is_some_and(|probe| probe.compress_to_buffer(sample, &mut shrunk[..]).is_ok())
     }

@@ -118,6 +118,7 @@ impl BlobIndex {
     ) -> Result<Self, BlobError> {
         let make = || -> std::io::Result<()> {
             create_private_dir(folder)?;
+            // For root, who may work in the state directory of a user: that user must be able to go on without root.
             let open = std::fs::File::open;
             set_owner_from_dir(open(folder.parent().unwrap_or(folder))?, open(folder)?)
         };

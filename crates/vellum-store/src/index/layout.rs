@@ -18,8 +18,7 @@ pub(super) const HEADER_LEN: usize = 192;
 /// The header without its own checksum and padding.
 const HEADER_FIELDS: usize = 120;
 
-// All items of a section are equally long, unlike in the index object, so that an item is found by its
-// number.
+// All items of a section are equally long, unlike in the index object, so that an item is found by its number.
 pub(super) const RECORD_LEN: usize = 44;
 pub(super) const PACK_LEN: usize = 33;
 pub(super) const RUN_ID_LEN: usize = 32;
@@ -59,8 +58,7 @@ impl RunHeader {
         let mut end = HEADER_LEN;
         let mut next = |count: usize, item: usize| {
             let start = end;
-            // The counts come from a file, and where `usize` has 32 bits their product may be too large for
-            // it.
+            // The counts come from a file, and where `usize` has 32 bits their product may be too large for it.
             end = count.checked_mul(item)?.checked_add(start)?;
             Some(start..end)
         };

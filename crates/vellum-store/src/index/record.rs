@@ -112,8 +112,7 @@ impl IndexRecord {
             return Err(DecodeError::Magic.into());
         }
         let version = reader.read_u32()?;
-        // Before the body is opened, so that an object of a later version is reported as that and not as
-        // damaged.
+        // Before the body is opened, so that an object of a later version is reported as that and not as damaged.
         if version != VERSION {
             return Err(DecodeError::Version(version).into());
         }

@@ -93,6 +93,7 @@ impl EarlyReads {
         let shared = Arc::new(EarlyAnswers { inner, state: Mutex::default(), arrived: Condvar::new() });
         let purpose = RequestPurpose::current();
         for read in reads {
+            // Before its thread runs: whoever asks from now on waits for it, and does not send the same request.
             shared.expect_answer(&read);
             let reader = Arc::clone(&shared);
             let begun = read.clone();
@@ -102,6 +103,7 @@ impl EarlyReads {
                 reader.carry_out(&begun);
             });
             if spawned.is_err() {
+                // Without a thread it is read when somebody asks for it.
                 shared.forget_answer(&read);
             }
         }
@@ -187,8 +189,7 @@ impl EarlyAnswers {
     ) -> Option<T> {
         let mut state = self.state.lock();
         loop {
-            // After a wait it may be gone: the read failed, or the object was written. Then the store is
-            // asked.
+            // After a wait it may be gone: the read failed, or the object was written. Then the store is asked.
             let answer = find(&mut state)?;
             if let Some(value) = answer.value.take() {
                 let is_fresh = answer.begun.elapsed() <= AGE_MAX;
@@ -261,8 +262,7 @@ impl ObjectStore for EarlyReads {
     }
 
     fn put_object(&self, key: &ObjectKey, bytes: &[u8]) -> Result<(), StoreError> {
-        // Before the write: a read that is under way must not leave an answer from before it for whoever asks
-        // after it.
+        // Before the write: a read that is under way must not leave an answer from before it for whoever asks after it.
         self.shared.note_write(key);
         self.shared.inner.put_object(key, bytes)
     }

@@ -110,8 +110,7 @@ impl PublishedStore {
             )
         })?;
         let objects = Arc::new(objects);
-        // Only what was decoded is kept: the page of an error, kept with its tag, would be found again and
-        // again.
+        // Only what was decoded is kept: the page of an error, kept with its tag, would be found again and again.
         if let (Some(kept), Some(version)) = (&self.kept, &read.version) {
             kept.keep_listing(name, version, &read.bytes);
         }

@@ -125,6 +125,7 @@ impl DelayShared {
 fn write_pieces(mut to: TcpStream, receive: &Receiver<DelayedPiece>) -> io::Result<()> {
     for DelayedPiece { due, bytes } in receive {
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        // An empty piece stands for the end, which arrives as late as everything else.
         if bytes.is_empty() {
             return to.shutdown(Shutdown::Write);
         }

@@ -52,8 +52,7 @@ struct HostHolder {
 impl HostHolder {
     fn start(name: &str, clock: HostClock, table: &Path) -> Self {
         let mut command = Command::new("unshare");
-        // By `--fork` the shell is the first process of the new process namespace, whose end is the end of
-        // all others.
+        // By `--fork` the shell is the first process of the new process namespace, whose end is the end of all others.
         command.args(["--net", "--mount", "--uts", "--ipc", "--pid", "--fork", "--mount-proc"]);
         if clock != HostClock::default() {
             let ahead = clock.ahead.to_string();
@@ -66,6 +65,7 @@ impl HostHolder {
         let output = unshare.stdout.take().expect("its output");
         BufReader::new(output).read_line(&mut line).expect("a line of the host");
         assert_eq!(line, "ready\n", "the host {name} did not start: root's rights are required");
+        // `unshare` itself stays outside of the process namespace; its one child is the first process in it.
         let process = unshare.id();
         let children = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children"));
         let first = children.expect("its children").trim().parse().expect("one child");

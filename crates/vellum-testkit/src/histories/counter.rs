@@ -155,6 +155,7 @@ pub(super) fn check(events: &[HistoryEvent], take_over: Option<TakeOver>) -> Vec
 /// No two held the lock at once.
 fn check_exclusion(mut increments: Vec<Increment<'_>>) -> Option<HistoryViolation> {
     increments.sort_by_key(|increment| increment.locked);
+    // In this order neighbours are enough: whoever overlaps a later one overlaps the next one, too.
     let overlapping = increments.windows(2).find(|pair| pair[0].unlocking > pair[1].locked)?;
     let [first, second] = overlapping else { return None };
     Some(HistoryViolation(format!("both had the lock: {} and {}", first.event, second.event)))

@@ -88,7 +88,9 @@ fn look(worker: &mut HistoryWorker, name: u64) {
 /// What is at a name.
 fn read_name(path: &Path) -> io::Result<u64> {
     match std::fs::read_link(path) {
+        // What is no number was made by no program of the history, and fits no state.
         Ok(target) => Ok(target.to_string_lossy().parse::<u64>().unwrap_or(u64::MAX)),
+        // That is what `readlink` says of a file that is no symlink.
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(FILE),
         Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(ABSENT),
         Err(error) => Err(error),

@@ -26,6 +26,7 @@ fn state_name(client: usize) -> String {
 pub(super) fn prepare(dir: &Path, clients: usize) -> io::Result<()> {
     for client in 0..clients {
         let log = File::create(dir.join(log_name(client)))?;
+        // What the checks begin with must survive as well.
         log.sync_all()?;
         close(log)?;
         replace_number(&dir.join(state_name(client)), &dir.join("temporary"), 0, true)?;
@@ -74,6 +75,7 @@ impl HistoryProgram for DurableProgram {
                     file.write_all(&encode_record(number))?;
                     file.sync_all()?;
                     close(file)?;
+                    // `fsync` of the file need not make its name durable.
                     sync_directory(&dir)
                 });
             }

@@ -98,8 +98,7 @@ pub(super) fn replace_number(path: &Path, temporary: &Path, number: u64, is_sync
 pub(super) fn encode_record(number: u64) -> [u8; RECORD] {
     let mut record = [0; RECORD];
     for (position, word) in record.chunks_exact_mut(8).enumerate() {
-        // Each word depends on its place, so that a record that is shifted, or mixed with another one, is
-        // noticed.
+        // Each word depends on its place, so that a record that is shifted, or mixed with another one, is noticed.
         word.copy_from_slice(&number.rotate_left(7 * position as u32).to_le_bytes());
     }
     record

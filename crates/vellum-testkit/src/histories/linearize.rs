@@ -98,8 +98,7 @@ impl<S: Clone + Eq + Hash> SituationSet<S> {
         let Situation { state, known, perhaps, is_taken_over } = situation;
         let key = SituationKey { state: state.clone(), known: known.clone(), is_taken_over: *is_taken_over };
         let least = self.by_key.entry(key).or_default();
-        // In the other one fewer have taken place: all that this situation can still become, that one can
-        // become, too.
+        // In the other one fewer have taken place: all that this situation can still become, that one can become, too.
         if least.iter().any(|other| other.is_subset(perhaps)) {
             return false;
         }
@@ -198,6 +197,7 @@ pub(super) fn check_linearizable<M: SequentialModel>(
         if search.present.is_empty() {
             return vec![describe(events, &stuck, &format!("{}: no order explains", object.name))];
         }
+        // A violation, since a test must not pass that has decided nothing.
         if search.steps > STEPS_MAX {
             let what = format!("{}: undecided after {STEPS_MAX} steps, at", object.name);
             return vec![describe(events, &stuck, &what)];
@@ -355,6 +355,7 @@ impl<M: SequentialModel> OrderSearch<'_, M> {
         // What reads and is under way may have been answered before, by what is lost.
         let mut answered = OperationSet::new();
         for situation in &self.present {
+            // Also as it is: the take-over may still come, or may have lost nothing.
             present.insert(situation);
             if !situation.is_taken_over {
                 answered.extend(situation.known.iter().filter(|operation| self.is_reading(**operation)));

@@ -178,6 +178,7 @@ impl RunningWorker {
 
     fn wait(&mut self) -> ExitStatus {
         let start = Instant::now();
+        // One that waits for its start would never end.
         drop(self.process.stdin.take());
         loop {
             if let Some(status) = self.process.try_wait().expect("the state of a worker") {

@@ -95,6 +95,7 @@ fn look(worker: &mut HistoryWorker, part: u64, client: u64) {
         VisiblePart::Name => {
             let mut last = 0;
             for entry in std::fs::read_dir(&path)? {
+                // A name that is no number counts as one that nobody has created yet.
                 last = last.max(entry?.file_name().to_string_lossy().parse().unwrap_or(u64::MAX));
             }
             Ok(last)

@@ -65,6 +65,7 @@ impl ModelFilesystem {
     pub fn unlink(&mut self, place: ModelPlace<'_>) -> Result<()> {
         let id = self.lookup(place)?;
         if self.is_dir(id) {
+            // POSIX has `EPERM` here, and Linux has this.
             return Err(Errno::ISDIR);
         }
         self.remove_name(place, id)
@@ -110,8 +111,7 @@ impl ModelFilesystem {
         if self.makes_cycle(moved, from.0, to.0) {
             return Err(Errno::INVAL);
         }
-        // The source is inside of the target. Linux says that the target is not empty, unless the two are
-        // exchanged.
+        // The source is inside of the target. Linux says that the target is not empty, unless the two are exchanged.
         if target.is_some_and(|target| self.makes_cycle(target, to.0, from.0)) {
             return Err(if exchange { Errno::INVAL } else { Errno::NOTEMPTY });
         }

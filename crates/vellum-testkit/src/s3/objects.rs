@@ -229,6 +229,7 @@ impl S3Objects {
     }
 
     fn begin_upload(&mut self, request: &HttpRequest) -> HttpReply {
+        // Counted with the versions of objects, so that no two uploads have the same id.
         self.versions += 1;
         let id = format!("upload{}", self.versions);
         let mtime = request.header(MTIME_HEADER).map(str::to_owned);

@@ -151,8 +151,7 @@ pub(super) fn write_pin(cache: &Path, pin: &CachePin) -> io::Result<()> {
     // a power cut the pin may be missing, but it is never cut off.
     let written = write_new_file(Path::new(&new), &pin.encode()).and_then(|()| fs::rename(&new, &path));
     if written.is_err() {
-        // A file that stays has the ending of an unfinished one: it pins nothing, and the next attempt writes
-        // over it.
+        // A file that stays has the ending of an unfinished one: it pins nothing, and the next attempt writes over it.
         let _ = fs::remove_file(&new);
     }
     written

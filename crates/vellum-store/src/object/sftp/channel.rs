@@ -264,8 +264,7 @@ impl SftpChannel {
         let said = self.shared.last_words();
         let known = self.shared.requests.lock().failure.clone();
         match known {
-            // An empty message means that the output of `ssh` ended, for which it may have printed the
-            // reason.
+            // An empty message means that the output of `ssh` ended, for which it may have printed the reason.
             Some(failure) if !failure.message.is_empty() => failure,
             Some(_) | None => {
                 let failure = explain_end(&said, ended.is_some());

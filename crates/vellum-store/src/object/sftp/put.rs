@@ -52,6 +52,7 @@ impl SftpStore {
         let _ = channel.send(SftpRequest::Close(&handle));
         let _ = channel.send(SftpRequest::Remove(&temporary));
         let is_new = named?;
+        // Once for each opened store, and by those that write: a store that is only read is not changed.
         if is_new && !self.has_swept.swap(true, Ordering::Relaxed) {
             self.remove_leftovers(channel);
         }

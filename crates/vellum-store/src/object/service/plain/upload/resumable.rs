@@ -51,8 +51,7 @@ impl<'a> ResumableUpload<'a> {
             let earlier = match is_same_file {
                 true => objects.list_stored_parts(&record)?,
                 false => {
-                    // Parts of another content are of no use, and are paid for as long as the service has
-                    // them.
+                    // Parts of another content are of no use, and are paid for as long as the service has them.
                     objects.abort_recorded_upload(&record)?;
                     None
                 }
@@ -172,8 +171,7 @@ impl<'a> ResumableUpload<'a> {
     }
 
     fn send_finish(&self, condition: Option<FinishCondition>) -> Result<Attempt<()>, StoreError> {
-        // In the order of their numbers, since the list that finishes the upload numbers them by their
-        // places.
+        // In the order of their numbers, since the list that finishes the upload numbers them by their places.
         let tags: Vec<String> = self.tags.lock().values().cloned().collect();
         self.objects.send_multipart(&self.record.key, |client| {
             let path = self.record.key.clone();
