@@ -111,6 +111,7 @@ impl PostgresServer {
     /// Panics if it fails.
     pub fn run(&self, statement: &str) -> String {
         let mut command = Command::new(self.programs.join("psql"));
+        // Without the settings of the user who runs the tests, and without a frame around what it prints.
         command.args(["--no-psqlrc", "--tuples-only", "--no-align", "--command", statement]);
         let output = command.arg(self.url()).output().expect("the end of psql");
         assert!(output.status.success(), "psql: {}", String::from_utf8_lossy(&output.stderr));
@@ -143,6 +144,7 @@ fn as_server_user(program: &Path, dir: &Path) -> Command {
     let mut command = Command::new(program);
     command.current_dir(dir).env("LC_ALL", "C");
     if is_root() {
+        // PostgreSQL refuses to run as root.
         command.uid(NOBODY).gid(NOBODY);
     }
     command

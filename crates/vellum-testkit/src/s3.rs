@@ -293,6 +293,7 @@ impl S3Shared {
     fn answer_request(&self, stream: &mut TcpStream, request: &HttpRequest) -> bool {
         // Held while the request is carried out: a condition and the change that rests on it are one step.
         let mut state = self.state.lock();
+        // Those with a fault as well: tests count what clients send.
         state.requests.push(S3Request {
             method: request.operation(),
             key: request.key(),

@@ -161,6 +161,7 @@ fn check_life(fixture: &dyn SharedLogFixture) {
     let next = other.create().expect("a new log");
     assert_ne!(next, incarnation, "each log has an incarnation of its own");
     assert_eq!(other.read(LogPosition(0), 9).expect("an empty log"), b"", "nothing of the old one is left");
+    // This one still expects the log that was removed, and must not take the new one for it.
     expect_lost(log.renew(claim.epoch), incarnation, Some(next));
 }
 
@@ -251,6 +252,7 @@ fn check_fencing(fixture: &dyn SharedLogFixture) {
     let other = fixture.open_log("fencing");
     let second =
         other.claim(first.incarnation, &make_server(2), Some(first.epoch)).expect("the second claim");
+    // At wrong positions, too: that another server has the log matters more than where it ends.
     for at in [3, 0, 99] {
         expect_fenced(log.append(first.epoch, LogPosition(at), b"late"), first.epoch, second.epoch);
     }
@@ -328,6 +330,7 @@ fn check_discards(fixture: &dyn SharedLogFixture) {
 /// Appends of many sizes are whole, also where an engine splits them.
 fn check_large_appends(fixture: &dyn SharedLogFixture) {
     let (log, claim) = claim_new_log(fixture, "large");
+    // Bytes that depend on their place, so that parts in a wrong order show.
     let make = |len: usize, seed: u64| -> Vec<u8> {
         (0..len as u64).map(|place| (place.wrapping_mul(seed) >> 7) as u8).collect()
     };
@@ -422,6 +425,7 @@ fn check_loss(fixture: &dyn SharedLogFixture) {
     append(&*log, &claim, 0, b"lost");
     let reader = fixture.open_log("loss");
     assert_eq!(read_all(&*reader, LogPosition(0)), b"lost");
+    // Opened before the loss and not used yet: all that it will know of the log is what its caller expects.
     let late = fixture.open_log("loss");
     fixture.remove_everything();
     let incarnation = claim.incarnation;
@@ -432,6 +436,7 @@ fn check_loss(fixture: &dyn SharedLogFixture) {
         expect_lost(log.release(claim.epoch), incarnation, found);
         expect_lost(log.remove(claim.epoch), incarnation, found);
         expect_lost(reader.read(LogPosition(0), 9), incarnation, found);
+        // Also at the end, where an answer without bytes would say that the log is there.
         expect_lost(reader.read(LogPosition(4), 9), incarnation, found);
         expect_lost(reader.current_server(None, Duration::ZERO), incarnation, found);
         expect_lost(reader.claim(incarnation, &make_server(2), Some(claim.epoch)), incarnation, found);

@@ -82,6 +82,7 @@ fn add(file: &File, call: LockCall, counter: u64) -> io::Result<Vec<u64>> {
     set_lock(file, call, true, range)?;
     // Taken inside the lock, on both sides: two that overlap have certainly held it at the same time.
     let locked = now();
+    // Read and written in two steps: only the lock keeps others from coming in between, which is what is tested.
     let value = read_counter(file, counter)?;
     file.write_all_at(&(value + 1).to_le_bytes(), counter * DISTANCE)?;
     let unlocking = now();

@@ -123,6 +123,7 @@ pub(super) fn check(events: &[HistoryEvent]) -> Vec<HistoryViolation> {
         let of_client = named(name).into_iter().find(|event| event.argument(0) == client);
         of_client.and_then(HistoryEvent::results)
     };
+    // What could not be read at the end counts as empty, so that all that was acknowledged is missed.
     for (client, appends) in by_client("append") {
         found.extend(check_log(&appends, results_of("log", client).unwrap_or_default()));
     }

@@ -189,6 +189,7 @@ pub(super) fn check_linearizable<M: SequentialModel>(
         can_be_taken_over: object.take_over.is_some(),
         steps: 0,
     };
+    // The beginning, too: a take-over may lose all that the history has done.
     search.remember();
     for moment in moments_of(events) {
         let before: Vec<_> = search.present.iter().take(3).map(|situation| situation.state.clone()).collect();
@@ -214,6 +215,7 @@ impl<M: SequentialModel> OrderSearch<'_, M> {
             && moment.time >= take_over.start
         {
             // At each moment of it, since nobody knows at which one the next server continued.
+            // Once more behind its end, for the time since the moment before.
             self.lose_changes();
             self.can_be_taken_over = moment.time <= take_over.end;
         }
@@ -322,6 +324,7 @@ impl<M: SequentialModel> OrderSearch<'_, M> {
     fn is_reading(&self, operation: usize) -> bool {
         let event = self.events[operation];
         match event.outcome {
+            // It certainly had no effect: errors that leave this open count as unknown.
             HistoryOutcome::Failed(_) => true,
             HistoryOutcome::Done(_) => self.model.is_reading(event),
             HistoryOutcome::Unknown(_) => false,

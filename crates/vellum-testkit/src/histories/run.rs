@@ -120,6 +120,7 @@ pub fn run_history(
     let mut events: Vec<_> = logs.flat_map(RunningWorker::read_log).collect();
     events.sort_by_key(|event| event.start);
     let mut violations = if mounts.has_several_kernels() {
+        // From the report as well: without faults, an operation whose outcome is unknown is a violation.
         events = leave_out_misjudged_moves(plan.kind, events);
         let seen = split_refused_moves(plan.kind, doubt_idle_renames(plan.kind, &events));
         plan.kind.check(&seen, take_over)

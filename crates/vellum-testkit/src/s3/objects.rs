@@ -109,6 +109,7 @@ impl S3Objects {
     pub fn replace_objects(&mut self, objects: &BTreeMap<String, Vec<u8>>) {
         self.objects.clear();
         for (key, bytes) in objects {
+            // As a new version: a tag that a client has from before must not match it.
             self.put_object(key, bytes.clone());
         }
     }
@@ -295,6 +296,7 @@ impl S3Objects {
         // One rule for both, since the tokens of this server are keys.
         let after = request.parameter("continuation-token").or_else(|| request.parameter("start-after"));
         let after = after.unwrap_or_default();
+        // Not before the prefix: what is taken below ends at the first key without it.
         let first = if after.as_str() < prefix { Bound::Included(prefix) } else { Bound::Excluded(&*after) };
         let real = self.objects.range::<str, _>((first, Bound::Unbounded));
         let real = real.take_while(|(key, _)| key.starts_with(prefix));
