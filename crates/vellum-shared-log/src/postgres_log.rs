@@ -156,6 +156,7 @@ impl PostgresLog {
         for row in rows {
             let at = self.get_number(row, 4)?;
             let append: Vec<u8> = self.get(row, 5)?;
+            // The first row has to reach back to `from`, and each further one has to join the one before.
             if next.is_some_and(|next| next != at) || at > from.0 && next.is_none() {
                 return Err(self.missing_error());
             }

@@ -58,6 +58,7 @@ impl<'a> EtcdRange<'a> {
         json!({ "request_range": {
             "key": encode_bytes(self.first.as_bytes()),
             "range_end": encode_bytes(self.end.as_bytes()),
+            // The gateway takes and gives numbers of 64 bits as texts.
             "limit": self.limit.to_string(),
             "sort_target": "KEY",
             "sort_order": if self.is_descending { "DESCEND" } else { "ASCEND" },

@@ -392,6 +392,7 @@ impl QueueState {
         }
         let Some(batch) = self.batches.back_mut() else { return };
         let before = batch.bytes.len();
+        // The writer takes the buffer and gives it back, so that nothing is copied.
         let mut writer = FieldWriter::from_vec(std::mem::take(&mut batch.bytes));
         operation.encode(&mut writer);
         batch.bytes = writer.into_vec();

@@ -129,6 +129,7 @@ impl PackCache {
     /// A piece of a pack, if it is here and whole.
     pub(super) fn read_piece(&self, key: &ObjectKey, number: u64) -> Option<Vec<u8>> {
         let key = key.clone();
+        // Asked for here: the policy is one of this thread, and another thread does the work.
         let use_counts = does_use_count();
         self.run(move |files| Ok(files.read_piece(&key, number, use_counts))).ok()?
     }
@@ -291,6 +292,7 @@ impl PackCache {
     #[must_use]
     pub fn unpinned_pieces(&self, wanted: &PieceSet) -> PieceSet {
         let pieces = wanted.clone();
+        // What cannot be looked at does not count as pinned.
         self.run(move |files| Ok(files.unpinned_pieces(&pieces))).unwrap_or_else(|_| wanted.clone())
     }
 

@@ -239,6 +239,7 @@ impl ObjectStore for PublishedStore {
                 version: None,
             }));
         }
+        // Each listing is sorted, but packs belong between the other folders.
         found.sort_unstable_by(|a, b| a.key.cmp(&b.key));
         Ok(found)
     }

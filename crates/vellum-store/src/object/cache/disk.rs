@@ -235,6 +235,7 @@ impl<T> DiskWork<T> {
         loop {
             let steps = self.steps.load(Ordering::Relaxed);
             if state.output.is_none() {
+                // `parking_lot` wakes nobody without a reason: without an output, all of the time has passed.
                 self.ended.wait_for(&mut state, disk.answer_max);
             }
             if let Some(output) = state.output.take() {

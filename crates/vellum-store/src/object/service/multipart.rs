@@ -183,6 +183,7 @@ impl MultipartClient {
         };
         let (mut parts, ()) = head.body(()).map_err(unusable)?.into_parts();
         let transport = self.operator.context().http_transport();
+        // The signer may have to load credentials: from files, from the environment, or by a request.
         let context =
             Context::new().with_file_read(TokioFileRead).with_http_send(transport.clone()).with_env(OsEnv);
         let signed = self.signer.clone().with_context(context).sign(&mut parts, None).await;
