@@ -193,6 +193,7 @@ impl EarlyAnswers {
             let answer = find(&mut state)?;
             if let Some(value) = answer.value.take() {
                 let is_fresh = answer.begun.elapsed() <= AGE_MAX;
+                // Taken, and not kept: who asks once more wants what is there then.
                 remove(&mut state);
                 return is_fresh.then_some(value);
             }

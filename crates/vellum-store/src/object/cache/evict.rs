@@ -103,6 +103,7 @@ impl EvictionCandidate {
                 removed += size;
             }
         }
+        // Pieces may have more bytes than the blocks that were counted, from which callers subtract this.
         removed.min(self.bytes)
     }
 }

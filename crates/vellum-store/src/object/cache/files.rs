@@ -258,6 +258,7 @@ impl CacheFiles {
             for number in pack.piece_numbers() {
                 match pack.read_piece(number)? {
                     Some(_) => check.sound += 1,
+                    // Reading it has taken it out of the map.
                     None => check.removed += 1,
                 }
             }

@@ -399,6 +399,7 @@ fn wait_writable(pipe: &ChildStdin) {
 /// What the last words of `ssh` mean.
 fn explain_end(said: &str, has_ended: bool) -> ConnectionFailure {
     // Failures that another connection would not change.
+    // By their words, which OpenSSH has in English only: it ends with the same status after all of them.
     let final_kind = [
         ("Permission denied", ErrorKind::Denied),
         ("Host key verification failed", ErrorKind::Denied),
