@@ -134,6 +134,7 @@ fn check_own_changes(store: &dyn LiveStore) {
         assert_eq!(first.as_deref(), Some(&b"a"[..]), "a scan that is broken off has ended");
     });
     assert_eq!(get_value(store, b"d").as_deref(), Some(&b"4"[..]));
+    // The scans that are checked next begin with nothing.
     run_transaction(store, &mut |txn| txn.delete_prefix(b""));
 }
 
@@ -230,6 +231,7 @@ fn check_frozen_views(store: &dyn LiveStore) {
         "scans cross layers"
     );
     run_transaction(store, &mut |txn| {
+        // In a layer that is not frozen.
         txn.set_key(&key(3, 0), to_value(b"changed"));
         assert_eq!(scan_keys_in(txn, &KeySpan::from_bounds(key(1, 498), key(2, 2))).len(), 4);
         assert_eq!(txn.get(&key(2, 7)).expect("get").as_deref(), Some(&[2; 100][..]));
@@ -260,6 +262,7 @@ fn check_races(store: &dyn LiveStore) {
             // A transaction that does not see the one before counts from an old number.
             let count = txn.get(b"count").expect("get").map_or(0, |bytes| decode_number(&bytes));
             txn.set_key(b"count", to_value(&(count + 1).to_be_bytes()));
+            // A key for each number: two transactions that have read the same one would share it.
             txn.set_key(&[b"n".as_slice(), &count.to_be_bytes()].concat(), to_value(b""));
         })
     };

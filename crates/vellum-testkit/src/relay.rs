@@ -183,6 +183,7 @@ impl RelayShared {
         if is_client {
             state.sent += len as u64;
             match state.fault {
+                // The piece that reaches it is held back as well.
                 Some(RelayFault::Hold(at)) if state.sent >= at => {
                     state.fault = None;
                     state.is_held = true;

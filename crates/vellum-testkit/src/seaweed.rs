@@ -50,6 +50,7 @@ impl SeaweedServer {
         command.args([
             "-filer",
             "-s3",
+            // Without further servers, which would take fixed ports.
             "-s3.port.iceberg=0",
             "-s3.port.lance=0",
             "-master.telemetry=false",

@@ -237,6 +237,7 @@ impl ClusterHost {
         let address = SocketAddr::new(IpAddr::V4(self.address), port);
         let start = Instant::now();
         // Servers announce nothing that could be awaited.
+        // Tried from within, since the machine has no way into the network of the hosts.
         while !self.run_in_network(|| TcpStream::connect(address).is_ok()) {
             assert!(start.elapsed() < START_MAX, "nothing listens on {address}");
             std::thread::sleep(Duration::from_millis(20));

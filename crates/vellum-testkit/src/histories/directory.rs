@@ -48,6 +48,7 @@ impl HistoryProgram for DirectoryProgram {
                 let create = || close(File::create_new(&from)?);
                 worker.record("create", &[first], create);
             }
+            // More often than files: only a symlink tells who made it.
             1..=2 => {
                 let number = worker.choose_number();
                 worker.record("symlink", &[first, number], || symlink(number.to_string(), &from));

@@ -163,6 +163,7 @@ impl ModelFilesystem {
         check_name_allowed(to, self.file(moved)?.kind)?;
         check_name_allowed(from, self.file(target)?.kind)?;
         let time = self.next_tick();
+        // Nothing is removed: each name stands for the other file from now on.
         for (place, id) in [(to, moved), (from, target)] {
             self.file_mut(id)?.ctime = time;
             self.insert_name(place, id, time);
@@ -208,6 +209,7 @@ impl ModelFilesystem {
         let time = self.next_tick();
         let parent = self.files.get(&dir).map(|parent| (parent.mode & 0o2000 != 0, parent.gid));
         let mode = match kind {
+            // Linux shows all symlinks with this mode.
             FileKind::Symlink => 0o777,
             // `mkdir(2)` takes no set-id bits.
             FileKind::Dir => new.mode & 0o1777 & !new.umask,
@@ -221,12 +223,14 @@ impl ModelFilesystem {
             file.mode |= if kind == FileKind::Dir { 0o2000 } else { 0 };
         }
         if matches!(kind, FileKind::CharDevice | FileKind::BlockDevice) {
+            // Of other kinds `mknod` ignores the number.
             file.rdev = new.rdev;
         }
         if kind == FileKind::Symlink {
             file.target.clone_from(&new.target);
         }
         let id = ModelFileId(self.next);
+        // Never given twice: whoever still holds the number of a removed file must not find another one.
         self.next += 1;
         self.files.insert(id, Arc::new(file));
         id
