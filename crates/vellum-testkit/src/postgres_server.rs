@@ -142,7 +142,6 @@ fn give_file(from: &Path, to: &Path) {
 
 fn as_server_user(program: &Path, dir: &Path) -> Command {
     let mut command = Command::new(program);
-    // `initdb` refuses a locale that is not installed, as that of the user who runs the tests may be.
     command.current_dir(dir).env("LC_ALL", "C");
     if is_root() {
         // PostgreSQL refuses to run as root.

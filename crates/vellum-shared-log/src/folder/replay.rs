@@ -170,6 +170,7 @@ impl LogReplay<'_> {
             }
             FolderOperation::BaseEnd => self.end_base(),
             FolderOperation::Name { folder, name, file } => {
+                // From here on it exists, also if nothing is ever written into it.
                 self.staged_file(file, position)?;
                 self.set_name((folder, name.to_owned()), Some(file), position)
             }

@@ -283,6 +283,7 @@ impl<M: SequentialModel> OrderSearch<'_, M> {
                 self.steps += 1;
                 let Some(next) = self.take_place(&situation, candidate) else { continue };
                 if self.can_be_taken_over && !next.is_taken_over {
+                    // What comes in between counts as well: the next server may go on from any moment.
                     self.past.insert(next.clone());
                 }
                 if next.has(operation) {

@@ -140,6 +140,7 @@ impl SftpStore {
         let folder = key.folder();
         let ends = folder.match_indices('/').map(|(at, _)| at).chain([folder.len()]);
         for end in ends.filter(|end| *end > 0) {
+            // With the usual permissions: who comes here at all is decided by those of the root.
             make_folder(channel, &self.server_path(folder.get(..end).unwrap_or_default()), false)?;
         }
         Ok(())
