@@ -98,6 +98,7 @@ impl ClusterError {
             // A restarted server may not have learned of the new key yet.
             Self::ServerOlderKey { .. } => true,
             Self::OtherProtocol | Self::OtherVersion { .. } | Self::WrongKey | Self::OlderKey { .. } => false,
+            // They end a connection, and the next one may be in order.
             Self::Malformed(_) | Self::Violation(_) => true,
         }
     }

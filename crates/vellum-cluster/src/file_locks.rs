@@ -53,6 +53,8 @@ impl SessionFileLocks {
             FileLock::EXCLUSIVE | FileLock::NONE => LockMode::Exclusive,
             _ => return Err(Errno::INVAL),
         };
+        // FUSE does not tell the locks of open files (OFD) from those of processes, so that both are taken
+        // for the latter.
         let kind = if lock.is_flock { LockKind::Flock } else { LockKind::Posix };
         let range = if lock.is_flock {
             LockRange::ALL

@@ -120,6 +120,7 @@ pub struct SessionStatus {
 pub struct WorktreeServer {
     address: SocketAddr,
     sessions: Arc<SessionTable>,
+    // Dropping it ends the threads.
     _threads: ListenerThreads,
 }
 

@@ -113,6 +113,7 @@ impl LogAddress {
 
     /// Parses what a user wrote. No error repeats anything that may be a secret.
     pub fn parse(text: &str) -> Result<Self, LogAddressError> {
+        // An error is one line, and what is shown of an address must be what was typed.
         if text.chars().any(char::is_control) {
             return Err(wrong_address("that address", "it contains control characters"));
         }
@@ -128,6 +129,7 @@ impl LogAddress {
             reason: format!("'{name}' is not supported; these are: {SUPPORTED}"),
             kind: ErrorKind::Unsupported,
         })?;
+        // Nothing behind the scheme is shown: a password may stand anywhere in it.
         scheme.parse_rest(rest).map_err(|reason| wrong_address(&format!("{name}://…"), &reason))
     }
 
@@ -162,6 +164,7 @@ impl LogScheme {
         let mut address = LogAddress {
             engine: self.engine,
             hosts: hosts.split(',').map(|host| self.parse_host(host)).collect::<Result<_, _>>()?,
+            // Redis has passwords without a user: `redis://:PASSWORD@HOST`.
             user: user.filter(|user| !user.is_empty()),
             password,
             database: Some(decode_name(path)?).filter(|name| !name.is_empty()),
@@ -176,6 +179,7 @@ impl LogScheme {
     }
 
     fn parse_host(&self, text: &str) -> Result<LogHost, String> {
+        // An IPv6 address has colons of its own, and so has to stand in brackets.
         let (host, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
             Some((host, "")) => (host, None),
             Some((host, port)) => {
@@ -215,6 +219,7 @@ impl LogScheme {
     }
 
     fn check_parts(&self, address: &LogAddress) -> Result<(), String> {
+        // An option without an effect would look like protection.
         if address.ca.is_some() && !address.has_tls {
             let how = match self.engine {
                 LogEngine::Redis => "write rediss://",

@@ -124,6 +124,7 @@ pub fn claim_log(log: &dyn SharedLog, request: &ClaimRequest<'_>) -> Result<Take
                 Err(error) => return Err(error.into()),
             }
         } else if let (Some(seen), Some((before, at))) = (&seen, &watched)
+            // Another epoch, or an age that has grown by less than the time since the last look: it was renewed.
             && (seen.epoch != before.epoch || seen.age + CLOCK_ERROR < before.age + at.elapsed())
         {
             return Err(ClaimError::InUse(seen.server.clone()));
@@ -214,6 +215,7 @@ impl HeldClaim {
 
     /// Renews the claim.
     pub fn renew(&self) -> Result<(), SharedLogError> {
+        // From before the request is sent, since the engine counts from when it arrives.
         let begun = self.clock.now();
         self.log.renew(self.current().epoch)?;
         self.extend_from(begun);
@@ -363,6 +365,7 @@ impl KeeperStop {
     /// Waits; returns true if the thread is to stop.
     fn wait(&self, period: Duration) -> bool {
         let mut is_set = self.is_set.lock();
+        // Not a sleep: a worktree that is closed must not wait for the next renewal.
         self.wake.wait_while_for(&mut is_set, |is_set| !*is_set, period);
         *is_set
     }

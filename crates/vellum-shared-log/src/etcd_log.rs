@@ -71,6 +71,7 @@ impl EtcdLog {
     /// Reads the state of the log that is expected.
     fn read_state(&self) -> Result<EtcdState, SharedLogError> {
         let mut transaction = EtcdTransaction::default();
+        // In one transaction: where the log begins and ends is of one moment.
         transaction.read(&self.keys.state_range()).read(&self.keys.first_append_range());
         self.parse_state(&self.commit(&transaction)?)
     }
@@ -145,6 +146,7 @@ impl EtcdLog {
     /// For how long a lease was not refreshed.
     fn measure_lease(&self, lease: i64) -> Result<Duration, SharedLogError> {
         let answer = self.gateway.request("/v3/lease/timetolive", &json!({ "ID": lease.to_string() }))?;
+        // etcd answers -1 for a lease that has ended: then the claim is older than any term.
         let left = decode_number(answer.get("TTL")).unwrap_or(-1).max(0);
         // It says whole seconds, rounded down: the claim may be a second younger, and must not look older than it is.
         let age = (LEASE_TERM - left - 1).max(0);
@@ -185,6 +187,7 @@ impl EtcdLog {
         let mut bytes = Vec::new();
         for number in 0..len.div_ceil(PART_LEN) {
             let key = self.keys.part(at, attempt, number);
+            // No other key stands between a key and itself with a zero byte behind it.
             let end = format!("{key}\0");
             let mut transaction = EtcdTransaction::default();
             transaction.read(&EtcdRange { revision, ..EtcdRange::between(&key, &end) });
@@ -262,6 +265,7 @@ impl EtcdLog {
         let EtcdState { epoch, server, released, lease, .. } = state;
         let Some(server) = server else { return Ok(None) };
         let age = match lease {
+            // The key went with its lease, which nobody has refreshed for the whole term.
             0 => Duration::from_secs(LEASE_TERM.unsigned_abs()),
             lease => self.measure_lease(lease)?,
         };
@@ -331,10 +335,12 @@ impl SharedLog for EtcdLog {
             .put(&keys.epoch, next.0.to_string().as_bytes(), None)
             .put(&keys.server, writer.as_slice(), None)
             .put(&keys.released, b"0", None)
+            // The key ends with its lease, which shows in the state that nobody has renewed the claim for a whole term.
             .put(&keys.alive, b"1", lease);
         let (claimed, state) = match lease {
             None => (false, state),
             Some(_) => {
+                // The state is read after a success, too: where the log begins and ends belongs to the claim.
                 let claimed = self.commit(&transaction)?.succeeded;
                 (claimed, self.read_state()?)
             }
@@ -355,6 +361,7 @@ impl SharedLog for EtcdLog {
         if state.lease != 0 && self.refresh_lease(state.lease)? {
             return Ok(());
         }
+        // The lease has ended, and nobody has claimed the log since: the key gets another one.
         let lease = self.grant_lease()?;
         let mut transaction = EtcdTransaction::default();
         transaction.put(&self.keys.alive, b"1", Some(lease));
@@ -379,6 +386,7 @@ impl SharedLog for EtcdLog {
         let end = LogPosition(at.0 + records.len() as u64);
         let mut transaction = EtcdTransaction::default();
         transaction.expect_value(&self.keys.end, at.0.to_string().as_bytes());
+        // An append of nothing only finds out whether epoch and end are as they are expected to be.
         if !records.is_empty() {
             let value = if records.len() <= PART_LEN {
                 AppendValue::Whole(records.to_vec())

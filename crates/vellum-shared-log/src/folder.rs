@@ -127,11 +127,14 @@ impl SharedFiles {
                 base.files.adopt_file(folder, &name, None)?;
             }
         }
+        // The first record begins a base, which is bound to no record before it.
         Self::start(&parts, base, ChainEnd { position: end, link: RecordLink::default() }, true)
     }
 
     /// Continues with files that were made from the log.
     pub fn from_replay(parts: SharedFilesParts, replayed: &ReplayedFiles) -> io::Result<Self> {
+        // The log begins with its last base. If it could not be shortened, it is longer, and the next base
+        // comes earlier.
         let base = BaseWriter::for_parts(&parts, replayed.log_len());
         for file in &replayed.files {
             base.files.adopt_file(file.folder, &file.name, Some(file.number))?;
@@ -152,6 +155,7 @@ impl SharedFiles {
             // beginning.
             files.queue.restart();
         }
+        // Whoever waits for a sync must learn that the claim is lost, or would wait for ever.
         let queue = files.queue.clone();
         parts.claim.add_failure_hook(move |failure| queue.fail(failure.clone()));
         let queue = files.queue.clone();
@@ -251,6 +255,7 @@ impl ChangeGuard for ClaimGuard {
     }
 
     fn may_change_wait(&self) -> bool {
+        // After a failure a change fails at once, so that it does not wait.
         (!self.claim.is_sure_for(SURE_MARGIN) && self.claim.failure().is_none())
             || self.queue.is_nearly_full()
     }

@@ -178,6 +178,7 @@ impl ObjectLog {
                 if head.open == open {
                     head.sealed.extend(&sealed);
                     head.open_start = end;
+                    // Some epochs have ended, so that there is one more than those: the current one, which stays open.
                     head.open.drain(..open.len() - 1);
                 }
                 Ok(())
@@ -191,6 +192,7 @@ impl ObjectLog {
         let mut sealed = Vec::new();
         let mut start = head.open_start;
         for epoch in head.ended_epochs().iter().copied() {
+            // From where the log begins: what stood before may have been removed, and would look like a gap.
             let first = RecordPlace { epoch, at: start.max(head.start) };
             let end = self.find_epoch_end(head.incarnation, first)?;
             // Of an epoch without appends, and of one whose appends are all discarded, nothing has to be known.
@@ -435,6 +437,8 @@ impl SharedLog for ObjectLog {
             let StoredHead { head, bytes } = self.read_head()?;
             check_epoch(&head, epoch)?;
             if self.swap_head(Some(&bytes), None)? {
+                // Without the head nobody reads them. What stays after a crash has an incarnation that no
+                // later log has.
                 return self.remove_appends();
             }
         }

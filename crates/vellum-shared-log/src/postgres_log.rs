@@ -156,6 +156,7 @@ impl PostgresLog {
         for row in rows {
             let at = self.get_number(row, 4)?;
             let append: Vec<u8> = self.get(row, 5)?;
+            // The first row has to reach back to `from`, and each further one has to join the one before.
             if next.is_some_and(|next| next != at) || at > from.0 && next.is_none() {
                 return Err(self.missing_error());
             }
@@ -175,6 +176,7 @@ impl PostgresLog {
         };
         let Some(row) = rows.first() else {
             return match self.binding.check(self.sessions.engine(), None) {
+                // None was expected: that there is none is an answer.
                 Err(SharedLogError::NoLog { .. }) | Ok(()) => Ok(None),
                 Err(error) => Err(error),
             };
@@ -231,6 +233,7 @@ impl SharedLog for PostgresLog {
         // It does nothing if there is a log already; so the incarnation is read afterwards, whoever was faster.
         self.query(sql::CREATE, &[(&incarnation, Type::BYTEA)])?;
         let rows = self.query(sql::STATE, &[])?;
+        // Not checked against what was expected before: this one is expected from now on.
         let row = rows.first().ok_or_else(|| self.busy_error())?;
         let bytes: Vec<u8> = self.get(row, 0)?;
         let found = <[u8; 16]>::try_from(bytes).map_err(|_| self.garbled_error("an incarnation"))?;

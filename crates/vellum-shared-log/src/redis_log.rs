@@ -100,10 +100,13 @@ impl RedisLog {
             self.keep_connection(connection);
             Ok(done)
         });
+        // A timeout is left out below: a server that stands still would let a second try wait as long again.
         let is_broken = |error: &RedisError| error.is_connection_dropped() || error.kind() == ErrorKind::Io;
         if was_idle && done.as_ref().is_err_and(|error| is_broken(error) && !error.is_timeout()) {
             // The others are as old.
             self.idle.lock().clear();
+            // A script may run twice by this. A second append finds the end moved, and the caller reads how
+            // the log stands.
             done = connect(&self.client).and_then(|mut connection| {
                 let done = work(&mut connection)?;
                 self.keep_connection(connection);
@@ -229,6 +232,7 @@ impl RedisLog {
         }
         let mut reader = FieldReader::new(server);
         let server = ServerRecord::decode(&mut reader).map_err(|_| self.garbled_error("the server"))?;
+        // If the clock of Redis was set back, a claim looks younger than it is, which only lets others wait.
         let age = self.parse_number(Some(now))?.saturating_sub(self.parse_number(Some(renewed))?);
         let released = released == b"1";
         Ok(Some(ServerSighting { server, epoch: LogEpoch(epoch), age: Duration::from_micros(age), released }))
@@ -252,6 +256,7 @@ impl SharedLog for RedisLog {
         let answer = self.use_connection(|connection| {
             self.prepare_script(&self.scripts.create, &incarnation, &[]).invoke::<Value>(connection)
         })?;
+        // Not judged as other answers are: the log that is there is the expected one from now on.
         let fields = read_fields(answer).unwrap_or_default();
         let found = fields.get(1).and_then(|found| <[u8; 16]>::try_from(found.as_slice()).ok());
         let found = LogIncarnation(found.ok_or_else(|| self.garbled_error("the log's incarnation"))?);
@@ -316,6 +321,7 @@ impl SharedLog for RedisLog {
 
     fn wait_until_durable(&self, upto: LogPosition) -> Result<(), SharedLogError> {
         match self.durability {
+            // It is durable already, or this Redis cannot tell when it is.
             RedisDurability::BeforeAnswer | RedisDurability::EverySecond => return Ok(()),
             RedisDurability::Awaited => {}
         }
@@ -335,6 +341,7 @@ impl SharedLog for RedisLog {
         if end < upto {
             return Err(SharedLogError::Moved { at: upto, end });
         }
+        // Redis has waited for as long as it was asked to, and its file is still not on the disk.
         if synced == 0 {
             let reason = "its disk takes too long".to_owned();
             return Err(SharedLogError::Unreachable { engine: self.engine.clone(), reason });
@@ -400,6 +407,7 @@ fn build_client(address: &LogAddress, authorities: Option<Vec<u8>>) -> Result<Cl
             tls_params: None,
         },
     };
+    // `LogAddress::parse` has refused what is not a number.
     let database = address.database.as_deref().and_then(|number| number.parse().ok()).unwrap_or(0);
     let mut settings = redis::RedisConnectionInfo::default().set_db(database).set_skip_set_lib_name();
     if let Some(user) = &address.user {

@@ -123,6 +123,7 @@ impl BlobStore {
 
     /// Sets the level of zstd with which blobs are stored from now on; 0: nothing is compressed.
     pub fn set_compression_level(&self, level: i32) {
+        // Nothing else depends on the level: a blob that is being stored meanwhile may have either.
         self.inner.level.store(level.clamp(0, BlobOptions::LEVEL_MAX), Ordering::Relaxed);
     }
 
@@ -186,6 +187,8 @@ impl BlobStore {
                 continue;
             }
             for place in self.inner.index.current_view().find_all_copies(id) {
+                // The kind is part of the id and of the seal: at a place of the other kind there are no bytes
+                // that would open as this blob.
                 if place.kind != kind {
                     continue;
                 }
@@ -255,6 +258,7 @@ impl BlobStore {
                 // A collection may have deleted the pack since the index was read. The next attempt reads the index
                 // again.
                 crate::StoreError::NotFound { .. } => BlobError::Missing { kind, id: *id, pack },
+                // The pack ends before the blob does, so this copy was cut off. Another one may be whole.
                 crate::StoreError::Length { .. } => damaged(vellum_types::DecodeError::Truncated.into()),
                 other => other.into(),
             })
@@ -270,6 +274,8 @@ impl BlobStore {
         // The difference itself is intact: what fails from here on is the base's fault.
         let base = difference.base;
         let with_base = |error| UnreadableCopy { error, base: Some(Box::new(base)) };
+        // The base stands in the same pack, where the difference says. The index is not asked: it may name
+        // another copy.
         let sealed = get(difference.base.offset, difference.base.len).map_err(with_base)?;
         OpenedBody::Difference(difference)
             .resolve_plaintext(keys, kind, id, |_| Ok::<_, BlobBodyFault>(sealed))

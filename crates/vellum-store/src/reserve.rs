@@ -46,10 +46,12 @@ impl<Dir: AsFd> DiskReserve<Dir> {
         if self.free_disk_bytes()? < bytes.saturating_mul(4) {
             return Ok(());
         }
+        // If another process creates it at this moment, there is a reserve, and the failure does not matter.
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = rustix::fs::openat(&self.dir, self.name, flags, Mode::RUSR | Mode::WUSR)?;
         let filled = set_owner_from_dir(&self.dir, &file).and_then(|()| allocate_blocks(&file, bytes));
         if filled.is_err() {
+            // A file without its blocks would count as a reserve from then on, since only its existence is looked at.
             self.remove_file();
         }
         filled

@@ -67,6 +67,7 @@ impl TestCluster {
             lines.push_str(&format!("{} {}\n", address_of(position), host.name));
         }
         std::fs::write(&table, lines).expect("a table of hosts");
+        // Without an address: nothing runs there, and nobody reaches it.
         let network = ClusterHost::start("net", Ipv4Addr::UNSPECIFIED, HostClock::default(), &table);
         run_command(network.command_in_network("ip").args(["link", "add", BRIDGE, "type", "bridge"]));
         run_command(network.command_in_network("ip").args(["link", "set", BRIDGE, "up"]));
@@ -96,6 +97,7 @@ impl TestCluster {
 
     /// Cuts a host off from all others. Its network card notices nothing: as when a switch fails.
     pub fn cut_host(&self, name: &str) {
+        // The port leaves the switch and stays up, so that the network card of the host still has its link.
         self.set_link(&["nomaster"], name);
     }
 
@@ -108,6 +110,7 @@ impl TestCluster {
     pub fn cut_direction(&self, from: &str, to: &str) {
         let address = self.host(to).address().to_string();
         let mut command = self.host(from).command_in_network("ip");
+        // Permanent, so that the kernel of the host asks nobody for the right hardware address.
         command.args(["neigh", "replace", &address, "lladdr", NOBODY, "nud", "permanent", "dev", "eth0"]);
         run_command(&mut command);
     }
@@ -135,6 +138,7 @@ impl TestCluster {
         let ip = |arguments: &[&str]| run_command(self.network.command_in_network("ip").args(arguments));
         let port = port_of(host.name());
         let process = host.process_id().to_string();
+        // The other end is made inside of the host's network, where the name `eth0` is free.
         ip(&["link", "add", &port, "type", "veth", "peer", "name", "eth0", "netns", &process]);
         ip(&["link", "set", &port, "master", BRIDGE]);
         ip(&["link", "set", &port, "up"]);

@@ -17,6 +17,7 @@ const MAX: u64 = 4 << 20;
 /// # Panics
 /// Panics if the store violates a requirement.
 pub fn check_object_store(store: &dyn ObjectStore) {
+    // In this order: each check goes on with what those before it have stored.
     check_put_and_get(store);
     check_sizes(store);
     check_ranges(store);
@@ -56,6 +57,7 @@ fn check_put_and_get(store: &dyn ObjectStore) {
         "an empty object is an object"
     );
     // Longer than the pieces in which remote stores are read.
+    // The period divides no power of 2, so that pieces in a wrong order show.
     let large: Vec<u8> = (0..3_000_000_u32).map(|i| (i % 251) as u8).collect();
     store.put_object(&object_key("packs/cd/large"), &large).expect("put");
     assert_eq!(store.get_object(&object_key("packs/cd/large"), MAX).expect("get"), large);

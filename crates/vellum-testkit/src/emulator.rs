@@ -39,6 +39,7 @@ pub struct CloudEmulator {
 impl CloudEmulator {
     /// The content of a credentials file for Azurite.
     pub const AZURE_CREDENTIALS: &str = concat!(
+        // `concat!` takes literals only, so that account and key stand here once more.
         "account = devstoreaccount1\n",
         "account-key = Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==\n"
     );
@@ -118,6 +119,7 @@ impl CloudEmulator {
 
 impl Drop for CloudEmulator {
     fn drop(&mut self) {
+        // It is waited for, or it would remain as a zombie for as long as the tests run.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

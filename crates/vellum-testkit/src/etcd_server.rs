@@ -27,6 +27,7 @@ impl EtcdServer {
         std::fs::create_dir_all(dir).expect("a directory for the server");
         let options: Vec<String> = options.iter().map(|option| (*option).to_owned()).collect();
         let port = find_free_port();
+        // etcd listens for other servers also if there are none.
         let peer_port = find_free_port();
         let process = start_process(dir, port, peer_port, &options);
         Self { process, port, peer_port, dir: dir.to_owned(), options }
@@ -73,6 +74,7 @@ fn start_process(dir: &Path, port: u16, peer_port: u16, options: &[String]) -> S
     command.arg("--data-dir").arg(dir.join("data"));
     command.args(["--listen-client-urls", &client_url, "--advertise-client-urls", &client_url]);
     command.args(["--listen-peer-urls", &peer_url, "--initial-advertise-peer-urls", &peer_url]);
+    // A server that is given no name is called `default`.
     command.args(["--initial-cluster", &format!("default={peer_url}"), "--logger", "zap"]).args(options);
     let mut process = ServerProcess::start(command, &dir.join("log"));
     // Healthy, or full: both answer requests.

@@ -143,6 +143,7 @@ impl FaultyStore {
             // The operation happens, and its own error, if it has one, is returned instead of the injected
             // one.
             Some(StoreFault::After) => act().and(Err(self.injected_error(key, io::ErrorKind::TimedOut))),
+            // The others are for gets and puts, except that stale listings are made by `list_objects` itself.
             _ => act(),
         }
     }

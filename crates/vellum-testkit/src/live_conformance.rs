@@ -18,6 +18,7 @@ const ROUNDS: u32 = 50;
 /// # Panics
 /// Panics if the store violates a requirement.
 pub fn check_live_store(store: &dyn LiveStore) {
+    // In this order: some checks go on with what those before them have stored.
     check_put_and_get(store);
     check_abandoned_changes(store);
     check_own_changes(store);
@@ -133,6 +134,7 @@ fn check_own_changes(store: &dyn LiveStore) {
         assert_eq!(first.as_deref(), Some(&b"a"[..]), "a scan that is broken off has ended");
     });
     assert_eq!(get_value(store, b"d").as_deref(), Some(&b"4"[..]));
+    // The scans that are checked next begin with nothing.
     run_transaction(store, &mut |txn| txn.delete_prefix(b""));
 }
 
@@ -166,6 +168,7 @@ fn check_scans(store: &dyn LiveStore) {
             "behind a key"
         );
         for (j, end) in ORDERED.iter().enumerate() {
+            // A span that ends before it begins is empty.
             let wanted = ORDERED.get(i..j).unwrap_or_default();
             let span = KeySpan::from_bounds(start, end);
             assert_eq!(scan_keys(store, &span), wanted, "from a key to below another");
@@ -228,6 +231,7 @@ fn check_frozen_views(store: &dyn LiveStore) {
         "scans cross layers"
     );
     run_transaction(store, &mut |txn| {
+        // In a layer that is not frozen.
         txn.set_key(&key(3, 0), to_value(b"changed"));
         assert_eq!(scan_keys_in(txn, &KeySpan::from_bounds(key(1, 498), key(2, 2))).len(), 4);
         assert_eq!(txn.get(&key(2, 7)).expect("get").as_deref(), Some(&[2; 100][..]));
@@ -258,6 +262,7 @@ fn check_races(store: &dyn LiveStore) {
             // A transaction that does not see the one before counts from an old number.
             let count = txn.get(b"count").expect("get").map_or(0, |bytes| decode_number(&bytes));
             txn.set_key(b"count", to_value(&(count + 1).to_be_bytes()));
+            // A key for each number: two transactions that have read the same one would share it.
             txn.set_key(&[b"n".as_slice(), &count.to_be_bytes()].concat(), to_value(b""));
         })
     };
@@ -311,6 +316,8 @@ fn check_atomic_reads(store: &dyn LiveStore) {
                 seen.is_empty() || seen.len() == 2 && seen.first() == seen.last(),
                 "a scan sees one moment"
             );
+            // A transaction may see what was committed since the scan, so that the two are not compared with
+            // each other.
             run_transaction(store, &mut |txn| {
                 let first = txn.get(b"m-first-part").expect("get");
                 assert_eq!(first, txn.get(b"m-second-part").expect("get"), "a transaction sees one moment");

@@ -231,6 +231,7 @@ impl ModelFilesystem {
             FileKind::Dir if set.size.is_some() => return Err(Errno::ISDIR),
             FileKind::File => {}
             _ if set.size.is_some() => return Err(Errno::INVAL),
+            // Linux changes no modes of symlinks.
             FileKind::Symlink if set.mode.is_some() => return Err(Errno::OPNOTSUPP),
             _ => {}
         }
@@ -244,6 +245,7 @@ impl ModelFilesystem {
         file.mode = set.mode.map_or(file.mode, |mode| mode & 0o7777);
         if set.uid.is_some() || set.gid.is_some() {
             (file.uid, file.gid) = (set.uid.unwrap_or(file.uid), set.gid.unwrap_or(file.gid));
+            // Linux does so for root as well, and for directories never.
             if file.kind != FileKind::Dir {
                 file.clear_set_ids();
             }

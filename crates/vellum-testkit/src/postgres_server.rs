@@ -68,6 +68,7 @@ impl PostgresServer {
         }
         let mut init = as_server_user(&programs.join("initdb"), &dir);
         init.arg("--pgdata").arg(dir.join("data")).args(["--username", USER, "--auth", "scram-sha-256"]);
+        // A power cut ends the test as well, so that nothing has to be synced here.
         init.args(["--no-sync", "--no-instructions", "--encoding", "UTF8", "--locale", "C"]);
         init.arg("--pwfile").arg(&password_file);
         let output = init.output().expect("the end of initdb");
@@ -110,6 +111,7 @@ impl PostgresServer {
     /// Panics if it fails.
     pub fn run(&self, statement: &str) -> String {
         let mut command = Command::new(self.programs.join("psql"));
+        // Without the settings of the user who runs the tests, and without a frame around what it prints.
         command.args(["--no-psqlrc", "--tuples-only", "--no-align", "--command", statement]);
         let output = command.arg(self.url()).output().expect("the end of psql");
         assert!(output.status.success(), "psql: {}", String::from_utf8_lossy(&output.stderr));
@@ -142,6 +144,7 @@ fn as_server_user(program: &Path, dir: &Path) -> Command {
     let mut command = Command::new(program);
     command.current_dir(dir).env("LC_ALL", "C");
     if is_root() {
+        // PostgreSQL refuses to run as root.
         command.uid(NOBODY).gid(NOBODY);
     }
     command
@@ -152,6 +155,7 @@ fn start_process(programs: &Path, dir: &Path, port: u16, options: &[String]) -> 
     for _ in 0..START_TRIES {
         let mut command = as_server_user(&programs.join("postgres"), dir);
         command.arg("-D").arg(&data).args(["-p", &port.to_string(), "-c", "listen_addresses=127.0.0.1"]);
+        // Without a socket, which would be in a folder of the system where this user may not write.
         command.args(["-c", "unix_socket_directories=", "-c", "max_connections=50"]);
         for option in options {
             command.args(["-c", option]);

@@ -79,6 +79,7 @@ impl RedisServer {
 
 fn start_process(dir: &Path, port: u16, options: &[String]) -> ServerProcess {
     let mut command = Command::new("redis-server");
+    // Without snapshots: what survives a crash is what the append-only file has.
     command.args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", ""]);
     command.args(["--appendonly", "yes", "--appendfsync", "everysec", "--dir"]).arg(dir).args(options);
     let mut process = ServerProcess::start(command, &dir.join("log"));

@@ -171,6 +171,7 @@ impl RelayShared {
                     }
                     return Ok(());
                 }
+                // Only this direction has ended; in the other one bytes may still come.
                 RelayStep::End => return to.shutdown(Shutdown::Write),
             }
         }
@@ -182,6 +183,7 @@ impl RelayShared {
         if is_client {
             state.sent += len as u64;
             match state.fault {
+                // The piece that reaches it is held back as well.
                 Some(RelayFault::Hold(at)) if state.sent >= at => {
                     state.fault = None;
                     state.is_held = true;

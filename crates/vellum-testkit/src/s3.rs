@@ -291,7 +291,9 @@ impl S3Shared {
 
     /// Replies to a request; false if the connection is to be closed.
     fn answer_request(&self, stream: &mut TcpStream, request: &HttpRequest) -> bool {
+        // Held while the request is carried out: a condition and the change that rests on it are one step.
         let mut state = self.state.lock();
+        // Those with a fault as well: tests count what clients send.
         state.requests.push(S3Request {
             method: request.operation(),
             key: request.key(),
@@ -341,6 +343,7 @@ impl S3Shared {
             | S3Lie::ClaimGzip
             | S3Lie::FlipBit(_) => state.objects.carry_out(request, S3Conditions::All),
         };
+        // A reply is written without it: one that hangs would hold up all other connections.
         drop(state);
         match lie {
             S3Lie::LoseReply => return false,

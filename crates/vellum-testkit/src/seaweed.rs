@@ -50,6 +50,7 @@ impl SeaweedServer {
         command.args([
             "-filer",
             "-s3",
+            // Without further servers, which would take fixed ports.
             "-s3.port.iceberg=0",
             "-s3.port.lance=0",
             "-master.telemetry=false",
@@ -94,6 +95,7 @@ impl SeaweedServer {
             ("RCLONE_CONFIG_WEED_ACCESS_KEY_ID", ACCESS_KEY.to_owned()),
             ("RCLONE_CONFIG_WEED_SECRET_ACCESS_KEY", SECRET_KEY.to_owned()),
             ("RCLONE_CONFIG_WEED_ENDPOINT", format!("http://127.0.0.1:{}", self.s3_port)),
+            // Without the configuration of the user who runs the tests.
             ("RCLONE_CONFIG", "/dev/null".to_owned()),
         ];
         (environment, format!("weed:{BUCKET}/{folder}"))

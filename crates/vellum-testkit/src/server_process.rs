@@ -31,6 +31,7 @@ impl ServerProcess {
     /// # Panics
     /// Panics if it cannot be started: `make tools` installs it.
     pub fn start(mut command: Command, log: &Path) -> Self {
+        // Appended: a server that is started again after a crash goes on with the same log.
         let output = File::options().create(true).append(true).open(log).expect("the server's log");
         let errors = output.try_clone().expect("the server's log");
         // A process group of its own: Ctrl-C in the terminal of a test does not reach the server.
@@ -96,6 +97,7 @@ pub(crate) fn ask_server(port: u16, question: &str) -> String {
         connection.set_read_timeout(Some(ANSWER_MAX))?;
         connection.write_all(question.as_bytes())?;
         let mut answer = [0; 1024];
+        // One read is enough, since all that is asked for has short answers.
         let len = connection.read(&mut answer)?;
         Ok(String::from_utf8_lossy(&answer[..len]).into_owned())
     };

@@ -45,6 +45,7 @@ pub fn check_shared_log(fixture: &dyn SharedLogFixture) {
     races::check_racing_appends(fixture);
     races::check_readers(fixture);
     steps::check_random_steps(fixture);
+    // Last, since it removes the logs of all other checks.
     check_loss(fixture);
 }
 
@@ -160,6 +161,7 @@ fn check_life(fixture: &dyn SharedLogFixture) {
     let next = other.create().expect("a new log");
     assert_ne!(next, incarnation, "each log has an incarnation of its own");
     assert_eq!(other.read(LogPosition(0), 9).expect("an empty log"), b"", "nothing of the old one is left");
+    // This one still expects the log that was removed, and must not take the new one for it.
     expect_lost(log.renew(claim.epoch), incarnation, Some(next));
 }
 
@@ -250,6 +252,7 @@ fn check_fencing(fixture: &dyn SharedLogFixture) {
     let other = fixture.open_log("fencing");
     let second =
         other.claim(first.incarnation, &make_server(2), Some(first.epoch)).expect("the second claim");
+    // At wrong positions, too: that another server has the log matters more than where it ends.
     for at in [3, 0, 99] {
         expect_fenced(log.append(first.epoch, LogPosition(at), b"late"), first.epoch, second.epoch);
     }
@@ -327,9 +330,11 @@ fn check_discards(fixture: &dyn SharedLogFixture) {
 /// Appends of many sizes are whole, also where an engine splits them.
 fn check_large_appends(fixture: &dyn SharedLogFixture) {
     let (log, claim) = claim_new_log(fixture, "large");
+    // Bytes that depend on their place, so that parts in a wrong order show.
     let make = |len: usize, seed: u64| -> Vec<u8> {
         (0..len as u64).map(|place| (place.wrapping_mul(seed) >> 7) as u8).collect()
     };
+    // Around a mebibyte, above which etcd splits appends, and up to the most that is allowed.
     let sizes = [1 << 20, (1 << 20) + 1, 3, 8 << 20, 1, APPEND_MAX];
     let mut starts = Vec::new();
     let mut at = 0;
@@ -339,6 +344,7 @@ fn check_large_appends(fixture: &dyn SharedLogFixture) {
     }
     let reader = fixture.open_log("large");
     for (number, size) in sizes.into_iter().enumerate() {
+        // With no room at all, exactly one append is returned.
         let read = reader.read(LogPosition(starts[number]), 0).expect("a read");
         assert!(read == make(size, 3 + number as u64), "the append of {size} bytes");
     }
@@ -399,6 +405,7 @@ fn check_waits(fixture: &dyn SharedLogFixture) {
     assert_eq!(found.epoch, claim.epoch, "another one than is known is there already");
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| observer.current_server(Some(claim.epoch), PATIENCE));
+        // It may come before the wait has begun: then it is found at once.
         let next = log.claim(claim.incarnation, &make_server(2), Some(claim.epoch)).expect("a claim");
         let found = waiter.join().expect("no panic").expect("a server").expect("the second");
         assert_eq!((found.epoch, found.server), (next.epoch, make_server(2)));
@@ -418,6 +425,7 @@ fn check_loss(fixture: &dyn SharedLogFixture) {
     append(&*log, &claim, 0, b"lost");
     let reader = fixture.open_log("loss");
     assert_eq!(read_all(&*reader, LogPosition(0)), b"lost");
+    // Opened before the loss and not used yet: all that it will know of the log is what its caller expects.
     let late = fixture.open_log("loss");
     fixture.remove_everything();
     let incarnation = claim.incarnation;
@@ -428,6 +436,7 @@ fn check_loss(fixture: &dyn SharedLogFixture) {
         expect_lost(log.release(claim.epoch), incarnation, found);
         expect_lost(log.remove(claim.epoch), incarnation, found);
         expect_lost(reader.read(LogPosition(0), 9), incarnation, found);
+        // Also at the end, where an answer without bytes would say that the log is there.
         expect_lost(reader.read(LogPosition(4), 9), incarnation, found);
         expect_lost(reader.current_server(None, Duration::ZERO), incarnation, found);
         expect_lost(reader.claim(incarnation, &make_server(2), Some(claim.epoch)), incarnation, found);

@@ -51,6 +51,7 @@ impl SshServer {
         let shown = self.dir.display();
         // With `-i` sshd serves one connection on its standard input and output, and needs no port.
         let sshd = format!("{} -i -f {shown}/config -E {shown}/log", find_sshd().display());
+        // Nothing of the user who runs the tests is used: no configuration, no other keys, no list of known hosts.
         format!(
             "ssh -F none -i {shown}/user -o IdentitiesOnly=yes -o BatchMode=yes -o StrictHostKeyChecking=no \
              -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR -o 'ProxyCommand={relay} {sshd}'"

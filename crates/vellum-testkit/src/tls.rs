@@ -116,6 +116,7 @@ fn format_configuration(names: &str) -> String {
 }
 
 fn make_certificates(dir: &Path, certificate: ServerCertificate) {
+    // An elliptic curve, since finding the primes of an RSA key takes a while.
     const KEY: &str = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
     let run = |args: String| {
         let ran = Command::new("openssl").current_dir(dir).args(args.split_ascii_whitespace()).output();
@@ -135,6 +136,7 @@ fn make_certificates(dir: &Path, certificate: ServerCertificate) {
             ));
         }
     };
+    // `openssl ca` keeps a list of what it has issued, and does not create it.
     fs::write(dir.join("issued"), "").expect("a list of certificates");
     fs::write(dir.join("config"), format_configuration(names)).expect("a configuration");
     run(format!("req -config config {KEY} -subj /CN=server -keyout server.key -out request.pem"));

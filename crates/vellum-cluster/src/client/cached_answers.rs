@@ -116,6 +116,7 @@ impl CachedAnswers {
         let Ok(operation) = request.decode_operation() else { return };
         let key = AnswerKey::of_request(request.header.opcode, request.header.node, &operation);
         let Some(key) = key.map(Arc::new) else { return };
+        // With another beginning than the one that the request went on from, they would not be one listing.
         if beginning == ListingBeginning::Missing || self.find_beginning(request) != beginning {
             return;
         }
@@ -226,6 +227,7 @@ impl CachedAnswers {
             && sent <= number
         {
             self.pings.pop_front();
+            // A number that was never sent, or is forgotten, prolongs nothing.
             if sent == number {
                 // Counted from before it was sent: at no moment does the client believe longer than the server waits.
                 self.valid_until = at + LEASE_TERM;

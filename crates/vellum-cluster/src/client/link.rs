@@ -73,6 +73,7 @@ pub fn run_links(shared: &Arc<ClientShared>, first: OpenLink) {
     while let Some(open) = link {
         let outcome = use_link(shared, open);
         let mut queue = shared.queue.lock();
+        // Also if it broke before requests were sent over it.
         queue.note_lost();
         let has_ended = queue.has_ended();
         drop(queue);

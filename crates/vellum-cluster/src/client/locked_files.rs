@@ -25,6 +25,8 @@ impl LockedFiles {
                 self.locked.insert(lock.handle);
             }
             Ok(FuseOperation::Setlk { lock, .. })
+                // Only if all of the file is unlocked: of single ranges it is not known what is left. A file
+                // that is noted for too long fails too often, and never goes on without its lock.
                 if lock.start == 0 && lock.end >= i64::MAX.cast_unsigned() =>
             {
                 self.locked.remove(&lock.handle);

@@ -28,6 +28,7 @@ impl CryptoResolver for VolumeCryptoResolver {
 
     fn resolve_dh(&self, choice: &DHChoice) -> Option<Box<dyn Dh>> {
         match choice {
+            // Of no use yet: `snow` sets or generates the key before it exchanges anything.
             DHChoice::Curve25519 => Some(Box::new(ExchangeKeys::from_secret([0; KEY_LEN]))),
             _ => None,
         }
@@ -143,6 +144,7 @@ impl Hash for HandshakeHash {
     }
 
     fn result(&mut self, out: &mut [u8]) {
+        // In a copy, since finishing takes the state, and here it is only borrowed.
         let hash = self.0.clone().finish();
         out.iter_mut().zip(hash.as_ref()).for_each(|(place, byte)| *place = *byte);
     }

@@ -100,6 +100,7 @@ impl FrameWriter {
     /// Encrypts a frame. It is sent by [`FrameWriter::flush`], or before if much is waiting.
     pub fn write_frame(&mut self, frame: &[u8]) -> io::Result<()> {
         let len = u32::try_from(frame.len()).map_err(io::Error::other)?;
+        // The length goes into the first record, so that a small frame is one record.
         let (first, rest) = frame.split_at(frame.len().min(PAYLOAD_MAX - FRAME_HEAD_LEN));
         self.append_record(&[&len.to_le_bytes(), first].concat())?;
         rest.chunks(PAYLOAD_MAX).try_for_each(|part| self.append_record(part))?;

@@ -246,6 +246,7 @@ impl LockState {
         // What is granted may take the place of an exclusive lock, so that something earlier can be granted.
         while let Some(order) = self.file(ino).and_then(FileLockSet::find_grantable) {
             let Some(waiting) = self.remove_wait(WaitPlace { ino, order }) else { return };
+            // The session may have as many locks as it may by now: then the request fails here.
             let result = self.grant(&waiting.request);
             completions.add(waiting.done, result);
         }
@@ -336,6 +337,7 @@ impl LockState {
 
     fn expect_room(&self, session: LockSession, growth: isize) -> Result<(), LockError> {
         let used = self.usage(session).ok_or(LockError::SessionEnded)?.locks;
+        // What makes them no more is never refused: a session at its limit has to be able to unlock.
         let is_within = growth <= 0 || used.saturating_add_signed(growth) <= self.limits.locks;
         if is_within { Ok(()) } else { Err(LockError::TooMany) }
     }

@@ -147,6 +147,7 @@ impl<'a> ClientFrame<'a> {
             Self::Request(request) => encode_request(&request.header, request.body()),
             Self::Ping { number } => encode_number(PING, *number),
             Self::Hold(nodes) => {
+                // Senders cut what is longer than a frame may be into several, so that this is the number.
                 let count = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
                 let mut bytes = vec![HOLD];
                 bytes.extend(count.to_le_bytes());
@@ -341,6 +342,7 @@ pub fn encode_answer(number: u64, answer: &FuseAnswer) -> Option<Vec<u8>> {
 /// The frame of the same answer, which the client may keep.
 #[must_use]
 pub fn as_leased_answer(answer: &[u8]) -> Vec<u8> {
+    // In a copy, since the plain form is kept for a client that may not have got it.
     let mut leased = answer.to_vec();
     if let Some(kind) = leased.first_mut() {
         *kind = LEASED_ANSWER;

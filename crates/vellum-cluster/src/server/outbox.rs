@@ -78,6 +78,7 @@ impl Outbox {
 
     /// Sends a last frame, and closes the connection.
     pub fn close_with(&self, goodbye: &ServerFrame<'_>) {
+        // It is closed by the thread that sends, after what waits before this frame.
         self.state.lock().goodbye = Some(goodbye.encode());
         self.changed.notify_one();
     }

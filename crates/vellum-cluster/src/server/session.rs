@@ -304,6 +304,7 @@ impl ClientSession {
             }
             state.add_operation(request, operation.as_ref().ok(), came, key)?;
             if state.references.len() >= NODES_MAX && names_nodes(&operation) {
+                // Without the lock, which is taken again to answer.
                 drop(state);
                 self.accept_answer(number, FuseAnswer::Failed(Errno::NFILE));
                 return Ok(());
@@ -351,6 +352,7 @@ impl ClientSession {
             return answer_forwarded_request(&*self.service, request, &sink);
         }
         let mut state = self.state.lock();
+        // Only once: from here on the answer is among those that are kept.
         if state.recovered.remove(&number) {
             drop(state);
             return self.accept_answer(number, rebuild_answer(&*self.service, request));

@@ -103,6 +103,7 @@ impl SessionTable {
         address: SocketAddr,
     ) -> Result<FoundSession> {
         if !self.options.services.is_serving() {
+            // The client tries again, and then finds whoever serves.
             return Err(ClusterError::Full);
         }
         let mut tables = self.tables.lock();
@@ -293,6 +294,7 @@ impl SessionTable {
 
     /// The sessions, in the order in which they began.
     pub fn list_sessions(&self) -> Vec<SessionStatus> {
+        // Described without the lock of the tables, since each takes the lock of its session.
         let sessions: Vec<_> = self.tables.lock().present.values().cloned().collect();
         let mut all: Vec<_> = sessions.iter().map(|session| session.describe()).collect();
         all.sort_by_key(|status| std::cmp::Reverse(status.age));

@@ -37,6 +37,7 @@ impl AppendValue {
         let mut reader = FieldReader::new(value);
         match reader.read_u8()? {
             0 => match reader.read_rest() {
+                // An append of nothing is not stored.
                 [] => Err(DecodeError::Truncated),
                 bytes => Ok(Self::Whole(bytes.to_vec())),
             },

@@ -185,6 +185,7 @@ impl EtcdGateway {
         let text = answer.get("error").or_else(|| answer.get("message")).and_then(Value::as_str);
         let reason: String = text.unwrap_or("it gave no reason").chars().take(REASON_MAX).collect();
         let engine = self.engine.clone();
+        // Their texts are all that tells these apart. The second comes when users or roles were changed since.
         if reason.contains("invalid auth token") || reason.contains("revision of auth store is old") {
             return RequestFailure::TokenExpired;
         }

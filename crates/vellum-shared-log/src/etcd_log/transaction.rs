@@ -58,6 +58,7 @@ impl<'a> EtcdRange<'a> {
         json!({ "request_range": {
             "key": encode_bytes(self.first.as_bytes()),
             "range_end": encode_bytes(self.end.as_bytes()),
+            // The gateway takes and gives numbers of 64 bits as texts.
             "limit": self.limit.to_string(),
             "sort_target": "KEY",
             "sort_order": if self.is_descending { "DESCEND" } else { "ASCEND" },
@@ -79,6 +80,7 @@ impl EtcdTransaction {
     /// Adds the condition that there is no such key.
     pub fn expect_absent(&mut self, key: &str) -> &mut Self {
         self.conditions.push(json!({
+            // A key that does not exist was created by revision 0.
             "key": encode_bytes(key.as_bytes()), "target": "CREATE", "result": "EQUAL", "create_revision": "0",
         }));
         self

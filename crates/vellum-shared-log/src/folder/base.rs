@@ -69,6 +69,8 @@ impl BaseWriter {
         let queue = &self.files.queue;
         let mut buffer = vec![0; WRITE_MAX];
         let mut total = 0;
+        // Files that are created from here on need no copy: all their operations stand behind the beginning
+        // of the base.
         for (_, file) in self.files.list_files() {
             // Removed since they were listed: the operation that removed it is in the log, behind the beginning of the
             // base.

@@ -128,6 +128,8 @@ impl LoggedFiles {
         len: u64,
         change: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<()> {
+        // Nobody waits for room here, since `create_file` comes here with the names locked. The operation
+        // takes a few bytes.
         let _shared = file.gate.read();
         // First the local file. If that fails, the log has nothing; if the log fails, this process serves nothing more.
         change()?;

@@ -162,6 +162,7 @@ fn decode_name<'a>(reader: &mut FieldReader<'a>) -> Result<&'a str, DecodeError>
 
 /// No file has bytes behind this.
 fn check_end(offset: u64, len: u64) -> Result<(), DecodeError> {
+    // System calls take offsets as signed numbers.
     let is_within = offset.checked_add(len).is_some_and(|end| i64::try_from(end).is_ok());
     if is_within { Ok(()) } else { Err(DecodeError::Invalid("offset")) }
 }

@@ -295,6 +295,7 @@ impl OperationQueue {
 
     /// Whether who adds next may have to wait.
     pub fn is_nearly_full(&self) -> bool {
+        // Half of it, since others may add something between this look and the change.
         self.state.lock().queued >= self.room / 2
     }
 
@@ -391,6 +392,7 @@ impl QueueState {
         }
         let Some(batch) = self.batches.back_mut() else { return };
         let before = batch.bytes.len();
+        // The writer takes the buffer and gives it back, so that nothing is copied.
         let mut writer = FieldWriter::from_vec(std::mem::take(&mut batch.bytes));
         operation.encode(&mut writer);
         batch.bytes = writer.into_vec();

@@ -81,6 +81,7 @@ impl RecordCodec<'_> {
         let mut bytes = vec![0; HEAD_LEN];
         let aad = self.associated_data(kind, at);
         self.keys.seal_record(RecordDomain::SharedLog, &aad, operations, &mut bytes);
+        // No record is longer than `RECORD_MAX` and its seal.
         let len = (bytes.len() - HEAD_LEN) as u32;
         if let Some(head) = bytes.first_chunk_mut::<HEAD_LEN>() {
             let [l0, l1, l2, l3] = len.to_le_bytes();
@@ -94,6 +95,7 @@ impl RecordCodec<'_> {
     pub(crate) fn open(&self, at: ChainEnd, bytes: &[u8]) -> Result<OpenedRecord, String> {
         let cut = || "it ends within a record".to_owned();
         let mut reader = FieldReader::new(bytes);
+        // The head is not sealed: with another length, what is opened is not what was sealed, and fails.
         let len = reader.read_u32().map_err(|_| cut())? as usize;
         if len > RECORD_MAX + SEAL_MAX {
             return Err(format!("a record has {len} bytes, more than any has"));
@@ -112,6 +114,7 @@ impl RecordCodec<'_> {
 
     fn associated_data(&self, kind: RecordKind, at: ChainEnd) -> Vec<u8> {
         let link = match kind {
+            // What stands before a base may have been discarded.
             RecordKind::Base => RecordLink::default(),
             RecordKind::Next => at.link,
         };

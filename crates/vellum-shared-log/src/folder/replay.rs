@@ -104,6 +104,7 @@ pub fn replay_log(request: &ReplayRequest<'_>) -> Result<ReplayedFiles, ReplayEr
                 damage_error(at.position, "the engine returns nothing where records should be").into()
             );
         }
+        // A read returns whole appends, and each append consists of whole records, so that no record is cut off here.
         let mut rest = bytes.as_slice();
         while !rest.is_empty() {
             let record = codec.open(at, rest).map_err(|why| damage_error(at.position, why))?;
@@ -169,6 +170,7 @@ impl LogReplay<'_> {
             }
             FolderOperation::BaseEnd => self.end_base(),
             FolderOperation::Name { folder, name, file } => {
+                // From here on it exists, also if nothing is ever written into it.
                 self.staged_file(file, position)?;
                 self.set_name((folder, name.to_owned()), Some(file), position)
             }
@@ -297,6 +299,8 @@ impl LogReplay<'_> {
             files.push(ReplayedFile { folder, name, staged: staged.clone(), number });
         }
         self.staging.sync_folder()?;
+        // Numbers of files that are gone are used again. Nothing more comes of those: the process that had
+        // them open has ended.
         let next_number = state.files.keys().map(|number| number.0 + 1).max().unwrap_or(0);
         Ok(ReplayedFiles { files, end, next_number, needs_base, start })
     }

@@ -190,6 +190,8 @@ impl LogAppender {
                         return Ok(self.begin_anew(end));
                     }
                 },
+                // Only if there is none: another log in its place was made by another process, to which the
+                // worktree then belongs.
                 Err(SharedLogError::Lost { found: None, .. }) => {
                     tracing::warn!("the shared log is gone: it begins anew");
                     match self.claim.replace_log() {
@@ -221,6 +223,7 @@ impl LogAppender {
         if !matches!(error, SharedLogError::Damaged { .. }) {
             return error;
         }
+        // A renewal looks at nothing but the state of the log, and so tells whether that is still there.
         match self.claim.log.renew(epoch) {
             Err(lost @ SharedLogError::Lost { .. }) => lost,
             Ok(()) | Err(_) => error,

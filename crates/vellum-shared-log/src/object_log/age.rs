@@ -82,6 +82,7 @@ impl ObjectLog {
     }
 
     fn read_time(&self, folder: &str, key: &ObjectKey) -> Result<Option<SystemTime>, StoreError> {
+        // Listings are the only answers of a store that have times in them.
         let listed = self.objects.list_objects(folder)?;
         Ok(listed.into_iter().find(|info| info.key == *key).and_then(|info| info.modified))
     }

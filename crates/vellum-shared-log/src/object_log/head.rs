@@ -142,6 +142,7 @@ impl LogHead {
     fn is_in_order(&self) -> bool {
         let epochs = || self.sealed.iter().map(|sealed| sealed.epoch).chain(self.open.iter().copied());
         let grows = epochs().zip(epochs().skip(1)).all(|(one, next)| one < next);
+        // Epochs of which nothing is kept are left out of a head.
         let is_whole = self.sealed.iter().all(|sealed| sealed.start < sealed.end);
         let mut ends = self.sealed.iter().map(|sealed| sealed.end);
         let starts = self.sealed.iter().skip(1).map(|sealed| sealed.start);

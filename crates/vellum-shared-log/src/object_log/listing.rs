@@ -167,6 +167,7 @@ impl ObjectLog {
         max: usize,
     ) -> Result<Vec<u8>, SharedLogError> {
         // The lengths are known from the listing, so no object is fetched that would not fit.
+        // Appends that end at or before `from` were left out, so that this does not underflow.
         let fits = |append: &&ListedAppend| append.end.0 - from.0 <= max as u64;
         let count = appends.iter().take_while(fits).count().max(1).min(appends.len());
         let fetched = map_requests(&*self.objects, &appends[..count], |append| {
@@ -223,6 +224,7 @@ impl ObjectLog {
     /// Removes the objects that are no part of the log: what was discarded, what came too late, what is of older logs.
     pub(super) fn sweep_appends(&self, head: &LogHead) -> Result<(), SharedLogError> {
         let listed = self.objects.list_objects(&self.folder).map_err(|error| self.wrap_error(&error))?;
+        // The newest object tells the store's time, from which this machine's clock may differ.
         let present = listed.iter().filter_map(|info| info.modified).max();
         let litter: Vec<ObjectKey> = listed
             .into_iter()

@@ -66,6 +66,7 @@ impl<'a> LogRecord<'a> {
         if bytes.is_empty() {
             return Err(DecodeError::Truncated);
         }
+        // The bytes are sealed, so that this has to find accidents only, and may be fast.
         if xxh3_64(bytes) != checksum {
             return Err(DecodeError::Invalid("checksum of an append"));
         }
@@ -101,6 +102,7 @@ fn parse_incarnation(text: &str) -> Option<LogIncarnation> {
 }
 
 fn parse_number(text: &str) -> Option<u64> {
+    // `from_str_radix` takes a sign and capital letters as well, which no key has.
     let is_plain = text.len() == 16 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     if is_plain { u64::from_str_radix(text, 16).ok() } else { None }
 }

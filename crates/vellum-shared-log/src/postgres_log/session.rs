@@ -248,6 +248,7 @@ fn build_config(address: &LogAddress) -> Config {
     }
     // Of several servers, the one that takes writes.
     config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+    // `Require` asks for encryption only; that the certificate is right is checked by `PostgresTls` in any case.
     config.ssl_mode(if address.has_tls { SslMode::Require } else { SslMode::Disable });
     config.connect_timeout(CONNECT_TIMEOUT).application_name("vellum");
     if let Some(user) = &address.user {

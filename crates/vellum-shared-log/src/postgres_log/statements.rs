@@ -6,6 +6,8 @@
 
 /// Without parameters, and so one transaction of several statements. An advisory lock, since two sessions that create a
 /// table at once may both fail.
+// The row of a log changes with each append: in a page with room, its new version needs no new entry in an
+// index. Appends are sealed, so that compressing them would gain nothing.
 pub(super) const CREATE_TABLES: &str = "
 SELECT pg_advisory_xact_lock(8386668312146767201);
 CREATE TABLE IF NOT EXISTS vellum_logs (
@@ -29,6 +31,7 @@ ALTER TABLE vellum_log_appends ALTER COLUMN bytes SET STORAGE EXTERNAL;
 ";
 
 /// Whether the tables are there.
+// `to_regclass` gives null for a table that is not there, where a cast would fail.
 pub(super) const FIND_TABLES: &str =
     "SELECT to_regclass('vellum_logs') IS NOT NULL AND to_regclass('vellum_log_appends') IS NOT NULL";
 
@@ -46,6 +49,7 @@ pub(super) const STATE: &str =
     "SELECT incarnation, epoch, log_start, log_end FROM vellum_logs WHERE name = $1";
 
 /// Name, incarnation, epoch that was seen, next epoch, server, instance.
+// The second case is that of a claim whose answer was lost.
 pub(super) const CLAIM: &str = "
 UPDATE vellum_logs SET epoch = $4, server = $5, instance = $6, released = false, renewed = clock_timestamp()
 WHERE name = $1 AND incarnation = $2 AND (epoch = $3 OR (epoch = $4 AND instance = $6 AND NOT released))
@@ -62,6 +66,7 @@ UPDATE vellum_logs SET released = true
 WHERE name = $1 AND ($2::bytea IS NULL OR incarnation = $2) AND epoch = $3 RETURNING incarnation";
 
 /// Name, incarnation (or null), epoch, where to append, the new end, the bytes.
+// An append of nothing gets no row, since the next one has the same position.
 pub(super) const APPEND: &str = "
 WITH log AS (
     UPDATE vellum_logs SET log_end = $5
@@ -73,6 +78,7 @@ WITH log AS (
 SELECT incarnation FROM log";
 
 /// Name, position, most bytes. The log's state, and in each row an append, from the one that contains the position on.
+// A left join, so that the state comes also where no append does.
 pub(super) const READ: &str = "
 SELECT log.incarnation, log.epoch, log.log_start, log.log_end, append.position, append.bytes
 FROM vellum_logs log LEFT JOIN LATERAL (
@@ -107,6 +113,7 @@ WITH log AS (
 SELECT incarnation FROM log";
 
 /// Name. The age is in microseconds.
+// The clock of the server may have been set back since.
 pub(super) const SERVER: &str = "
 SELECT incarnation, epoch, server, released,
     greatest(0, extract(epoch FROM clock_timestamp() - renewed) * 1000000)::bigint

@@ -29,6 +29,7 @@ impl PostgresTls {
             None => rustls_native_certs::load_native_certs().certs,
             Some(pem) => CertificateDer::pem_slice_iter(pem).flatten().collect(),
         });
+        // Named here, so that it does not matter which one the process has chosen.
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
@@ -70,6 +71,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> TlsConnect<S> for Postg
 
 impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream for PostgresTlsStream<S> {
     fn channel_binding(&self) -> ChannelBinding {
+        // None is offered: the certificate proves who the server is, and SCRAM proves the password.
         ChannelBinding::none()
     }
 }

@@ -44,6 +44,7 @@ impl RedisReport {
     }
 
     fn version(&self) -> (u32, u32) {
+        // Valkey has here the version of Redis that it is compatible with.
         let mut numbers = self.field("redis_version").unwrap_or_default().split('.').map(str::parse);
         let mut next = || numbers.next().and_then(Result::ok).unwrap_or(0);
         (next(), next())
@@ -61,6 +62,7 @@ impl RedisReport {
         if self.field("redis_mode") == Some("cluster") {
             return Some("it is part of a cluster: name a Redis that stands alone".to_owned());
         }
+        // What a service does not say is taken for the default of Redis.
         let policy = self.field("maxmemory_policy").unwrap_or("noeviction");
         if policy != "noeviction" {
             let when = match self.field("maxmemory") {

@@ -23,8 +23,10 @@ pub(super) struct RedisScripts {
 
 impl RedisScripts {
     pub fn new() -> Self {
+        // While the memory is full, appends are refused. What frees memory, or keeps the claim, must go on.
         let writing = |body: &str| Script::new(&format!("#!lua\n{EXPECT}{body}"));
         let freeing = |body: &str| Script::new(&format!("#!lua flags=allow-oom\n{EXPECT}{body}"));
+        // A script that says that it writes nothing runs also while Redis refuses writes.
         let reading = |body: &str| Script::new(&format!("#!lua flags=no-writes\n{EXPECT}{body}"));
         let as_server = |body: &str| freeing(&format!("{CHECK_EPOCH}{body}"));
         Self {
@@ -54,6 +56,7 @@ if h[2] ~= ARGV[2] then return {'fenced', h[1], h[2]} end
 ";
 
 /// Arguments: a new incarnation.
+// The appends of a log whose head is gone are removed: a stream takes no entry before its last one.
 const CREATE: &str = "#!lua
 local found = redis.call('HGET', KEYS[1], 'incarnation')
 if found then return {'ok', found} end
@@ -63,6 +66,7 @@ return {'ok', ARGV[1]}
 ";
 
 /// Arguments: incarnation, the epoch that was seen, the next one, the server, its instance.
+// A claim whose answer was lost is repeated, and has to succeed.
 const CLAIM: &str = "
 local s = redis.call('HMGET', KEYS[1], 'instance', 'released')
 local is_repeated = h[2] == ARGV[3] and s[1] == ARGV[5] and s[2] == '0'
@@ -73,6 +77,7 @@ redis.call('HSET', KEYS[1], 'epoch', ARGV[3], 'server', ARGV[4], 'instance', ARG
 return {'ok', h[1], h[3], h[4]}
 ";
 
+// By the clock of Redis, which is also the one that `SERVER` tells the age by.
 const RENEW: &str = "
 local t = redis.call('TIME')
 redis.call('HSET', KEYS[1], 'renewed', t[1] .. string.format('%06d', t[2]))
@@ -86,6 +91,7 @@ return {'ok', h[1]}
 
 /// Arguments: incarnation, epoch, where to append, the new end, the bytes. Positions are compared as text: a number of
 /// Lua is exact up to 2^53 only.
+// Entries have positions as their ids, with -1 behind them, since a stream has no id 0-0.
 const APPEND: &str = "
 if h[4] ~= ARGV[3] then return {'moved', h[1], h[4]} end
 if ARGV[3] == ARGV[4] then return {'ok', h[1]} end
@@ -103,6 +109,7 @@ return {'ok', h[1], h[4]}
 
 /// Arguments: incarnation, position, most bytes. Returns positions and bytes in turn. One entry at a time, since only
 /// the first may be larger than what was asked for.
+// The first entry is looked for backwards: it may begin before the position.
 const READ: &str = "
 local from, max = tonumber(ARGV[2]), tonumber(ARGV[3])
 if from < tonumber(h[3]) then return {'discarded', h[1], h[3]} end
@@ -123,6 +130,7 @@ return out
 ";
 
 /// Arguments: incarnation, epoch, position.
+// If everything goes, no entry is left whose position is the new beginning.
 const DISCARD: &str = "
 local before = tonumber(ARGV[3])
 if before > tonumber(h[4]) then return {'moved', h[1], h[4]} end

@@ -209,6 +209,7 @@ impl BodyCoder {
 
     /// Compresses into the buffer; `None` if that does not make it shorter than raw.
     fn compress_body(&mut self, level: i32, plaintext: &[u8]) -> Option<usize> {
+        // A context is made for one level, and the level may be changed while the store is open.
         if self.compressor.as_ref().is_none_or(|(made_for, _)| *made_for != level) {
             self.compressor = Some((level, Compressor::new(level).ok()?));
         }
@@ -242,6 +243,7 @@ impl BodyCoder {
         if self.probe.is_none() {
             self.probe = Compressor::new(PROBE_LEVEL).ok();
         }
+        // zstd fails if the output does not fit, so that the size of this buffer is the test: a 32nd must be saved.
         let mut shrunk = [0; PROBE_LEN - PROBE_LEN / 32];
         self.probe.as_mut().is_some_and(|probe| probe.compress_to_buffer(sample, &mut shrunk[..]).is_ok())
     }
@@ -256,6 +258,8 @@ fn estimate_entropy(sample: &[u8]) -> f32 {
             table[usize::from(*byte)] += 1;
         }
     }
+    // The entropy is log2(n) - sum(c * log2(c)) / n, where n is the length and c the count of each byte: one
+    // division instead of 256.
     let total = sample.len() as f32;
     let [a, b, c, d] = &counts;
     let sum: f32 = (0..256)

@@ -58,6 +58,7 @@ impl LostCopies {
     /// Records that these blobs were stored again: earlier findings concern their lost copies.
     pub(super) fn record_stored(&self, blobs: &HashSet<BlobId>) {
         let mut lost = self.lost.write();
+        // Lost packs stay in the set, since other blobs of theirs have not been stored again.
         lost.blobs.retain(|id| !blobs.contains(id));
     }
 }
@@ -113,8 +114,10 @@ impl BlobStore {
             Ok::<_, BlobError>(!self.inner.lost.contains_copy(id, place) && packs.is_pack_whole(self, place)?)
         };
         let Some(first) = view.find_live_copy(id).filter(|place| place.kind == kind) else {
+            // The blob is not known, so there is no entry that the index would have to drop later.
             return Ok(StoredCopy::Lost(Vec::new()));
         };
+        // Nearly every blob has one copy, which is whole. The others are looked up only if it is not.
         if reliable(&first)? {
             return Ok(StoredCopy::Reliable);
         }
@@ -138,6 +141,7 @@ impl BlobStore {
 
     /// Prevents writers of this process from relying on these blobs: their copies were found missing or damaged.
     pub fn record_lost_blobs(&self, blobs: impl IntoIterator<Item = BlobId>) {
+        // An empty call must not set the flag, which makes all writers take the lock from then on.
         let mut blobs = blobs.into_iter().peekable();
         if blobs.peek().is_some() {
             self.inner.lost.update_sets(|lost| lost.blobs.extend(blobs));

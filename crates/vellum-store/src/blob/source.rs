@@ -37,6 +37,7 @@ impl AttachedSource {
             return Ok(opened);
         }
         let _opening = self.opening.lock();
+        // Another thread may have opened it while this one waited for the lock.
         if let Some(opened) = self.opened.get() {
             return Ok(opened);
         }
@@ -133,6 +134,8 @@ impl BlobStore {
         });
         let error = match (own, read) {
             (_, Ok(plaintext)) => return Ok(plaintext),
+            // The index says that the blob is here, so what is wrong with this copy is reported, and not that
+            // the source could not help.
             (Some(own), Err(_)) => return Err(own),
             (None, Err(error)) => error,
         };

@@ -44,6 +44,7 @@ impl BlobStore {
     /// be copied one by one.
     pub fn copy_pack_to(&self, writer: &BlobWriter, pack: &PackId) -> Result<PackCopyOutcome, BlobError> {
         let fault = |fault: PackFault| BlobError::Pack { pack: *pack, fault };
+        // Before the pack is fetched, which then is of no use.
         if self.needs_other_keys(writer) {
             return Ok(PackCopyOutcome::OtherKeys);
         }
@@ -88,6 +89,7 @@ impl BlobStore {
             for (position, place) in &span.blobs {
                 let Some((id, _)) = blobs.get(*position) else { continue };
                 let start = (place.offset - span.start) as usize;
+                // A place outside of what came gives no bytes, which do not authenticate: it is reported as damage.
                 let sealed = bytes.get(start..start + place.len as usize).unwrap_or_default();
                 let kind = place.kind;
                 let damaged = |fault| BlobError::Damaged { kind, id: *id, pack: *pack, fault };

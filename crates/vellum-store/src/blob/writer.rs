@@ -113,6 +113,7 @@ impl BlobWriterShared {
     fn record_failure(&self, error: BlobError) -> BlobError {
         // Of failures that race, the first one stays: the others are mostly its consequences.
         let _ = self.failed.set(Arc::new(error));
+        // It was set at the latest just now, so that the check always fails; the other error is never returned.
         self.check_failure().err().unwrap_or(BlobError::Unsettled)
     }
 
@@ -219,6 +220,7 @@ impl BlobWriter {
                     stats.count_new_blob(plaintext.len(), body_len);
                     return Ok(());
                 }
+                // The difference may be in the buffer already, if the pack of its base was closed while it was made.
                 sealed.clear();
             }
             let body_len = body::seal_blob(keys, level, kind, id, plaintext, sealed);
@@ -236,6 +238,7 @@ impl BlobWriter {
         drop(open);
         match body::open_blob(&self.shared.store.inner.keys, kind, &place.id, &sealed) {
             Ok(OpenedBody::Content(plaintext)) => Some(OpenBase { number, place, plaintext }),
+            // The base is a hint: without it the blob is stored whole.
             _ => None,
         }
     }
@@ -373,6 +376,7 @@ impl BlobWriter {
             .filter(|b| !b.is_empty())
             .map(|builder| builder.build_pack(&inner.keys))
             .collect();
+        // If the commit fails, what no index object can name is put back.
         let mut blobs = std::mem::take(&mut *shared.uploaded.lock());
         for pack in &built {
             shared.stats.count_pack(pack.bytes.len());

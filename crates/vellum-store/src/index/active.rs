@@ -118,6 +118,7 @@ impl BlobIndex {
     ) -> Result<Self, BlobError> {
         let make = || -> std::io::Result<()> {
             create_private_dir(folder)?;
+            // For root, who may work in the state directory of a user: that user must be able to go on without root.
             let open = std::fs::File::open;
             set_owner_from_dir(open(folder.parent().unwrap_or(folder))?, open(folder)?)
         };
@@ -146,6 +147,8 @@ impl BlobIndex {
         let Ok(entries) = std::fs::read_dir(&self.folder) else { return false };
         let names = entries.flatten().map(|entry| entry.file_name());
         let ids = names.filter_map(|name| name.to_str().and_then(IndexRunId::from_name));
+        // A file that cannot be opened is left out. Whoever misses its blobs refreshes the view, which
+        // fetches the run again.
         let open = |id: IndexRunId| IndexRun::open(&self.run_path(&id), self.keys.volume_id(), id).ok();
         let runs: Vec<_> = ids.filter_map(open).map(Arc::new).collect();
         let is_known = !runs.is_empty();
@@ -163,6 +166,7 @@ impl BlobIndex {
     }
 
     pub(super) fn publish_view(&self, active: IndexView) {
+        // Before the view is replaced, with which this compares the new one.
         self.tell_node_packs(&active);
         *self.active.write() = Arc::new(active);
     }
@@ -171,6 +175,7 @@ impl BlobIndex {
     fn tell_node_packs(&self, active: &IndexView) {
         let Some(copies) = self.objects.as_block_store() else { return };
         let before = self.current_view();
+        // A run is named by the hash of its object, so equal ids stand for equal packs.
         if before.runs.iter().map(|run| run.id()).eq(active.runs.iter().map(|run| run.id())) {
             return;
         }
@@ -263,6 +268,8 @@ impl BlobIndex {
     ) -> Result<Vec<IndexRunId>, BlobError> {
         let mut vanished = Vec::new();
         for run in before.runs.iter().filter(|run| !listed.contains(&run.id())).collect::<Vec<_>>() {
+            // A run is dropped only if the store says that the object is gone: without it, its blobs would be
+            // stored again.
             match self.objects.object_size(&run.id().object_key()) {
                 Ok(_) => {
                     listed.insert(run.id());
@@ -365,6 +372,7 @@ impl BlobIndex {
             let name = entry.file_name();
             let gone = match name.to_str().and_then(IndexRunId::from_name) {
                 Some(id) => !listed.contains(&id),
+                // A younger one may belong to a process that is about to rename it.
                 None => {
                     Path::new(&name).extension().is_some_and(|ext| ext == "tmp") && is_leftover_file(&entry)
                 }
@@ -388,5 +396,6 @@ pub fn is_index_key(key: &ObjectKey) -> bool {
 
 fn parse_run_key(key: &ObjectKey) -> Option<IndexRunId> {
     let id = IndexRunId::from_name(key.name())?;
+    // The same name in another folder would make one run appear twice.
     (id.object_key() == *key).then_some(id)
 }

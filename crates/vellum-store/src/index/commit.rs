@@ -71,9 +71,11 @@ impl BlobIndex {
         if let Err(error) = put_named_objects(&*self.objects, &objects) {
             // It may have been put, and what comes after it have failed.
             let found = self.objects.object_size(&id.object_key());
+            // Only the answer that it is not there counts: packs that an index object names must not be deleted.
             let may_be_named = !found.is_err_and(|error| error.is_not_found());
             return Err(CommitFailure { error: error.into(), may_be_named });
         }
+        // The object is durable: what fails from here on concerns only its local form.
         self.install_runs(vec![(id, record)], &mut known)
             .map_err(|error| CommitFailure { error, may_be_named: true })?;
         Ok(bytes.len() as u64)
@@ -121,6 +123,7 @@ impl BlobIndex {
         let chosen = active.runs.iter().filter(|run| is_chosen(run));
         let chosen = chosen.map(|run| self.ensure_intact_run(run)).collect::<Result<Vec<_>, _>>()?;
         if chosen.is_empty() {
+            // The blobs of `with` are in a run of their own already, so that nothing is lost by this.
             return Ok(());
         }
         // Before they are merged, which keeps one copy of each blob.
@@ -150,8 +153,10 @@ impl BlobIndex {
         let count = blobs.len();
         let mut records = split_records(blobs.into_iter());
         if let Some(last) = records.last_mut() {
+            // All that are listed, also those that could not be read and are in no view: the new runs take their place.
             last.supersedes = known.listed.iter().copied().collect();
             last.supersedes.sort();
+            // The tables of packs do not say which of them are condemned, so this is taken over from the old runs.
             last.condemned = collect_condemned(&self.current_view().runs);
         }
         self.put_records(records, &mut known)?;
@@ -268,6 +273,7 @@ fn collect_superseded(runs: &[Arc<IndexRun>], known: &KnownIndexObjects) -> Vec<
 fn collect_condemned(runs: &[Arc<IndexRun>]) -> Vec<CondemnedPack> {
     let now = current_seconds();
     let all = runs.iter().flat_map(|run| run.condemned_packs());
+    // If the clock was set back, the age is zero: a pack stays condemned for too long rather than too briefly.
     let mut kept: Vec<_> = all.filter(|c| now.saturating_sub(c.since) < CONDEMNED_KEPT).copied().collect();
     kept.sort();
     kept.dedup_by_key(|condemned| condemned.pack);
@@ -278,6 +284,7 @@ fn collect_condemned(runs: &[Arc<IndexRun>]) -> Vec<CondemnedPack> {
 fn split_records(blobs: impl Iterator<Item = (BlobId, BlobLocation)>) -> Vec<IndexRecord> {
     let mut blobs = blobs.peekable();
     let mut records = Vec::new();
+    // One record is made even if no blobs are left, since it is what supersedes the old runs.
     while records.is_empty() || blobs.peek().is_some() {
         records.push(IndexRecord::from_blobs(blobs.by_ref().take(RUN_ENTRIES_MAX)));
     }

@@ -33,6 +33,7 @@ fn probe_bits(id: &BlobId) -> impl Iterator<Item = (usize, u8)> {
     // the bits do not depend on the block.
     let hash = read_word(id, 16);
     (0..PROBES).map(move |i| {
+        // 9 bits choose one of the 512 bits of a block.
         let bit = (hash >> (9 * i)) as usize & 511;
         (bit / 8, 1 << (bit % 8))
     })

@@ -18,6 +18,7 @@ pub(super) const HEADER_LEN: usize = 192;
 /// The header without its own checksum and padding.
 const HEADER_FIELDS: usize = 120;
 
+// All items of a section are equally long, unlike in the index object, so that an item is found by its number.
 pub(super) const RECORD_LEN: usize = 44;
 pub(super) const PACK_LEN: usize = 33;
 pub(super) const RUN_ID_LEN: usize = 32;
@@ -57,11 +58,14 @@ impl RunHeader {
         let mut end = HEADER_LEN;
         let mut next = |count: usize, item: usize| {
             let start = end;
+            // The counts come from a file, and where `usize` has 32 bits their product may be too large for it.
             end = count.checked_mul(item)?.checked_add(start)?;
             Some(start..end)
         };
         Some(RunSections {
             filter: next(self.blocks as usize, BLOCK_LEN)?,
+            // `decode` has compared this number with the one that follows from the entries, so the shift is
+            // within range.
             fan: next((1_usize << self.fan_bits) + 1, FAN_LEN)?,
             records: next(self.entries as usize, RECORD_LEN)?,
             packs: next(self.packs as usize, PACK_LEN)?,
@@ -193,6 +197,7 @@ pub(crate) fn encode_run(record: &IndexRecord, volume: VolumeId, id: IndexRunId)
 fn build_filter(record: &IndexRecord, blocks: usize) -> Vec<u8> {
     // The whole body is appended to this buffer. It has the room from the start, so that nothing is copied to grow it.
     let rest = record.entries.len() * RECORD_LEN + record.packs.len() * PACK_LEN;
+    // The slack of a 64th has room for the fan-out table, which takes at most 4 bytes for 16 records of 44.
     let mut filter = Vec::with_capacity(blocks * BLOCK_LEN + rest + rest / 64);
     filter.resize(blocks * BLOCK_LEN, 0);
     for entry in &record.entries {

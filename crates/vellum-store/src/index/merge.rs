@@ -28,6 +28,7 @@ pub(super) fn choose_runs(sizes: &[usize], new: usize) -> Vec<usize> {
     for (position, size) in small {
         // Beyond the fewest, a run is worth rewriting only if it is not much larger than what is merged anyway.
         let worth = chosen.len() < MERGE_MIN || size <= total.saturating_mul(2);
+        // Those that follow are larger still.
         if !worth || total + size > RUN_ENTRIES_MAX {
             break;
         }

@@ -112,6 +112,7 @@ impl IndexRecord {
             return Err(DecodeError::Magic.into());
         }
         let version = reader.read_u32()?;
+        // Before the body is opened, so that an object of a later version is reported as that and not as damaged.
         if version != VERSION {
             return Err(DecodeError::Version(version).into());
         }
@@ -146,6 +147,7 @@ impl IndexRecord {
 
     pub(crate) fn decode(body: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = FieldReader::new(body);
+        // The last number is the least that an item takes: its id, and one byte for a varint or a kind.
         let supersedes = read_list(&mut reader, SUPERSEDES_MAX, 32, |r| Ok(IndexRunId(r.read_array()?)))?;
         let condemned = read_list(&mut reader, CONDEMNED_MAX, 33, |r| {
             Ok(CondemnedPack { pack: PackId(r.read_array()?), since: r.read_varint()? })
@@ -195,6 +197,7 @@ fn decode_entry(reader: &mut FieldReader<'_>, packs: usize) -> Result<IndexEntry
     if pack as usize >= packs {
         return Err(DecodeError::Invalid("pack number"));
     }
+    // Those who use a place rely on this: they add offset and length, and reserve memory for the length.
     if len as usize > SEALED_MAX || u64::from(offset) + u64::from(len) > PACK_MAX {
         return Err(DecodeError::Invalid("place in a pack"));
     }

@@ -139,6 +139,7 @@ impl IndexRun {
 
     /// All blobs, in the order of their ids.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (BlobId, BlobLocation)> + '_ {
+        // A damaged record is left out. Merges, which would lose it for good, check the whole run before.
         (0..self.len()).filter_map(|number| {
             let record = self.record_bytes(number)?;
             Some((BlobId::from_slice(record.get(..BlobId::LEN)?)?, self.decode_location(record)?))
@@ -204,6 +205,7 @@ fn map_file(file: &File) -> std::io::Result<Mmap> {
 /// Writes the file of a run. It is not synced: a torn file is noticed and made anew.
 pub(crate) fn write_run_file(path: &Path, bytes: &[u8]) -> Result<(), BlobError> {
     let local = |source| BlobError::Local { path: path.to_owned(), action: "write", source };
+    // The name is random because several processes may make the local form of one run at the same time.
     let random = getrandom::u64().map_err(|e| local(std::io::Error::other(e)))?;
     let temp = path.with_extension(format!("{random:016x}.tmp"));
     let write = || -> std::io::Result<()> {

@@ -160,6 +160,7 @@ impl MeterState {
             if let Ok(limits) = disk.run(|cache| Ok(BandwidthLimits::read_from(cache))) {
                 self.limits = limits;
             }
+            // Also if the disk did not answer, so that it is not asked for each piece.
             self.read = Some(Instant::now());
         }
         self.limits

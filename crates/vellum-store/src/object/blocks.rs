@@ -305,6 +305,7 @@ impl ObjectStore for BlockStore {
             return self.get_large_range(key, offset, len);
         }
         let Some(end) = offset.checked_add(len) else {
+            // No pack is that long, so that it ends before the range does.
             return check_read_length(self, key, Vec::new(), len);
         };
         let first = offset / PIECE;

@@ -129,6 +129,7 @@ impl PackCache {
     /// A piece of a pack, if it is here and whole.
     pub(super) fn read_piece(&self, key: &ObjectKey, number: u64) -> Option<Vec<u8>> {
         let key = key.clone();
+        // Asked for here: the policy is one of this thread, and another thread does the work.
         let use_counts = does_use_count();
         self.run(move |files| Ok(files.read_piece(&key, number, use_counts))).ok()?
     }
@@ -168,6 +169,7 @@ impl PackCache {
         let key = key.clone();
         let use_counts = does_use_count();
         let shared = Arc::clone(&fetched);
+        // What is not kept is fetched again, so that a failure needs no answer.
         let _ = self.run(move |files| {
             files.store_pieces(&key, first, shared.get(part).unwrap_or_default(), use_counts);
             Ok(())
@@ -185,6 +187,7 @@ impl PackCache {
     /// Removes some pieces of a pack. The room that they took is free when packs are counted the next time.
     pub(super) fn forget_pieces(&self, key: &ObjectKey, numbers: Range<u64>) {
         let key = key.clone();
+        // If the disk does not answer, nothing is read from it either.
         let _ = self.run(move |files| {
             files.forget_pieces(&key, numbers);
             Ok(())
@@ -194,6 +197,7 @@ impl PackCache {
     /// Removes all pieces of a pack.
     pub(super) fn forget_pack(&self, key: &ObjectKey) {
         let key = key.clone();
+        // Pieces that stay are of a pack that nobody asks for any more: they go when room is needed.
         let _ = self.run(move |files| {
             files.forget_pack(&key);
             Ok(())
@@ -288,6 +292,7 @@ impl PackCache {
     #[must_use]
     pub fn unpinned_pieces(&self, wanted: &PieceSet) -> PieceSet {
         let pieces = wanted.clone();
+        // What cannot be looked at does not count as pinned.
         self.run(move |files| Ok(files.unpinned_pieces(&pieces))).unwrap_or_else(|_| wanted.clone())
     }
 

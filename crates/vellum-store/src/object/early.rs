@@ -93,6 +93,7 @@ impl EarlyReads {
         let shared = Arc::new(EarlyAnswers { inner, state: Mutex::default(), arrived: Condvar::new() });
         let purpose = RequestPurpose::current();
         for read in reads {
+            // Before its thread runs: whoever asks from now on waits for it, and does not send the same request.
             shared.expect_answer(&read);
             let reader = Arc::clone(&shared);
             let begun = read.clone();
@@ -102,6 +103,7 @@ impl EarlyReads {
                 reader.carry_out(&begun);
             });
             if spawned.is_err() {
+                // Without a thread it is read when somebody asks for it.
                 shared.forget_answer(&read);
             }
         }
@@ -187,12 +189,15 @@ impl EarlyAnswers {
     ) -> Option<T> {
         let mut state = self.state.lock();
         loop {
+            // After a wait it may be gone: the read failed, or the object was written. Then the store is asked.
             let answer = find(&mut state)?;
             if let Some(value) = answer.value.take() {
                 let is_fresh = answer.begun.elapsed() <= AGE_MAX;
+                // Taken, and not kept: who asks once more wants what is there then.
                 remove(&mut state);
                 return is_fresh.then_some(value);
             }
+            // This ends, since every request does, and whoever takes an answer away wakes up those who wait.
             self.arrived.wait(&mut state);
         }
     }
@@ -205,6 +210,7 @@ impl EarlyAnswers {
     fn note_write(&self, key: &ObjectKey) {
         let mut state = self.state.lock();
         state.objects.remove(key);
+        // A folder whose name only begins in the same way is dropped, too, which costs one more listing.
         state.folders.retain(|folder, _| !key.as_str().starts_with(folder.as_str()));
         drop(state);
         self.arrived.notify_all();
@@ -257,6 +263,7 @@ impl ObjectStore for EarlyReads {
     }
 
     fn put_object(&self, key: &ObjectKey, bytes: &[u8]) -> Result<(), StoreError> {
+        // Before the write: a read that is under way must not leave an answer from before it for whoever asks after it.
         self.shared.note_write(key);
         self.shared.inner.put_object(key, bytes)
     }

@@ -84,6 +84,7 @@ pub(super) fn is_key_component(name: &[u8]) -> bool {
 /// Whether a byte may stand in a component. A table, because listings check every byte of very many keys.
 const IS_KEY_BYTE: [bool; 256] = {
     let mut table = [false; 256];
+    // A constant cannot be computed with `for`.
     let mut byte = 0;
     while byte < 128 {
         let each = byte as u8;

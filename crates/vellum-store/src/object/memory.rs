@@ -13,6 +13,7 @@ use crate::error::StoreError;
 
 /// An object with its time.
 struct MemoryObject {
+    // Shared, so that readers copy it without holding the lock.
     bytes: Arc<[u8]>,
     modified: SystemTime,
 }

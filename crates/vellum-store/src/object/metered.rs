@@ -248,6 +248,7 @@ impl ObjectStore for MeteredStore {
     }
 
     fn as_renaming(&self) -> Option<&dyn RenameObjects> {
+        // Itself and not the inner store, so that renames are counted as well.
         self.inner.as_renaming().map(|_| self as _)
     }
 

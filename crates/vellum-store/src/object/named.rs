@@ -26,6 +26,7 @@ pub(crate) fn put_named_object(
         Ok(_) | Err(StoreError::TooLarge { .. }) if is_named_by_bytes(key) => {
             Err(StoreError::OtherBytes { place: objects.describe_location(), key: key.to_string() })
         }
+        // An object that is sealed anew each time has other bytes under the same name, which is no damage.
         Ok(_) | Err(StoreError::TooLarge { .. }) => Err(exists),
         Err(error) => Err(error),
     }

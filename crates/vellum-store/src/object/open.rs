@@ -107,6 +107,7 @@ pub fn open_store_with_limits(
         StoreAddress::Service(address) => {
             let credentials = location.credentials.as_deref();
             let cache = PackCache::for_address(&address);
+            // The cache's folder also has what this user has chosen for the store: that it is used offline, and its bandwidth.
             let folder = cache.as_ref().map(PackCache::folder);
             let service = ServiceStore::open(address.clone(), credentials, limits, folder)?;
             // Requests are counted below the listings: what these answer is not sent to the server.

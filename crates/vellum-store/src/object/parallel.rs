@@ -24,6 +24,7 @@ pub fn join_requests<A: Send, B: Send>(
 
 /// Does two things at once. Requests of both are for what this thread works for.
 pub fn join_work<A: Send, B>(one: impl FnOnce() -> A + Send, other: impl FnOnce() -> B) -> (A, B) {
+    // Both belong to a thread, so that the new one has to be given them.
     let purpose = RequestPurpose::current();
     let policy = FetchPolicy::current();
     std::thread::scope(|scope| {

@@ -110,6 +110,7 @@ impl PublishedStore {
             )
         })?;
         let objects = Arc::new(objects);
+        // Only what was decoded is kept: the page of an error, kept with its tag, would be found again and again.
         if let (Some(kept), Some(version)) = (&self.kept, &read.version) {
             kept.keep_listing(name, version, &read.bytes);
         }
@@ -182,6 +183,8 @@ impl ObjectStore for PublishedStore {
     }
 
     fn get_object(&self, key: &ObjectKey, max: u64) -> Result<Vec<u8>, StoreError> {
+        // The listing of packs, which is long, is not looked at: what the server does not have is explained
+        // by it later.
         if is_in_folder(key, PACKS_FOLDER) {
             return self.inner.get_object(key, max).map_err(|error| self.explain_missing(key, error));
         }
@@ -236,6 +239,7 @@ impl ObjectStore for PublishedStore {
                 version: None,
             }));
         }
+        // Each listing is sorted, but packs belong between the other folders.
         found.sort_unstable_by(|a, b| a.key.cmp(&b.key));
         Ok(found)
     }

@@ -294,6 +294,7 @@ impl ObjectStore for ServiceStore {
 
     fn put_object(&self, key: &ObjectKey, bytes: &[u8]) -> Result<(), StoreError> {
         let subject = RequestSubject { action: "write", key: key.as_str() };
+        // One copy for all tries: clones of it share the memory.
         let body = Bytes::copy_from_slice(bytes);
         let mut schedule = self.budget.begin(self.limits.retry_for);
         let mut can_reload = true;
@@ -342,6 +343,7 @@ impl ObjectStore for ServiceStore {
         let folder = key::check_folder(folder)?;
         let path = if folder.is_empty() { String::new() } else { format!("{folder}/") };
         let uses_markers = self.uses_deletion_markers.load(Ordering::Relaxed);
+        // Shared by all tries, so that each goes on where the one before has ended.
         let progress = ListingProgress::new(is_wanted, uses_markers.then_some(DELETION_MARKER.len() as u64));
         let subject = RequestSubject { action: "list", key: folder };
         let listed = self.repeat(subject, &self.pool.writes, |operator| {

@@ -90,6 +90,7 @@ impl SftpFailure {
             StatusCode::Done | StatusCode::EndOfFile | StatusCode::Failed(_) => ErrorKind::Io,
         };
         let message = match (message.is_empty(), code) {
+            // Escaped, since it may have control characters, and is shown in a terminal.
             (false, _) => format!("the server answered: {}", message.escape_debug()),
             (true, StatusCode::Failed(number)) => format!("the server answered status {number}"),
             (true, _) => format!("the server answered: {code:?}"),
@@ -206,6 +207,7 @@ impl SftpStore {
             }
             SftpFailure::Missing => StoreError::NotFound { place, key },
             SftpFailure::NotAFile => StoreError::NotAFile { place, key },
+            // Only `get_object` reports this to callers, and it names the maximum itself.
             SftpFailure::TooLarge(size) => StoreError::TooLarge { place, key, size, max: 0 },
         }
     }

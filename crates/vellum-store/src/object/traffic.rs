@@ -162,6 +162,7 @@ impl ServiceTraffic {
                 out.write_counter("vellum_service_requests_total", &labels, count);
             }
         }
+        // A loop of its own for each metric, whose lines have to stand together.
         for purpose in RequestPurpose::ALL {
             let labels = format!("purpose=\"{}\"", purpose.name());
             let retries = self.purposes.get(purpose).retries;

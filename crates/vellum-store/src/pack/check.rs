@@ -96,6 +96,8 @@ pub fn is_pack_whole(objects: &dyn ObjectStore, pack: &PackId) -> Result<bool, S
         Err(error) => return lost(error),
     };
     let Some(footer_at) = size.checked_sub(FOOTER_LEN as u64) else { return Ok(false) };
+    // The index does not know how long the pack is. Only if it ends where it was closed, the closing magic is
+    // at its end.
     match objects.get_range(&key, footer_at, FOOTER_LEN as u64) {
         Ok(footer) => Ok(decode_footer(&footer, size).is_ok()),
         Err(error) => lost(error),

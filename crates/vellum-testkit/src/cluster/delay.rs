@@ -94,6 +94,8 @@ impl DelayShared {
         let server = TcpStream::connect(self.target)?;
         let ends = [(client.try_clone()?, server.try_clone()?), (server, client)];
         for (from, to) in ends {
+            // Otherwise small pieces would wait for acknowledgements, which takes longer than the delay that
+            // is asked for.
             to.set_nodelay(true)?;
             let shared = Arc::clone(self);
             let (send, receive) = sync_channel(PIECES);
@@ -109,6 +111,8 @@ impl DelayShared {
             let len = from.read(&mut bytes)?;
             bytes.truncate(len);
             let delay = Duration::from_nanos(self.delay.load(Ordering::Relaxed));
+            // Counted from when it came and not from when the one before it left: pieces that are under way
+            // together are delayed only once.
             let piece = DelayedPiece { due: Instant::now() + delay, bytes };
             // The other end is gone: so is what it would have been sent.
             if send.send(piece).is_err() || len == 0 {
@@ -121,6 +125,7 @@ impl DelayShared {
 fn write_pieces(mut to: TcpStream, receive: &Receiver<DelayedPiece>) -> io::Result<()> {
     for DelayedPiece { due, bytes } in receive {
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        // An empty piece stands for the end, which arrives as late as everything else.
         if bytes.is_empty() {
             return to.shutdown(Shutdown::Write);
         }

@@ -52,6 +52,7 @@ struct HostHolder {
 impl HostHolder {
     fn start(name: &str, clock: HostClock, table: &Path) -> Self {
         let mut command = Command::new("unshare");
+        // By `--fork` the shell is the first process of the new process namespace, whose end is the end of all others.
         command.args(["--net", "--mount", "--uts", "--ipc", "--pid", "--fork", "--mount-proc"]);
         if clock != HostClock::default() {
             let ahead = clock.ahead.to_string();
@@ -64,6 +65,7 @@ impl HostHolder {
         let output = unshare.stdout.take().expect("its output");
         BufReader::new(output).read_line(&mut line).expect("a line of the host");
         assert_eq!(line, "ready\n", "the host {name} did not start: root's rights are required");
+        // `unshare` itself stays outside of the process namespace; its one child is the first process in it.
         let process = unshare.id();
         let children = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children"));
         let first = children.expect("its children").trim().parse().expect("one child");
@@ -180,6 +182,8 @@ impl ClusterHost {
     /// those alone that run a program.
     fn signal_processes(&self, signal: Signal, program: Option<&Path>) {
         let namespace =
+            // By the namespace of their children: what entered the host is outside of it itself, and waits
+            // for what runs there.
             |process: &str| std::fs::read_link(format!("/proc/{process}/ns/pid_for_children")).ok();
         let first = self.process_id().to_string();
         let wanted = namespace(&first).expect("the host's processes");
@@ -214,6 +218,8 @@ impl ClusterHost {
         let path = format!("/proc/{}/ns/net", self.process_id());
         let network = File::open(path).expect("the network of the host");
         std::thread::scope(|scope| {
+            // A thread of its own changes its network, since the change lasts as long as the thread. Those
+            // that it starts inherit it.
             let entered = scope.spawn(|| {
                 move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))
                     .expect("root's rights");
@@ -231,6 +237,7 @@ impl ClusterHost {
         let address = SocketAddr::new(IpAddr::V4(self.address), port);
         let start = Instant::now();
         // Servers announce nothing that could be awaited.
+        // Tried from within, since the machine has no way into the network of the hosts.
         while !self.run_in_network(|| TcpStream::connect(address).is_ok()) {
             assert!(start.elapsed() < START_MAX, "nothing listens on {address}");
             std::thread::sleep(Duration::from_millis(20));

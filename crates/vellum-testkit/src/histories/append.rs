@@ -116,6 +116,7 @@ fn check_appends(
     let is_kept =
         |event: &&HistoryEvent| event.results().is_some() && positions.contains_key(&event.argument(1));
     let kept: Vec<_> = appends.iter().copied().filter(is_kept).collect();
+    // Events come in the order of their starts, and a writer does one thing after the other.
     let mut last_of: BTreeMap<usize, usize> = BTreeMap::new();
     for event in appends.iter().filter(|event| event.results().is_some()) {
         let file = event.argument(0);
@@ -153,6 +154,7 @@ struct CompleteAppend<'a> {
 
 impl<'a> ReadExpectation<'a> {
     fn new(numbers: &[u64], appends: &[&'a HistoryEvent], positions: &HashMap<u64, usize>) -> Self {
+        // The first one is that of nothing, so that the position in this list is the number of records.
         let mut hashes = vec![hash_of(&[])];
         for number in numbers {
             let hash = extend_hash(*hashes.last().unwrap_or(&0), &encode_record(*number));

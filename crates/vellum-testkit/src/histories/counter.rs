@@ -82,6 +82,7 @@ fn add(file: &File, call: LockCall, counter: u64) -> io::Result<Vec<u64>> {
     set_lock(file, call, true, range)?;
     // Taken inside the lock, on both sides: two that overlap have certainly held it at the same time.
     let locked = now();
+    // Read and written in two steps: only the lock keeps others from coming in between, which is what is tested.
     let value = read_counter(file, counter)?;
     file.write_all_at(&(value + 1).to_le_bytes(), counter * DISTANCE)?;
     let unlocking = now();
@@ -155,6 +156,7 @@ pub(super) fn check(events: &[HistoryEvent], take_over: Option<TakeOver>) -> Vec
 /// No two held the lock at once.
 fn check_exclusion(mut increments: Vec<Increment<'_>>) -> Option<HistoryViolation> {
     increments.sort_by_key(|increment| increment.locked);
+    // In this order neighbours are enough: whoever overlaps a later one overlaps the next one, too.
     let overlapping = increments.windows(2).find(|pair| pair[0].unlocking > pair[1].locked)?;
     let [first, second] = overlapping else { return None };
     Some(HistoryViolation(format!("both had the lock: {} and {}", first.event, second.event)))
@@ -199,6 +201,7 @@ fn check_counter(
     let mut found = Vec::new();
     increments.sort_by_key(|increment| increment.locked);
     for pair in increments.windows(2) {
+        // Signed, since `count_lost` may have taken values below 0.
         if pair[0].value.cast_signed() >= pair[1].value.cast_signed() {
             let [first, second] = [pair[0].event, pair[1].event];
             found.push(HistoryViolation(format!("an increment was lost: {first}, then {second}")));

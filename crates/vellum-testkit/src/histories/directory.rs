@@ -48,6 +48,7 @@ impl HistoryProgram for DirectoryProgram {
                 let create = || close(File::create_new(&from)?);
                 worker.record("create", &[first], create);
             }
+            // More often than files: only a symlink tells who made it.
             1..=2 => {
                 let number = worker.choose_number();
                 worker.record("symlink", &[first, number], || symlink(number.to_string(), &from));
@@ -88,7 +89,9 @@ fn look(worker: &mut HistoryWorker, name: u64) {
 /// What is at a name.
 fn read_name(path: &Path) -> io::Result<u64> {
     match std::fs::read_link(path) {
+        // What is no number was made by no program of the history, and fits no state.
         Ok(target) => Ok(target.to_string_lossy().parse::<u64>().unwrap_or(u64::MAX)),
+        // That is what `readlink` says of a file that is no symlink.
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(FILE),
         Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(ABSENT),
         Err(error) => Err(error),
@@ -118,6 +121,7 @@ impl SequentialModel for DirectoryModel {
             }
             "rename" | "move" => {
                 after[second] = std::mem::replace(&mut after[first], ABSENT);
+                // Linux looks for the source first: if neither name is as it should be, that is the error.
                 let occupied = (event.name == "move" && is_second).then_some(libc::EEXIST);
                 if is_first { occupied } else { Some(libc::ENOENT) }
             }
@@ -152,6 +156,7 @@ impl SequentialModel for DirectoryModel {
 
 pub(super) fn check(events: &[HistoryEvent], take_over: Option<TakeOver>) -> Vec<HistoryViolation> {
     let mut events = relevant(events, &[libc::EEXIST, libc::ENOENT]);
+    // A look that failed in an unknown way has seen nothing that can be checked.
     events.retain(|event| event.name != "look" || !event.is_unknown());
     let object = CheckedObject { name: "names in one directory", take_over };
     check_linearizable(&DirectoryModel, [ABSENT; NAMES], &events, object)

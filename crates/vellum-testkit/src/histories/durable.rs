@@ -26,6 +26,7 @@ fn state_name(client: usize) -> String {
 pub(super) fn prepare(dir: &Path, clients: usize) -> io::Result<()> {
     for client in 0..clients {
         let log = File::create(dir.join(log_name(client)))?;
+        // What the checks begin with must survive as well.
         log.sync_all()?;
         close(log)?;
         replace_number(&dir.join(state_name(client)), &dir.join("temporary"), 0, true)?;
@@ -74,6 +75,7 @@ impl HistoryProgram for DurableProgram {
                     file.write_all(&encode_record(number))?;
                     file.sync_all()?;
                     close(file)?;
+                    // `fsync` of the file need not make its name durable.
                     sync_directory(&dir)
                 });
             }
@@ -88,6 +90,7 @@ impl HistoryProgram for DurableProgram {
             }
             _ => {
                 let path = worker.path(state_name(client));
+                // One for each client: two that replace their states at once must not write the same file.
                 let temporary = worker.path(format!("temporary{client}"));
                 worker.record("replace", &[number], || {
                     replace_number(&path, &temporary, number, true)?;
@@ -120,6 +123,7 @@ pub(super) fn check(events: &[HistoryEvent]) -> Vec<HistoryViolation> {
         let of_client = named(name).into_iter().find(|event| event.argument(0) == client);
         of_client.and_then(HistoryEvent::results)
     };
+    // What could not be read at the end counts as empty, so that all that was acknowledged is missed.
     for (client, appends) in by_client("append") {
         found.extend(check_log(&appends, results_of("log", client).unwrap_or_default()));
     }

@@ -108,11 +108,13 @@ pub(super) fn parse_log(client: usize, text: &str) -> Vec<HistoryEvent> {
         let time = words.next().and_then(|word| word.parse().ok()).unwrap_or_else(|| panic!("{line}"));
         if what == "I" {
             let name = words.next().unwrap_or_default().to_owned();
+            // Until its end is read, which is missing if the worker was killed.
             let outcome = HistoryOutcome::Unknown(None);
             let arguments = parse_numbers(words);
             events.push(HistoryEvent { client, start: time, end: None, name, arguments, outcome });
             continue;
         }
+        // A worker does one thing after the other, so that an end is that of the last start.
         let event = events.last_mut().unwrap_or_else(|| panic!("an end without a start: {line}"));
         let results = parse_numbers(words);
         let errno = results.first().and_then(|errno| i32::try_from(*errno).ok());
@@ -122,6 +124,7 @@ pub(super) fn parse_log(client: usize, text: &str) -> Vec<HistoryEvent> {
             "U" => HistoryOutcome::Unknown(errno),
             _ => panic!("{line}"),
         };
+        // What is unknown may have its effect later, so that this is not the end of it.
         event.end = (!event.is_unknown()).then_some(time);
     }
     events

@@ -31,6 +31,7 @@ impl LockCall {
 
 /// Closes a file, and returns the error that this may have: what was written is perhaps lost.
 pub(super) fn close(file: File) -> io::Result<()> {
+    // Dropping a `File` would hide the error.
     // SAFETY: the descriptor is this file's, which is given up here.
     let result = unsafe { libc::close(file.into_raw_fd()) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
@@ -48,6 +49,7 @@ pub(super) fn set_lock(file: &File, call: LockCall, is_locked: bool, bytes: Lock
     let kind = if is_locked { libc::F_WRLCK } else { libc::F_UNLCK };
     // SAFETY: all bits zero are a record.
     let mut record: libc::flock = unsafe { std::mem::zeroed() };
+    // `l_pid` stays 0, as `fcntl` demands for OFD locks.
     record.l_type = kind as i16;
     record.l_whence = libc::SEEK_SET as i16;
     record.l_start = bytes.start.cast_signed();
@@ -81,6 +83,7 @@ pub(super) fn read_number(path: &Path) -> io::Result<u64> {
 
 /// Writes a number into a file that holds one.
 pub(super) fn write_number(file: File, number: u64, is_synced: bool) -> io::Result<()> {
+    // So short that it is one call: others find the old number or the new one.
     file.write_all_at(&number.to_le_bytes(), 0)?;
     if is_synced {
         file.sync_all()?;
@@ -98,6 +101,7 @@ pub(super) fn replace_number(path: &Path, temporary: &Path, number: u64, is_sync
 pub(super) fn encode_record(number: u64) -> [u8; RECORD] {
     let mut record = [0; RECORD];
     for (position, word) in record.chunks_exact_mut(8).enumerate() {
+        // Each word depends on its place, so that a record that is shifted, or mixed with another one, is noticed.
         word.copy_from_slice(&number.rotate_left(7 * position as u32).to_le_bytes());
     }
     record
@@ -109,12 +113,14 @@ pub(super) fn decode_records(content: &[u8]) -> Vec<u64> {
         let number = piece.first_chunk().map_or(TORN, |first| u64::from_le_bytes(*first));
         if piece == encode_record(number) { number } else { TORN }
     };
+    // A last piece that is shorter counts as torn.
     content.chunks(RECORD).map(decode).collect()
 }
 
 /// Appends a record in one call.
 pub(super) fn append_record(mut file: &File, number: u64) -> io::Result<()> {
     let record = encode_record(number);
+    // `write_all` would append what is left behind the records of others.
     let written = file.write(&record)?;
     // A regular file takes all of it, unless the disk is full.
     if written == RECORD { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }

@@ -98,6 +98,7 @@ impl<S: Clone + Eq + Hash> SituationSet<S> {
         let Situation { state, known, perhaps, is_taken_over } = situation;
         let key = SituationKey { state: state.clone(), known: known.clone(), is_taken_over: *is_taken_over };
         let least = self.by_key.entry(key).or_default();
+        // In the other one fewer have taken place: all that this situation can still become, that one can become, too.
         if least.iter().any(|other| other.is_subset(perhaps)) {
             return false;
         }
@@ -188,6 +189,7 @@ pub(super) fn check_linearizable<M: SequentialModel>(
         can_be_taken_over: object.take_over.is_some(),
         steps: 0,
     };
+    // The beginning, too: a take-over may lose all that the history has done.
     search.remember();
     for moment in moments_of(events) {
         let before: Vec<_> = search.present.iter().take(3).map(|situation| situation.state.clone()).collect();
@@ -196,6 +198,7 @@ pub(super) fn check_linearizable<M: SequentialModel>(
         if search.present.is_empty() {
             return vec![describe(events, &stuck, &format!("{}: no order explains", object.name))];
         }
+        // A violation, since a test must not pass that has decided nothing.
         if search.steps > STEPS_MAX {
             let what = format!("{}: undecided after {STEPS_MAX} steps, at", object.name);
             return vec![describe(events, &stuck, &what)];
@@ -211,6 +214,8 @@ impl<M: SequentialModel> OrderSearch<'_, M> {
             && self.can_be_taken_over
             && moment.time >= take_over.start
         {
+            // At each moment of it, since nobody knows at which one the next server continued.
+            // Once more behind its end, for the time since the moment before.
             self.lose_changes();
             self.can_be_taken_over = moment.time <= take_over.end;
         }
@@ -233,6 +238,8 @@ impl<M: SequentialModel> OrderSearch<'_, M> {
                 ended.insert(&without(situation, operation));
                 continue;
             }
+            // It need not have taken place: nobody knows what became of it, or the lost server has answered a
+            // part of it.
             if self.events[operation].is_unknown() || situation.is_taken_over && self.may_be_lost(operation) {
                 ended.insert(&situation);
             }
@@ -244,6 +251,7 @@ impl<M: SequentialModel> OrderSearch<'_, M> {
             self.forget_in_past(operation);
             self.remember();
         } else {
+            // Nothing can be lost any more.
             self.past.clear();
         }
     }
@@ -275,11 +283,13 @@ impl<M: SequentialModel> OrderSearch<'_, M> {
                 self.steps += 1;
                 let Some(next) = self.take_place(&situation, candidate) else { continue };
                 if self.can_be_taken_over && !next.is_taken_over {
+                    // What comes in between counts as well: the next server may go on from any moment.
                     self.past.insert(next.clone());
                 }
                 if next.has(operation) {
                     ended.insert(&without(next, operation));
                 } else if self.steps <= STEPS_MAX && tried.insert(&next) {
+                    // What was reached before, in another order, is not followed again.
                     rest.push(next);
                 }
             }
@@ -290,6 +300,7 @@ impl<M: SequentialModel> OrderSearch<'_, M> {
     fn take_place(&self, situation: &Situation<M::State>, operation: usize) -> Option<Situation<M::State>> {
         let event = self.events[operation];
         let state = self.model.apply(&situation.state, event)?;
+        // As if it had not taken place, which is a situation already.
         if event.is_unknown() && state == situation.state {
             return None;
         }
@@ -314,6 +325,7 @@ impl<M: SequentialModel> OrderSearch<'_, M> {
     fn is_reading(&self, operation: usize) -> bool {
         let event = self.events[operation];
         match event.outcome {
+            // It certainly had no effect: errors that leave this open count as unknown.
             HistoryOutcome::Failed(_) => true,
             HistoryOutcome::Done(_) => self.model.is_reading(event),
             HistoryOutcome::Unknown(_) => false,
@@ -347,6 +359,7 @@ impl<M: SequentialModel> OrderSearch<'_, M> {
         // What reads and is under way may have been answered before, by what is lost.
         let mut answered = OperationSet::new();
         for situation in &self.present {
+            // Also as it is: the take-over may still come, or may have lost nothing.
             present.insert(situation);
             if !situation.is_taken_over {
                 answered.extend(situation.known.iter().filter(|operation| self.is_reading(**operation)));

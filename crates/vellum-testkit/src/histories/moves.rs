@@ -52,6 +52,7 @@ fn walk(path: &Path, number: u64, found: &mut Vec<u64>) -> io::Result<()> {
 
 /// Moves directories and looks for them.
 pub(super) struct MovesProgram {
+    // Kept open: by its descriptor a directory is found wherever it has been moved.
     directories: Vec<File>,
 }
 
@@ -78,6 +79,7 @@ impl HistoryProgram for MovesProgram {
             Err(rustix::io::Errno::NOENT) => Ok(0),
             Err(error) => Err(error.into()),
         };
+        // To move something to where it is does nothing, so that this is a look instead.
         if from == to || worker.random.is_one_in(3) {
             worker.record("look", &[moved, from], || look(from));
             return;
@@ -114,6 +116,7 @@ impl SequentialModel for MovesModel {
             let is_there = u64::from(state[moved] == from);
             return event.results().is_none_or(|results| results == [is_there]).then_some(*state);
         }
+        // Linux looks for the source before it looks for a circle.
         let error = if state[moved] != from {
             Some(libc::ENOENT)
         } else if Self::is_within(state, to, moved) {
@@ -145,6 +148,7 @@ impl SequentialModel for MovesModel {
 pub(super) fn check(events: &[HistoryEvent], take_over: Option<TakeOver>) -> Vec<HistoryViolation> {
     let (last, mut performed): (Vec<_>, Vec<_>) =
         relevant(events, &[libc::ENOENT, libc::EINVAL]).into_iter().partition(|event| event.name == "final");
+    // A look whose outcome is unknown says nothing.
     performed.retain(|event| event.name != "look" || !event.is_unknown());
     let Some((end, places)) = last.iter().find_map(|event| Some((*event, event.results()?))) else {
         return vec![HistoryViolation("the tree at the end is not known".into())];

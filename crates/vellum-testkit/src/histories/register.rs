@@ -114,6 +114,7 @@ impl SequentialModel for RegisterModel {
 
     fn durability(&self, event: &HistoryEvent) -> EventDurability {
         match event.argument(2) {
+            // If only the content was synced, the new name can be lost, so that the write does not count as synced.
             SYNCED => EventDurability::Synced,
             _ => EventDurability::SeveralCalls,
         }

@@ -105,6 +105,7 @@ pub fn run_history(
     assert!(prepare.wait().success(), "the files of {} cannot be made", plan.kind.name());
     mounts.finish_preparation();
     let mut workers: Vec<_> = (0..plan.clients).map(|client| start(WorkerRole::Perform, client)).collect();
+    // Starting a process takes a while. Without this wait the first workers would have no rivals at first.
     workers.iter_mut().for_each(RunningWorker::wait_until_ready);
     // The end of its input is the start for each.
     workers.iter_mut().for_each(|worker| drop(worker.process.stdin.take()));
@@ -119,6 +120,7 @@ pub fn run_history(
     let mut events: Vec<_> = logs.flat_map(RunningWorker::read_log).collect();
     events.sort_by_key(|event| event.start);
     let mut violations = if mounts.has_several_kernels() {
+        // From the report as well: without faults, an operation whose outcome is unknown is a violation.
         events = leave_out_misjudged_moves(plan.kind, events);
         let seen = split_refused_moves(plan.kind, doubt_idle_renames(plan.kind, &events));
         plan.kind.check(&seen, take_over)
@@ -157,6 +159,7 @@ fn start_worker(
     };
     let program = std::env::current_exe().expect("this program");
     let mut command = mounts.command(mount, &program);
+    // The program is this test binary, which becomes a worker in the one test that looks for the variable.
     command.args([plan.worker_test, "--exact", "--nocapture", "--test-threads=1"]);
     command.env(VARIABLE, task.to_text()).stdin(Stdio::piped()).stdout(Stdio::null());
     let process = command.spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
@@ -176,6 +179,7 @@ impl RunningWorker {
 
     fn wait(&mut self) -> ExitStatus {
         let start = Instant::now();
+        // One that waits for its start would never end.
         drop(self.process.stdin.take());
         loop {
             if let Some(status) = self.process.try_wait().expect("the state of a worker") {

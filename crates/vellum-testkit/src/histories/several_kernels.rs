@@ -75,6 +75,7 @@ pub(super) fn leave_out_misjudged_moves(kind: HistoryKind, events: Vec<HistoryEv
                 && !other.is_before(event)
                 && !event.is_before(other)
         };
+        // The kernel's tree may have been out of date for any time, so that no other move need be under way.
         let is_circle = event.name == "move" && REFUSED_CIRCLES.contains(&errno);
         let is_lookup = REFUSED_LOOKUPS.contains(&errno);
         is_circle || (is_lookup && events.iter().any(is_moved_meanwhile))

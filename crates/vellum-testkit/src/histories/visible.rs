@@ -95,6 +95,7 @@ fn look(worker: &mut HistoryWorker, part: u64, client: u64) {
         VisiblePart::Name => {
             let mut last = 0;
             for entry in std::fs::read_dir(&path)? {
+                // A name that is no number counts as one that nobody has created yet.
                 last = last.max(entry?.file_name().to_string_lossy().parse().unwrap_or(u64::MAX));
             }
             Ok(last)
@@ -113,6 +114,7 @@ pub(super) fn check(events: &[HistoryEvent], take_over: Option<TakeOver>) -> Vec
         let of_file = changes.get(&(look.argument(0), look.argument(1))).map_or(&[][..], Vec::as_slice);
         // They are in the order of their times and numbers.
         let ended = of_file.partition_point(|change| change.start < look.start);
+        // The lost server may have answered the change, and the next one the look.
         let may_be_lost = |change: &HistoryEvent| {
             take_over.is_some_and(|take_over| take_over.may_lose(change) && take_over.may_precede(look))
         };
@@ -121,6 +123,7 @@ pub(super) fn check(events: &[HistoryEvent], take_over: Option<TakeOver>) -> Vec
         };
         let known = of_file[..ended].iter().rev().find(is_known);
         let least = known.map_or(0, |change| change.argument(2));
+        // What had begun before the look ended may be seen already.
         let begun = of_file.partition_point(|change| look.end.is_none_or(|end| change.start < end));
         let most = begun.checked_sub(1).map_or(0, |last| of_file[last].argument(2));
         if seen >= least && seen <= most {

@@ -227,6 +227,8 @@ impl HistoryWorker {
                 Some(value)
             }
             Err(error) => {
+                // Errors of the standard library, as of a file that is too short, have no number: 0 counts as
+                // unknown.
                 let errno = error.raw_os_error().unwrap_or(0);
                 // After any other error, as of a lost connection, the operation may have been carried out all the same.
                 let is_effectless = EFFECTLESS.contains(&errno);

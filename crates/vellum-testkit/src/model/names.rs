@@ -65,6 +65,7 @@ impl ModelFilesystem {
     pub fn unlink(&mut self, place: ModelPlace<'_>) -> Result<()> {
         let id = self.lookup(place)?;
         if self.is_dir(id) {
+            // POSIX has `EPERM` here, and Linux has this.
             return Err(Errno::ISDIR);
         }
         self.remove_name(place, id)
@@ -98,6 +99,7 @@ impl ModelFilesystem {
             found => Some(found?),
         };
         match target {
+            // Before both are looked at as names of one file: Linux refuses such a target, too.
             Some(_) if noreplace => return Err(Errno::EXIST),
             None if exchange => return Err(Errno::NOENT),
             // POSIX: if both are names of one file, nothing happens.
@@ -109,6 +111,7 @@ impl ModelFilesystem {
         if self.makes_cycle(moved, from.0, to.0) {
             return Err(Errno::INVAL);
         }
+        // The source is inside of the target. Linux says that the target is not empty, unless the two are exchanged.
         if target.is_some_and(|target| self.makes_cycle(target, to.0, from.0)) {
             return Err(if exchange { Errno::INVAL } else { Errno::NOTEMPTY });
         }
@@ -160,6 +163,7 @@ impl ModelFilesystem {
         check_name_allowed(to, self.file(moved)?.kind)?;
         check_name_allowed(from, self.file(target)?.kind)?;
         let time = self.next_tick();
+        // Nothing is removed: each name stands for the other file from now on.
         for (place, id) in [(to, moved), (from, target)] {
             self.file_mut(id)?.ctime = time;
             self.insert_name(place, id, time);
@@ -169,6 +173,7 @@ impl ModelFilesystem {
 
     /// Whether a directory would be moved into itself.
     fn makes_cycle(&self, moved: ModelFileId, from: ModelFileId, to: ModelFileId) -> bool {
+        // Within one directory nothing gets another ancestor.
         from != to && self.is_dir(moved) && self.is_within(to, moved)
     }
 
@@ -204,6 +209,7 @@ impl ModelFilesystem {
         let time = self.next_tick();
         let parent = self.files.get(&dir).map(|parent| (parent.mode & 0o2000 != 0, parent.gid));
         let mode = match kind {
+            // Linux shows all symlinks with this mode.
             FileKind::Symlink => 0o777,
             // `mkdir(2)` takes no set-id bits.
             FileKind::Dir => new.mode & 0o1777 & !new.umask,
@@ -217,12 +223,14 @@ impl ModelFilesystem {
             file.mode |= if kind == FileKind::Dir { 0o2000 } else { 0 };
         }
         if matches!(kind, FileKind::CharDevice | FileKind::BlockDevice) {
+            // Of other kinds `mknod` ignores the number.
             file.rdev = new.rdev;
         }
         if kind == FileKind::Symlink {
             file.target.clone_from(&new.target);
         }
         let id = ModelFileId(self.next);
+        // Never given twice: whoever still holds the number of a removed file must not find another one.
         self.next += 1;
         self.files.insert(id, Arc::new(file));
         id

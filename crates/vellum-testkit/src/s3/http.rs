@@ -57,6 +57,7 @@ impl HttpRequest {
         if request.header("expect").is_some() {
             stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
         }
+        // S3 requires the length of each body, so that none comes in chunks.
         let len = request.header("content-length").and_then(|text| text.parse().ok()).unwrap_or(0);
         request.body.resize(len, 0);
         stream.read_exact(&mut request.body)?;
@@ -172,6 +173,7 @@ impl HttpReply {
 
     /// Sends a head without the length of the body.
     pub fn write_unbounded_head(&self, stream: &mut TcpStream) -> io::Result<()> {
+        // Without a length, the body ends where the connection does.
         stream.write_all(&self.format_head("connection: close\r\n"))
     }
 

@@ -109,6 +109,7 @@ impl S3Objects {
     pub fn replace_objects(&mut self, objects: &BTreeMap<String, Vec<u8>>) {
         self.objects.clear();
         for (key, bytes) in objects {
+            // As a new version: a tag that a client has from before must not match it.
             self.put_object(key, bytes.clone());
         }
     }
@@ -177,6 +178,7 @@ impl S3Objects {
                     announced: Some(object.bytes.len()),
                     ..HttpReply::new(200)
                 },
+                // A reply to `HEAD` has no body that could name the error.
                 None => HttpReply::new(404),
             },
             _ => HttpReply::for_error(405, "MethodNotAllowed"),
@@ -228,6 +230,7 @@ impl S3Objects {
     }
 
     fn begin_upload(&mut self, request: &HttpRequest) -> HttpReply {
+        // Counted with the versions of objects, so that no two uploads have the same id.
         self.versions += 1;
         let id = format!("upload{}", self.versions);
         let mtime = request.header(MTIME_HEADER).map(str::to_owned);
@@ -257,6 +260,7 @@ impl S3Objects {
         let mut found = upload.parts.iter().filter(|(number, _)| **number > after);
         let page: Vec<_> = found.by_ref().take(PART_PAGE).collect();
         let is_truncated = found.next().is_some();
+        // The root has an attribute, as that of S3 has: clients must not look for its bare name.
         let mut body = format!(
             "<?xml version=\"1.0\"?><ListPartsResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">\
              <IsTruncated>{is_truncated}</IsTruncated>"
@@ -278,6 +282,7 @@ impl S3Objects {
         let Some(upload) = self.uploads.remove(upload) else {
             return HttpReply::for_error(404, "NoSuchUpload");
         };
+        // In the order of their numbers, whatever the order in which they came.
         let bytes = upload.parts.into_values().flatten().collect();
         // Services escape the quotation marks of tags in XML, so clients have to undo that.
         let tag = self.put_with_mtime(key, bytes, upload.mtime).replace('"', "&quot;");
@@ -291,6 +296,7 @@ impl S3Objects {
         // One rule for both, since the tokens of this server are keys.
         let after = request.parameter("continuation-token").or_else(|| request.parameter("start-after"));
         let after = after.unwrap_or_default();
+        // Not before the prefix: what is taken below ends at the first key without it.
         let first = if after.as_str() < prefix { Bound::Included(prefix) } else { Bound::Excluded(&*after) };
         let real = self.objects.range::<str, _>((first, Bound::Unbounded));
         let real = real.take_while(|(key, _)| key.starts_with(prefix));

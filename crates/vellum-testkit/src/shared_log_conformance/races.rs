@@ -20,6 +20,7 @@ pub(super) fn check_racing_claims(fixture: &dyn SharedLogFixture) {
     let logs: Vec<Arc<dyn SharedLog>> = (0..RACERS).map(|_| fixture.open_log("racing")).collect();
     let mut current = first;
     for round in 0..ROUNDS {
+        // Each claim has another end to find.
         append(&*log, &current, current.end.0, &[round as u8; 3]);
         let results: Vec<_> = std::thread::scope(|scope| {
             let racers: Vec<_> = logs
@@ -64,10 +65,12 @@ pub(super) fn check_racing_appends(fixture: &dyn SharedLogFixture) {
         let next = std::thread::scope(|scope| {
             let writer = scope.spawn(|| append_until_fenced(&*old, claim.epoch, claim.end, &acknowledged));
             // The claim comes in the middle of the appends.
+            // A writer that has failed would be waited for without end.
             while acknowledged.load(Ordering::SeqCst) < claim.end.0 + 20 && !writer.is_finished() {
                 std::thread::yield_now();
             }
             let next = new.claim(claim.incarnation, &make_server(2), Some(claim.epoch)).expect("a claim");
+            // Read while the old server may still be sending appends: what comes from here on must not count.
             let content = read_all(&*new, LogPosition(0));
             assert_eq!(content.len() as u64, next.end.0, "the claim knows the end");
             let successor = writer.join().expect("no panic");
@@ -76,6 +79,7 @@ pub(super) fn check_racing_appends(fixture: &dyn SharedLogFixture) {
             assert!(read_all(&*new, LogPosition(0)) == content, "an append came too late, and counts");
             next
         });
+        // Each epoch appends bytes of its own, so that one under another epoch shows.
         let content = read_all(&*old, LogPosition(claim.end.0));
         assert!(content.iter().all(|byte| *byte == claim.epoch.0 as u8), "round {round}");
         claim = next;
@@ -115,6 +119,7 @@ pub(super) fn check_readers(fixture: &dyn SharedLogFixture) {
         for number in 0..APPENDS {
             append(&*log, &claim, number * 8, &number.to_le_bytes());
             if number % 10 == 9 {
+                // Only what all have read: a reader that is before the beginning would be refused.
                 let read = slowest.iter().map(|progress| progress.load(Ordering::SeqCst)).min();
                 log.discard_before(claim.epoch, LogPosition(read.unwrap_or(0))).expect("a discard");
             }

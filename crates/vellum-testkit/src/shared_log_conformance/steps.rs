@@ -38,6 +38,7 @@ enum StepOutcome {
 /// Compares an engine with the model.
 pub(super) fn check_random_steps(fixture: &dyn SharedLogFixture) {
     let mut random = TestRandom::new(choose_seed());
+    // Several, since each one remembers what it has seen, and the others change the log meanwhile.
     let logs: Vec<_> = (0..HANDLES).map(|_| fixture.open_log("steps")).collect();
     let [first, ..] = &logs[..] else { panic!("no log") };
     let incarnation = first.create().expect("a new log");
@@ -46,6 +47,7 @@ pub(super) fn check_random_steps(fixture: &dyn SharedLogFixture) {
     for step in 0..scale_rounds(STEPS) {
         let log = &logs[random.next_below(HANDLES) as usize];
         let name = take_step(&mut random, &**log, &mut model, step);
+        // After refused steps, too, which must not have changed anything.
         let sighting = log.current_server(None, Duration::ZERO).expect("a server");
         let seen = sighting.map(|seen| (seen.epoch.0, seen.server, seen.released));
         let expected = model.server.clone().map(|server| (model.epoch, server, model.is_released));
@@ -59,10 +61,13 @@ fn take_step(
     model: &mut LogModel,
     step: usize,
 ) -> &'static str {
+    // Mostly the current one, or nearly all steps would be refused; now and then an older one, none, or one
+    // that nobody has yet.
     let epoch = if random.is_one_in(6) { random.next_below(model.epoch + 2) } else { model.epoch };
     let position = random.next_below(model.end() + 3);
     let (name, found, expected) = match random.next_below(12) {
         0 => {
+            // Of few servers, so that often the same one claims again.
             let server = make_server(random.next_below(3) as u8);
             let after = (epoch > 0).then_some(LogEpoch(epoch));
             ("claim", judge(log.claim(model.incarnation, &server, after)), model.claim(server, epoch))
@@ -79,6 +84,7 @@ fn take_step(
         }
         _ => {
             let at = if random.is_one_in(5) { position } else { model.end() };
+            // Bytes that tell the steps apart, so that a read from a wrong place shows.
             let bytes = vec![step as u8; random.next_below(12) as usize];
             let found = judge(log.append(LogEpoch(epoch), LogPosition(at), &bytes));
             ("append", found, model.append(epoch, at, bytes))
@@ -148,6 +154,7 @@ impl LogModel {
 
     fn claim(&mut self, server: ServerRecord, after: u64) -> StepOutcome {
         let holder = self.server.as_ref().map(|holder| holder.instance);
+        // The same server may repeat a claim whose answer it has not received.
         let is_repeated = self.epoch == after + 1 && holder == Some(server.instance) && !self.is_released;
         if after != self.epoch && !is_repeated {
             return StepOutcome::Fenced { epoch: after, current: self.epoch };
@@ -202,6 +209,7 @@ impl LogModel {
         for append in &self.appends {
             let end = at + append.len() as u64;
             if end > from {
+                // The first append is returned even if it is too long: a reader could not get past it otherwise.
                 if !bytes.is_empty() && end - from > max as u64 {
                     break;
                 }

@@ -172,6 +172,7 @@ impl GrantTable {
 
     fn visit_marks(&mut self, leases: &MarkedLeases, mut visit: impl FnMut(&mut ChangeMark)) {
         match leases {
+            // Each change comes here as long as there are no clients, so that it must not visit all places.
             MarkedLeases::All => visit(&mut self.of_all),
             MarkedLeases::Some(leases) => {
                 // Two places of one mark count it twice, in the beginning and in the end alike, so the count stays right.
@@ -290,6 +291,7 @@ impl GrantTable {
 
     pub fn note_returned(&mut self, session: SessionId, leases: &[Lease]) {
         let Some(client) = self.clients.get_mut(&session) else { return };
+        // A recall that names it is still to be confirmed. Until then it is not granted anew.
         for lease in leases {
             client.remove_lease(*lease);
             forget_holder(&mut self.granted, *lease, session);

@@ -68,6 +68,7 @@ impl UploadQueue {
         let (sender, receiver) = sync_channel(0);
         let receiver = Arc::new(Mutex::new(receiver));
         let count = if self.shared.store.inner.objects.parallel_get_count() > 1 { THREADS_REMOTE } else { 1 };
+        // A purpose belongs to a thread, so that the new ones have to be given it.
         let purpose = RequestPurpose::current();
         let threads = (0..count).map(|_| {
             let shared = self.shared.clone();
@@ -153,6 +154,7 @@ fn upload_pack(
     if uploaded.len() < INDEX_AFTER {
         return Ok(());
     }
+    // Taken out before the commit, so that no other thread commits the same blobs.
     let blobs = std::mem::take(&mut *uploaded);
     drop(uploaded);
     let ids: Vec<_> = blobs.iter().map(|(id, _)| *id).collect();

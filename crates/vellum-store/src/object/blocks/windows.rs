@@ -47,6 +47,7 @@ struct PackUse {
 
 impl PackUse {
     fn is_followed_by(&self, number: u64) -> bool {
+        // An empty range stands for a pack of which nothing was requested yet.
         self.last.start <= number && number <= self.last.end.saturating_add(GAP_MAX) && self.last.end > 0
     }
 }

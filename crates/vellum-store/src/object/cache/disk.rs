@@ -96,6 +96,7 @@ impl CacheDisk {
         if let Some(disk) = disks.get(folder).and_then(Weak::upgrade) {
             return disk;
         }
+        // Nothing else removes the entries of caches that were closed.
         disks.retain(|_, disk| disk.strong_count() > 0);
         let disk =
             Arc::new(Self { probe: PROBE.get().copied(), ..Self::new(folder, ANSWER_MAX, BYPASSED_FOR) });
@@ -131,6 +132,7 @@ impl CacheDisk {
         self: &Arc<Self>,
         work: impl FnOnce(&Path) -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
+        // If the disk does not answer, it is bypassed from here on, which `admit_work` finds.
         self.first_probe.call_once(|| drop(self.probe_disk()));
         let is_retry = self.admit_work()?;
         if is_retry {
@@ -233,6 +235,7 @@ impl<T> DiskWork<T> {
         loop {
             let steps = self.steps.load(Ordering::Relaxed);
             if state.output.is_none() {
+                // `parking_lot` wakes nobody without a reason: without an output, all of the time has passed.
                 self.ended.wait_for(&mut state, disk.answer_max);
             }
             if let Some(output) = state.output.take() {

@@ -103,6 +103,7 @@ impl EvictionCandidate {
                 removed += size;
             }
         }
+        // Pieces may have more bytes than the blocks that were counted, from which callers subtract this.
         removed.min(self.bytes)
     }
 }
@@ -126,6 +127,7 @@ struct EvictionQueues {
 
 impl EvictionQueues {
     fn sort_packs(mut packs: Vec<EvictionCandidate>) -> Self {
+        // The time of the last fetch is the place in a queue: a pack that moves to the end gets the present time.
         packs.sort_by_key(|pack| pack.fetched);
         let mut queues = Self::default();
         for pack in packs {

@@ -122,6 +122,7 @@ impl CacheFiles {
         // which is the safe side.
         let room = pieces.iter().map(|(_, piece)| pack_file::disk_size(piece.len() as u64)).sum::<u64>();
         let map_room = pack_file::new_map_size(&path);
+        // Held until the pieces are written: a count of the packs by another process does not see them before that.
         let Some(_reserved) = self.reserve_room(part, room + map_room)? else { return Ok(false) };
         // Making room may have removed this very pack, and its map needs room again.
         let lost_map = pack_file::new_map_size(&path).saturating_sub(map_room);
@@ -257,6 +258,7 @@ impl CacheFiles {
             for number in pack.piece_numbers() {
                 match pack.read_piece(number)? {
                     Some(_) => check.sound += 1,
+                    // Reading it has taken it out of the map.
                     None => check.removed += 1,
                 }
             }

@@ -25,6 +25,7 @@ use super::{PIECE, PIECES_MAX};
 const MAGIC: &[u8; 7] = b"VLMMAP\x01";
 /// Magic and uses.
 const HEADER_LEN: usize = 8;
+// Short, since it only has to notice accidents: blobs are checked when they are opened.
 const HASH_LEN: usize = 12;
 /// Length and hash.
 const RECORD_LEN: usize = 4 + HASH_LEN;
@@ -37,6 +38,7 @@ const IN_MAIN: u8 = 0x80;
 /// Bytes of a block of the disk.
 const BLOCK: u64 = 4096;
 /// Bytes of a map on the disk, at most.
+// All records take 4 blocks, and the header needs a fifth.
 pub(super) const MAP_SIZE: u64 = 5 * BLOCK;
 /// How the name of a map ends.
 const MAP_SUFFIX: &str = ".map";
@@ -79,6 +81,7 @@ pub(super) fn data_path(map: &Path) -> Option<PathBuf> {
 /// Removes both files. The map goes first: a reader that finds none looks no further.
 pub(super) fn remove_pack(path: &Path) {
     note_progress();
+    // A file that stays is found by the next count: a map as a pack, and data without a map as an orphan.
     let _ = fs::remove_file(map_path(path));
     let _ = fs::remove_file(path);
 }
@@ -131,6 +134,7 @@ impl CachedPack {
     /// The pieces that are there, if any.
     pub fn create(path: &Path) -> io::Result<Self> {
         let open = |path: &Path| {
+            // Another process may have begun it already.
             File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
         };
         let pack = Self::from_files(path, open(path)?, open(&map_path(path))?)?;
@@ -272,6 +276,7 @@ impl CachedPack {
         self.data.write_all_at(bytes, number * PIECE)?;
         let mut record = len.to_le_bytes().to_vec();
         record.extend_from_slice(&hash_piece(&self.name, number, bytes));
+        // The record last: until then readers find no such piece.
         self.map_file.write_all_at(&record, offset as u64)
     }
 }

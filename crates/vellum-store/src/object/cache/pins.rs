@@ -114,6 +114,7 @@ impl CachePin {
 }
 
 fn pin_path(cache: &Path, name: &str) -> PathBuf {
+    // Pins have any name that a user likes; the hash makes a file name of it.
     let name = blake3::hash(name.as_bytes()).to_hex();
     cache.join(PINS_FOLDER).join(name.get(..32).unwrap_or_default())
 }
@@ -150,6 +151,7 @@ pub(super) fn write_pin(cache: &Path, pin: &CachePin) -> io::Result<()> {
     // a power cut the pin may be missing, but it is never cut off.
     let written = write_new_file(Path::new(&new), &pin.encode()).and_then(|()| fs::rename(&new, &path));
     if written.is_err() {
+        // A file that stays has the ending of an unfinished one: it pins nothing, and the next attempt writes over it.
         let _ = fs::remove_file(&new);
     }
     written

@@ -146,6 +146,7 @@ impl StoreFolders {
     ) -> io::Result<OwnedFd> {
         let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
         let parent_fd = self.ensure_folder(folders, parent)?;
+        // As open to others as the root directory is, and usable by its owner in any case.
         let is_new = match rustix::fs::mkdirat(&*parent_fd, name, self.mode | PRIVATE_DIR) {
             Ok(()) => true,
             // Also a folder that another process made just now may not be durable yet.

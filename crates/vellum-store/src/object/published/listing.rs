@@ -13,6 +13,7 @@ use crate::object::ObjectKey;
 /// The first line, with the version.
 const FIRST_LINE: &str = "vellum-listing-1";
 /// How the last line begins.
+// A listing that was cut off does not end so, with the number of its objects.
 const LAST_WORD: &str = "end";
 
 /// An object as a published listing shows it.
@@ -34,6 +35,7 @@ pub(super) fn encode_listing(objects: &ListedObjects) -> Vec<u8> {
         text.push_str(&format!("{} {key}", object.size));
         if let Some(content) = &object.content {
             text.push(' ');
+            // A ref may have any bytes, and the listing is text.
             content.iter().for_each(|byte| text.push_str(&format!("{byte:02x}")));
         }
         text.push('\n');
@@ -60,6 +62,7 @@ pub(super) fn decode_listing(bytes: &[u8]) -> Option<ListedObjects> {
             Some(digits) => Some(parse_hexadecimal(digits)?),
             None => None,
         };
+        // Sorted, so that no key comes twice, and one listing has one form.
         let is_out_of_order = objects.last_key_value().is_some_and(|(last, _)| *last >= key);
         let has_other_size = content.as_ref().is_some_and(|content| content.len() as u64 != size);
         if fields.next().is_some() || is_out_of_order || has_other_size {

@@ -119,6 +119,8 @@ fn write_listing(
         let Some(listed) = list(old.as_deref())? else { return Ok(0) };
         let new = encode_listing(&listed);
         let count = listed.len() as u64;
+        // An equal listing is not written again: readers would have to fetch it once more, since it would
+        // have another tag.
         if old.as_deref() == Some(&*new) {
             return Ok(count);
         }

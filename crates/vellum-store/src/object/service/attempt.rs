@@ -181,6 +181,7 @@ impl ServiceStore {
             &self.bandwidth,
             &self.pool.traffic,
         )?;
+        // Both are made before either is replaced, so that an error leaves the old ones in use.
         *self.multipart.write() = operator::build_multipart_client(&self.address, credentials, &operator)?;
         *self.operator.write() = operator;
         Ok(())

@@ -111,7 +111,7 @@ pub(super) enum TransportFailureKind {
 impl Exchange {
     /// The service's own code and message, as far as they can be read from the body.
     pub fn describe_error(&self) -> Option<String> {
-        // The text is shown on terminals, which obey control characters.
+        // What is kept of it may end within a character.
         let body = String::from_utf8_lossy(&self.error_body);
         let code = self.error_code();
         let message = find_element(&body, "Message").or_else(|| find_json_text(&body, "message"));

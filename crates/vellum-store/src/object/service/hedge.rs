@@ -139,6 +139,7 @@ where
     F: Future<Output = opendal::Result<T>> + Send + 'static,
 {
     let started = Instant::now();
+    // Only requests that somebody waits for come here.
     let purpose = RequestPurpose::Foreground;
     let mut sent = SentRequest::send(purpose, first);
     let ended = match delay {

@@ -72,6 +72,7 @@ pub(super) async fn list_pages(
     let after = {
         let mut progress = progress.lock();
         if !operator.info().capability().list_with_start_after {
+            // This listing begins anew, and would count everything before the failure twice.
             progress.selection = ObjectSelection::default();
             progress.last = None;
         }

@@ -92,6 +92,7 @@ impl MultipartClient {
         number: u32,
         body: Bytes,
     ) -> opendal::Result<String> {
+        // The id is a text of the service's own, and may have characters that mean something in a query.
         let query = format!("partNumber={number}&uploadId={}", percent_encode_path(upload));
         let request = MultipartRequest { body, ..MultipartRequest::new(Method::PUT, path, query) };
         let answer = self.send_request(request).await?;
@@ -145,6 +146,8 @@ impl MultipartClient {
         match find_text(&String::from_utf8_lossy(&body), "Code") {
             None => Ok(()),
             Some(code) => {
+                // Failures are classified by what is recorded, and this answer was recorded as a success
+                // without a body.
                 if let Some(exchange) = current_exchange() {
                     exchange.lock().error_body = body.to_vec();
                 }
@@ -180,6 +183,7 @@ impl MultipartClient {
         };
         let (mut parts, ()) = head.body(()).map_err(unusable)?.into_parts();
         let transport = self.operator.context().http_transport();
+        // The signer may have to load credentials: from files, from the environment, or by a request.
         let context =
             Context::new().with_file_read(TokioFileRead).with_http_send(transport.clone()).with_env(OsEnv);
         let signed = self.signer.clone().with_context(context).sign(&mut parts, None).await;

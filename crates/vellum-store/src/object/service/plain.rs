@@ -113,6 +113,7 @@ impl PlainObjects {
                 let counted = counted.clone();
                 async move { collect_listing(&operator, &counted).await }
             });
+            // Otherwise the thread that counts would wait for more, and the scope for this thread.
             drop(counted);
             found
         })?;
@@ -199,6 +200,7 @@ impl PlainObjects {
                 // there is.
                 FailureClass::Final if failed.is_unsupported() && request.condition.is_some() => {
                     self.check_condition(key, expected)?;
+                    // Tried again without a pause: the service refuses the condition, whenever it is asked.
                     request.condition = None;
                     continue;
                 }
@@ -231,6 +233,7 @@ impl PlainObjects {
             })
         };
         let outcome = match send(self.match_version(tag))? {
+            // The service has no such condition. The version was looked at just before.
             Err(failed) if failed.is_unsupported() => send(None)?,
             outcome => outcome,
         };

@@ -42,6 +42,7 @@ impl RequestPool {
         if let Some(pool) = pools.get(&key).and_then(Weak::upgrade) {
             return pool;
         }
+        // Nothing else removes the entries of stores that were closed.
         pools.retain(|_, pool| pool.strong_count() > 0);
         let pool = Arc::new(Self {
             reads: RequestGate::new(READS_MAX),

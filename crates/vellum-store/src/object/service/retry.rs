@@ -20,6 +20,7 @@ const GARBLED_MAX: u32 = 5;
 /// How many repeats are saved up for bad times, a count.
 const SAVED_MAX: f64 = 50.0;
 /// The part of a repeat that each request earns.
+// If more than one request in ten is repeated for long, pauses do not begin short any more.
 const EARNED: f64 = 0.1;
 
 /// What is known of a service from all requests so far.

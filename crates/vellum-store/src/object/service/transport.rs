@@ -369,6 +369,7 @@ impl<S> DownloadBody<S> {
         let before = self.received;
         self.received += piece.len() as u64;
         let skipped = self.limits.skipped.saturating_sub(before).min(piece.len() as u64);
+        // Never negative, since what is passed on is cut to it.
         let room = self.limits.max - self.passed_on;
         let start = usize::try_from(skipped).unwrap_or(piece.len());
         let len = (piece.len() - start).min(usize::try_from(room).unwrap_or(usize::MAX));

@@ -161,6 +161,7 @@ impl SftpChannel {
 
     /// Sends a request.
     pub fn send(&self, request: SftpRequest<'_>) -> Result<SftpTicket<'_>, ConnectionFailure> {
+        // With room for the one answer, so that the thread that reads answers never waits for whoever asked.
         let (answered, answer) = sync_channel(1);
         let id = {
             let mut requests = self.shared.requests.lock();
@@ -263,6 +264,7 @@ impl SftpChannel {
         let said = self.shared.last_words();
         let known = self.shared.requests.lock().failure.clone();
         match known {
+            // An empty message means that the output of `ssh` ended, for which it may have printed the reason.
             Some(failure) if !failure.message.is_empty() => failure,
             Some(_) | None => {
                 let failure = explain_end(&said, ended.is_some());
@@ -370,6 +372,7 @@ impl ChannelState {
     fn last_words(&self) -> String {
         let said = String::from_utf8_lossy(&self.said.lock()).into_owned();
         let line = said.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or_default();
+        // What it prints may come from the other host, and ends up on a terminal.
         line.chars().filter(|char| !char.is_control()).collect()
     }
 }
@@ -396,6 +399,7 @@ fn wait_writable(pipe: &ChildStdin) {
 /// What the last words of `ssh` mean.
 fn explain_end(said: &str, has_ended: bool) -> ConnectionFailure {
     // Failures that another connection would not change.
+    // By their words, which OpenSSH has in English only: it ends with the same status after all of them.
     let final_kind = [
         ("Permission denied", ErrorKind::Denied),
         ("Host key verification failed", ErrorKind::Denied),

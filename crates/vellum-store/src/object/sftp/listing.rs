@@ -22,6 +22,7 @@ impl SftpStore {
             for group in folders.chunks(FOLDERS_AT_ONCE) {
                 let paths: Vec<_> = group.iter().map(|folder| self.server_path(folder)).collect();
                 for (folder, files) in group.iter().zip(read_dirs(channel, &paths)?) {
+                    // A folder that is missing, or was removed since its parent was read, counts as empty.
                     for file in files.unwrap_or_default() {
                         sort_file(folder, &file, &mut found, &mut deeper);
                     }

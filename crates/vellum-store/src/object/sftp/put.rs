@@ -52,6 +52,7 @@ impl SftpStore {
         let _ = channel.send(SftpRequest::Close(&handle));
         let _ = channel.send(SftpRequest::Remove(&temporary));
         let is_new = named?;
+        // Once for each opened store, and by those that write: a store that is only read is not changed.
         if is_new && !self.has_swept.swap(true, Ordering::Relaxed) {
             self.remove_leftovers(channel);
         }
@@ -139,6 +140,7 @@ impl SftpStore {
         let folder = key.folder();
         let ends = folder.match_indices('/').map(|(at, _)| at).chain([folder.len()]);
         for end in ends.filter(|end| *end > 0) {
+            // With the usual permissions: who comes here at all is decided by those of the root.
             make_folder(channel, &self.server_path(folder.get(..end).unwrap_or_default()), false)?;
         }
         Ok(())

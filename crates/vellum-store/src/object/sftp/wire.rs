@@ -175,6 +175,7 @@ impl SftpRequest<'_> {
             Self::OpenForReading(path) => {
                 put_string(&mut body, path.as_bytes());
                 body.extend(OPEN_READ.to_be_bytes());
+                // The message has attributes also where nothing is created; these are none.
                 body.extend(0_u32.to_be_bytes());
             }
             Self::OpenNew(path) => {

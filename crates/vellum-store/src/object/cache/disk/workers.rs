@@ -72,6 +72,7 @@ impl DiskWorkers {
 
 impl Drop for DiskWorkers {
     fn drop(&mut self) {
+        // One that is at work is not told: it ends by itself when it has been idle for a while.
         for worker in self.idle.lock().drain(..) {
             *worker.next.lock() = NextTask::End;
             worker.woken.notify_one();

@@ -45,12 +45,15 @@ impl<'a> ResumableUpload<'a> {
         let state = objects.take_upload_state(file.key);
         let recorded = state.as_ref().and_then(|state| state.read_record().ok()?);
         let part_len = PlainObjects::part_len(file.size);
+        // The name of a record is a hash of the key, so that the key itself is compared.
         if let Some(record) = recorded.filter(|record| record.key == file.key) {
+            // Of another length, parts with the same numbers begin elsewhere.
             let is_same_file =
                 record.size == file.size && record.mtime == file.mtime && record.part_len == part_len;
             let earlier = match is_same_file {
                 true => objects.list_stored_parts(&record)?,
                 false => {
+                    // Parts of another content are of no use, and are paid for as long as the service has them.
                     objects.abort_recorded_upload(&record)?;
                     None
                 }
@@ -170,6 +173,7 @@ impl<'a> ResumableUpload<'a> {
     }
 
     fn send_finish(&self, condition: Option<FinishCondition>) -> Result<Attempt<()>, StoreError> {
+        // In the order of their numbers, since the list that finishes the upload numbers them by their places.
         let tags: Vec<String> = self.tags.lock().values().cloned().collect();
         self.objects.send_multipart(&self.record.key, |client| {
             let path = self.record.key.clone();
@@ -236,6 +240,7 @@ impl PlainObjects {
                 Ok(Some(record)) => self.abort_recorded_upload(&record),
                 // A run that ended before the service had begun its upload.
                 Ok(None) => Ok(()),
+                // Nothing is known of it, and the next run may be able to read it.
                 Err(_) => continue,
             };
             match aborted {
@@ -259,6 +264,7 @@ impl PlainObjects {
         file: &UploadedFile<'_>,
         part_len: u64,
     ) -> Result<UploadRecord, StoreError> {
+        // S3 checks conditions when an upload ends, not when it begins.
         let WriteRequest { mtime, condition: _ } = self.write_request(file.mtime, file.expected);
         let begun = self.send_multipart(file.key, |client| {
             let path = file.key.to_owned();

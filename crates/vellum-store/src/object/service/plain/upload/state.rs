@@ -132,6 +132,7 @@ impl UploadState {
                 .read(true)
                 .write(true)
                 .create(is_made)
+                // It may have the record of an earlier run.
                 .truncate(false)
                 .mode(0o600)
                 .custom_flags(no_follow_flag())
@@ -157,12 +158,14 @@ impl UploadState {
         let mut file = &self.file;
         file.rewind()?;
         file.take(FILE_MAX).read_to_end(&mut bytes)?;
+        // A crash while it was written leaves one that is not whole, which counts as none.
         Ok(UploadRecord::decode(&bytes).ok())
     }
 
     /// Records an upload instead of what was recorded.
     pub fn write_record(&self, record: &UploadRecord) -> io::Result<()> {
         let mut file = &self.file;
+        // In place, since the lock is one of this file: a new one that is renamed to its name would be without it.
         file.set_len(0)?;
         file.rewind()?;
         file.write_all(&record.encode())?;
@@ -202,6 +205,7 @@ pub fn list_interrupted_uploads(dir: &Path) -> Vec<InterruptedUpload> {
 
 fn read_interrupted_upload(path: &Path) -> Option<InterruptedUpload> {
     // The process that has the lock is uploading.
+    // Asked for, and not tried: while this process had the lock, no run could continue the upload.
     if find_file_lock_holder(path).is_some() {
         return None;
     }
