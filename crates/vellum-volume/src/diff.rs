@@ -186,6 +186,7 @@ impl StateComparison<'_> {
             let values = || [before, after].into_iter().flatten();
             match key {
                 MapKeyRef::Attr(Ino::SUPER) => {
+                    // It belongs to no file. It is decoded all the same, so that a damaged one is reported and not passed over.
                     values().try_for_each(|value| SuperBlock::decode(value).map(drop))?
                 }
                 MapKeyRef::Attr(_) => {
@@ -198,6 +199,7 @@ impl StateComparison<'_> {
                 MapKeyRef::Dentry(dir, _) => {
                     touched.insert(dir);
                     for value in values() {
+                        // A name that came or went touches the inode that it leads to, even if all else of that is equal.
                         touched.insert(Dentry::decode(value)?.ino);
                     }
                 }
@@ -211,6 +213,7 @@ impl StateComparison<'_> {
             }
             Ok(())
         })?;
+        // Their attributes do not differ, so that either state tells how many names they have.
         for ino in unsure {
             has_other_names |= self.to.inode_attr(ino)?.is_some_and(|attr| is_linked(&attr));
         }
@@ -390,6 +393,7 @@ impl<'a> ChangePairing<'a> {
     fn pair_renames(&mut self) -> Result<()> {
         let came: HashSet<Ino> = self.added.iter().map(|(_, dentry)| dentry.ino).collect();
         let mut gone: HashMap<(Ino, FileKind), Vec<DirectoryLink>> = HashMap::new();
+        // Only names of inodes that have a new name, too, are copied: of a million deletions most have no counterpart.
         for (link, dentry) in self.removed.iter().filter(|(_, dentry)| came.contains(&dentry.ino)) {
             gone.entry((dentry.ino, dentry.kind)).or_default().push(link.clone());
         }
@@ -544,6 +548,7 @@ impl<'a> ChangePairing<'a> {
                             == new_change_side(self.states.to, &new)?.path
                 }
             };
+            // An entry contains the kind: where that differs, both entries were reported already, as removed and added.
             if aspects.has_change() && same_file && !aspects.kind {
                 let old = new_change_side(self.states.from, &old)?;
                 let new = new_change_side(self.states.to, &new)?;

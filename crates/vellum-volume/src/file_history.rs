@@ -129,6 +129,7 @@ impl<'a, I: Iterator<Item = Result<HistoryEntry>>> FileHistory<'a, I> {
         let change = if is_first {
             file.found.map(|_| (file.path, VersionChange::Added))
         } else if changes.iter().all(Option::is_some) {
+            // A merge that differs from each parent is one version, described by how it differs from its first parent.
             changes.into_iter().flatten().next()
         } else {
             // One before it has the file as it is here.
@@ -138,6 +139,7 @@ impl<'a, I: Iterator<Item = Result<HistoryEntry>>> FileHistory<'a, I> {
         let attr = match &change {
             VersionChange::Deleted => None,
             VersionChange::Added | VersionChange::Renamed { .. } | VersionChange::Modified(_) => {
+                // Looked up again: if a rename was found in the parent's tree, the path here is not the one that was followed.
                 find_file(&tree, &path)?.map(|file| file.attr)
             }
         };

@@ -324,6 +324,7 @@ impl KeyEpochs {
     pub(crate) fn list_expected_objects(&self) -> Result<Vec<ObjectKey>> {
         let newest = self.keys.newest_epoch();
         let mut expected = Vec::new();
+        // Epoch 0 has no objects: its key is the first one of the volume.
         for epoch in (1..=newest.number()).filter_map(KeyEpoch::from_number) {
             expected.push(epoch_object_key(epoch)?);
             let end = end_object_key(epoch)?;

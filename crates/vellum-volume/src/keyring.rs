@@ -122,6 +122,7 @@ fn store_held_slot(volume: &Volume, slot: &KeySlot, exchange: &ExchangeSecret) -
 /// Makes a slot with the volume's first key: later ones are wrapped for its public key.
 pub(crate) fn create_slot(volume: &Volume, secret: SlotSecret<'_>, label: &str) -> Result<CreatedSlot> {
     let master = volume.state.read_master_key()?.ok_or(VolumeError::Locked)?;
+    // The public key of the slot is sealed with the newest key that is known here, and does not count if there is a newer one.
     volume.epochs.refresh_keys()?;
     Ok(KeySlot::create(secret, &master, volume.config.volume, label, KdfParams::DEFAULT)?)
 }
@@ -351,6 +352,7 @@ pub(crate) fn find_lost_slots(
 #[must_use]
 pub fn strip_newline(secret: &[u8]) -> &[u8] {
     let line = secret.strip_suffix(b"\n").unwrap_or(secret);
+    // A carriage return counts only together with a newline: alone it may be part of a passphrase.
     if line.len() < secret.len() { line.strip_suffix(b"\r").unwrap_or(line) } else { line }
 }
 
