@@ -210,6 +210,7 @@ impl ApprovalFolder {
     }
 
     fn compute_check(&self, request: &ApprovalRequest, approved: bool, answered: i64) -> String {
+        // Answer and time are hashed, too: a refusal cannot be made an approval, nor an old answer a new one.
         let mut named = format!("approval, {approved}, {answered}\0").into_bytes();
         named.extend_from_slice(&request.encode());
         let hash = self.keys.compute_record_id(RecordDomain::Local, &named);
@@ -229,6 +230,7 @@ impl ApprovalFolder {
 
 fn read_short_file(path: &std::path::Path) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
+    // What is longer than any request is cut off, and does not parse then.
     File::open(path).ok()?.take(REQUEST_MAX).read_to_end(&mut bytes).ok()?;
     Some(bytes)
 }

@@ -91,6 +91,7 @@ impl Volume {
             is_in_device_line: false,
             chunk_sizes,
         };
+        // Only an encrypted volume that is there already asks for a secret.
         let made = vellum_volume::Volume::init_volume(&state, &new, || Err(taken()))?;
         let recovery_code = made.recovery.map(|code| code.to_text().to_string());
         Ok(CreatedVolume { volume: Self::from_inner(made.volume), recovery_code })

@@ -197,6 +197,7 @@ impl<'a, I: Iterator<Item = Result<HistoryEntry>>> FileHistory<'a, I> {
             // What is in a directory is its content.
             let is_changed = self.volume.is_path_changed(path, Some(before), after)?;
             let own = trees.compare_numbers(old.ino, new.ino)?;
+            // A directory that differs itself counts as changed for that alone: then nothing is known of what is in it.
             return Ok(ChangeAspects { content: is_changed && !own.has_change(), ..own });
         }
         if old.ino == new.ino && is_same_inode(&trees.old, before, after, old.ino)? {

@@ -116,6 +116,7 @@ impl Dir {
     fn create_dir_all(&self, path: &[u8]) -> FsResult<()> {
         match self.create_dir(path) {
             Err(FsError::Posix(Errno::NOENT)) => {
+                // Slashes at the end are no part of the last name.
                 let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
                 let slash = path.get(..end).and_then(|path| path.iter().rposition(|byte| *byte == b'/'));
                 let above = slash.and_then(|slash| path.get(..slash)).filter(|above| !above.is_empty());
