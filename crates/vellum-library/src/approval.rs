@@ -155,6 +155,7 @@ impl ApprovalFolder {
             let Some(request) = self.read_request(id) else { continue };
             match request.is_expired() {
                 true => self.remove_request(id),
+                // It was answered, but the answer was not taken yet: nobody has to be asked again.
                 false if self.path_of(id, "answer").exists() => {}
                 false => requests.push(request),
             }

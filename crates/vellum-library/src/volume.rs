@@ -158,6 +158,7 @@ impl Volume {
     pub fn list_snapshots(&self) -> Result<Vec<SnapshotInfo>> {
         let tags = self.inner.list_tags()?;
         let mut all = self.inner.catalog.load_all_records()?;
+        // Clocks may be coarse: of snapshots with the same time, the counter puts parents before their children.
         all.sort_by_key(|(id, record)| (record.time, record.counter, *id));
         Ok(all.iter().map(|(id, record)| SnapshotInfo::from_published(*id, record, &tags)).collect())
     }

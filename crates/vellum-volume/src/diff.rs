@@ -178,6 +178,7 @@ impl StateComparison<'_> {
     pub fn find_touched_inodes(&self) -> Result<(BTreeSet<Ino>, bool)> {
         let mut touched = BTreeSet::new();
         let mut has_other_names = false;
+        // The links of a directory come from its subdirectories, and are no further names.
         let is_linked = |attr: &InodeAttr| attr.kind != FileKind::Dir && attr.nlink > 1;
         // Of which the attributes, which come first, are the same.
         let mut last = Ino::SUPER;
@@ -304,6 +305,7 @@ impl CollectedChanges {
         after: Option<&[u8]>,
     ) -> Result<(), DecodeError> {
         match key {
+            // It belongs to no file, and is decoded only so that a damaged one is reported.
             MapKeyRef::Attr(Ino::SUPER) => drop(before.or(after).map(SuperBlock::decode).transpose()?),
             MapKeyRef::Attr(ino) => {
                 let before = before.map(InodeAttr::decode_published).transpose()?;
@@ -446,6 +448,7 @@ impl<'a> ChangePairing<'a> {
             return Ok(());
         }
         let mut gone: HashMap<Vec<u8>, (DirectoryLink, bool)> = HashMap::new();
+        // A budget apart from that of the changes: these paths are freed at the end of this function.
         let mut budget = PathBudget::default();
         for (link, dentry) in self.removed.iter() {
             let path = self.states.from.entry_path(link.0, &link.1)?;
@@ -459,6 +462,7 @@ impl<'a> ChangePairing<'a> {
                 Some((old_link, was_dir)) if was_dir == (kind == FileKind::Dir) => {
                     self.push_pair(ChangeKind::Modified, old_link, new_link)?;
                 }
+                // A file in place of a directory kept nothing of it: one was deleted, and the other added.
                 _ => {}
             }
         }

@@ -109,6 +109,7 @@ impl<'a, I: Iterator<Item = Result<HistoryEntry>>> FileHistory<'a, I> {
     fn follow_file(&mut self, entry: HistoryEntry) -> Result<Option<FileVersion>> {
         let root = entry.record.root;
         let tree = self.volume.open_tree(root);
+        // Each snapshot is met once, so that what was noted for it can go.
         let file = match self.followed.remove(&entry.id) {
             Some(file) => file,
             // Nothing newer descends from it: only the name that was typed says which file is meant.

@@ -150,6 +150,7 @@ impl KeyEpochs {
     }
 
     fn look_for_keys(&self, refreshed: &mut Option<Instant>) -> Result<()> {
+        // A volume without encryption has no keys that could change.
         let Some(source) = &self.source else { return Ok(()) };
         source.adopt_newer_keys(&self.keys)?;
         // Only after success: who asks next tries again after a failure.

@@ -113,6 +113,7 @@ fn add_first_slot(volume: &Volume, secret: SlotSecret<'_>, label: &str) -> Resul
 /// Stores a slot, and keeps its secret here if no other is.
 fn store_held_slot(volume: &Volume, slot: &KeySlot, exchange: &ExchangeSecret) -> Result<()> {
     store_new_slot(volume, slot, exchange)?;
+    // One slot is enough to be given later keys, so that the one that is held already stays.
     match volume.state.read_held_slot()? {
         None => volume.state.write_held_slot(slot.id(), exchange),
         Some(_) => Ok(()),
@@ -266,6 +267,7 @@ pub(crate) fn is_key_change_seen(
 ) -> Result<bool> {
     let is_there =
         |key: ObjectKey| Ok::<_, VolumeError>(objects.object_size(&key).none_if_missing()?.is_some());
+    // The id of a slot, which its label or the name of its device may follow.
     let first = subject.split(' ').next().unwrap_or_default();
     match change {
         KeyChange::SlotAdded | KeyChange::SlotRemoved => {

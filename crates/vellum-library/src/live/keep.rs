@@ -25,6 +25,7 @@ pub fn keep_unpublished(volume: &Volume, worktree: &str, new: &str) -> Result<()
     // changes are published from here as usual, and nothing was left behind.
     let is_behind = current.is_none_or(|token| !tokens.contains(&token));
     if !tokens.is_empty() && is_behind && claim.has_unpublished_state()? {
+        // Before the move, which replaces whatever directory has the new name.
         super::check_name_free(volume, new)?;
         super::move_live_state(volume, worktree, new)?;
     }

@@ -318,6 +318,7 @@ impl LiveStateClaim {
 
     /// Returns whether the live state contains anything that is not published.
     pub(super) fn has_unpublished_state(&self) -> Result<bool> {
+        // Without metadata, a log says nothing: whoever removes a live state removes the metadata first.
         if !self.dir().join(META_FOLDER).exists() {
             return Ok(false);
         }

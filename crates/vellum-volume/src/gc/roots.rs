@@ -57,6 +57,7 @@ impl LiveRoots {
     pub(crate) fn all_roots(&self) -> Vec<MapRoot> {
         let of_snapshots = self.snapshots.iter().map(|snapshot| snapshot.root);
         let mut roots: Vec<_> = of_snapshots.chain(self.held.iter().map(|held| held.root)).collect();
+        // Many are equal: those of snapshots that changed nothing, and of worktrees that stand on a snapshot.
         roots.sort_unstable();
         roots.dedup();
         roots

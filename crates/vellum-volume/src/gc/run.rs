@@ -146,6 +146,7 @@ fn delete_recorded_packs(
 ) -> Result<u64> {
     let effect = OperationEffect::collected(packs);
     let pending = match volume.refs.begin_recorded(vec![effect.clone()]) {
+        // On a full disk there is no room to record what begins. It is recorded at the end, when the deletions have made room.
         Err(error) if error.kind() == ErrorKind::NoSpace => None,
         pending => pending?,
     };
