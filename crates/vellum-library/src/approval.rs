@@ -155,6 +155,7 @@ impl ApprovalFolder {
             let Some(request) = self.read_request(id) else { continue };
             match request.is_expired() {
                 true => self.remove_request(id),
+                // It was answered, but the answer was not taken yet: nobody has to be asked again.
                 false if self.path_of(id, "answer").exists() => {}
                 false => requests.push(request),
             }
@@ -210,6 +211,7 @@ impl ApprovalFolder {
     }
 
     fn compute_check(&self, request: &ApprovalRequest, approved: bool, answered: i64) -> String {
+        // Answer and time are hashed, too: a refusal cannot be made an approval, nor an old answer a new one.
         let mut named = format!("approval, {approved}, {answered}\0").into_bytes();
         named.extend_from_slice(&request.encode());
         let hash = self.keys.compute_record_id(RecordDomain::Local, &named);
@@ -229,6 +231,7 @@ impl ApprovalFolder {
 
 fn read_short_file(path: &std::path::Path) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
+    // What is longer than any request is cut off, and does not parse then.
     File::open(path).ok()?.take(REQUEST_MAX).read_to_end(&mut bytes).ok()?;
     Some(bytes)
 }

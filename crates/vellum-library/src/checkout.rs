@@ -203,6 +203,7 @@ impl Checkout {
         let done = self.worktree.fork_worktree(&request, &ProgressMeter::default())?;
         match done.problems.first() {
             None => Self::open(&to),
+            // An error of this library has room for one path. The first problem stands for all.
             Some(problem) => {
                 let path = format_path(&problem.path);
                 let source = std::io::Error::other(problem.message.clone());

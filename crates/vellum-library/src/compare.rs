@@ -28,6 +28,7 @@ impl Volume {
     pub fn compare(&self, from: SnapshotId, to: SnapshotId, path: &[u8]) -> Result<SnapshotComparison> {
         let volume = self.inner();
         let open_tree = |id: SnapshotId| -> Result<_> {
+            // Not from the catalog alone: it has the records of forgotten snapshots, too, whose trees may be gone.
             Ok(volume.open_tree(volume.resolve_snapshot(&id.to_string())?.record.root))
         };
         let from_tree = open_tree(from)?;

@@ -23,6 +23,7 @@ impl fmt::Display for ContentId {
 /// Computes it of everything that is recorded of an inode.
 pub(crate) fn compute_content_id(keys: &VolumeKeys, inode: &InodeRecord) -> ContentId {
     let attr = &inode.attr;
+    // Other things are hashed in the same domain, such as approvals: this beginning tells them apart.
     let mut bytes = b"content id\0".to_vec();
     bytes.push(attr.kind as u8);
     bytes.extend_from_slice(&attr.rdev.to_le_bytes());

@@ -35,6 +35,7 @@ impl Volume {
     /// Returns what it is.
     pub fn facts(&self) -> Result<VolumeFacts> {
         let volume = self.inner();
+        // A damaged ref must not hide the facts about the others. It is left out here, and 'vellum verify' reports it.
         let worktrees = volume.list_readable_worktrees()?.0.into_iter();
         Ok(VolumeFacts {
             volume: volume.config.volume.to_string(),

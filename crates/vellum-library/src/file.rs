@@ -97,6 +97,7 @@ impl File {
     pub(crate) fn write_unchecked(&self, data: &[u8], offset: u64) -> vellum_fs::Result<usize> {
         self.change_file(|fs| {
             if self.options.append {
+                // As with `pwrite(2)` in Linux, a file that was opened for appending ignores the offset.
                 fs.content().append_to_file(self.ino, data, false)
             } else {
                 fs.content().write(self.ino, offset, data, false)
@@ -193,6 +194,7 @@ impl File {
             ReadSource::Live(live) => Some(live.fs.epochs().enter_epoch()),
             ReadSource::View(_) | ReadSource::Frozen(_) => None,
         };
+        // Under the guard, which keeps the epoch from changing between this check and the end of the body.
         self.check_epoch()?;
         body()
     }
@@ -242,6 +244,7 @@ impl Write for &File {
     }
 
     fn flush(&mut self) -> io::Result<()> {
+        // Nothing is buffered here: each write has reached the worktree when it returns.
         Ok(())
     }
 }

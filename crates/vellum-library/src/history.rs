@@ -149,6 +149,7 @@ impl Volume {
         let ids = volume.catalog.last_listed_ids()?;
         let labels = LabelIndex::load(volume)?;
         let entries = self.walk_history(query.worktree.as_deref())?;
+        // An error matches every query: it must come through, and end the list.
         let matching =
             entries.filter(|entry| entry.as_ref().map_or(true, |entry| labels.matches(query, entry)));
         let entries: EntryWalk<'_> = match &query.path {

@@ -88,6 +88,7 @@ pub fn remove_snapshot_log_dir(volume: &Volume, id: &SnapshotId) {
 /// Creates a directory in the state directory, with the same owner.
 pub fn create_state_dir(dir: &Path) -> Result<()> {
     let make = || -> std::io::Result<()> {
+        // One by one, unlike `create_dir_all`: each directory that is made gets the owner of the one above it.
         let missing: Vec<_> = dir.ancestors().take_while(|above| !above.exists()).collect();
         for made in missing.into_iter().rev() {
             match DirBuilder::new().mode(0o700).create(made) {
@@ -109,6 +110,7 @@ pub fn set_owner_from_ancestor(made: &Path) -> std::io::Result<()> {
 
 /// Fails if there is a worktree of this name, or the live state of one.
 fn check_name_free(volume: &Volume, name: &str) -> Result<()> {
+    // A directory with tokens may hold changes that are nowhere else, even if no worktree has its name.
     let tokens = TokenFile::in_dir(&live_state_dir(volume, name)).load_tokens()?;
     if volume.read_worktree_head(name)?.is_some() || !tokens.is_empty() {
         return Err(VolumeError::Exists { kind: "worktree", name: name.into() }.into());

@@ -178,6 +178,7 @@ pub(crate) fn from_system_time(moment: SystemTime) -> UnixTime {
         Err(error) => {
             let before = error.duration();
             let secs = before.as_secs().cast_signed().saturating_neg();
+            // Nanoseconds always count forwards: a fraction before 1970 belongs to the second before it.
             match before.subsec_nanos() {
                 0 => UnixTime { secs, nanos: 0 },
                 nanos => UnixTime { secs: secs.saturating_sub(1), nanos: 1_000_000_000 - nanos },

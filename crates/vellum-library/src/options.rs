@@ -88,6 +88,7 @@ impl OpenOptions {
     pub(crate) fn validate(&self) -> Result<()> {
         let makes = self.truncate || self.create || self.create_new;
         let aimless = !self.read && !self.is_writable();
+        // As in the standard library: of a file that has to be new, there is nothing to truncate.
         let truncates_and_appends = self.append && self.truncate && !self.create_new;
         if aimless || makes && !self.is_writable() || truncates_and_appends {
             return Err(Errno::INVAL.into());

@@ -95,10 +95,12 @@ impl PathVersions<'_> {
     fn look_at(&mut self, entry: &HistoryEntry) -> Result<Option<PathVersion>> {
         let root = entry.record.root;
         let found = match self.seen {
+            // Equal roots are equal trees: the path is looked up only where something has changed.
             Some((seen, found)) if seen == root.0 => found,
             _ => self.volume.find_content(&self.volume.inner().open_tree(root), &self.path)?,
         };
         self.seen = Some((root.0, found));
+        // Where the path is missing, a version ends: if the same content comes back later, that is another one.
         let Some(found) = found else { return Ok(self.current.take()) };
         match &mut self.current {
             Some(current) if current.content == found.content => {

@@ -81,6 +81,7 @@ impl Checkout {
     pub fn plan_restore(&self, text: &str, paths: &[Vec<u8>]) -> Result<CheckoutRestorePlan> {
         let target = self.worktree().volume.resolve_snapshot(text)?;
         let request = RestoreRequest { paths: paths.to_vec(), ..RestoreRequest::for_all(&target) };
+        // A directory that another restore is changing would give a plan for a state that never was.
         let _lock = self.lock_worktree()?;
         let plan = self.worktree().plan_restore(&request, &ProgressMeter::default())?;
         let step = |step: vellum_checkout::RestoreStep| PlannedStep { action: step.verb(), path: step.path };

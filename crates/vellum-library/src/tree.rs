@@ -98,6 +98,7 @@ pub trait Tree: sealed::RootedTree {
                     Ok(metadata) => {
                         page.entries.push(PageEntry { name: OsString::from_vec(entry.name), metadata });
                     }
+                    // Removed since the directory was listed: the page is right without it.
                     Err(FsError::Posix(Errno::NOENT | Errno::STALE)) => {}
                     Err(error) => return Err(error),
                 }

@@ -134,6 +134,7 @@ impl VfsDir {
     }
 
     fn is_dir(&self, path: &str) -> VfsResult<bool> {
+        // Not through a symlink, which is what `remove` would take away.
         Ok(self.0.lstat(path).map_err(to_vfs_error)?.is_dir())
     }
 

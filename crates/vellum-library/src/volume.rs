@@ -91,6 +91,7 @@ impl Volume {
             is_in_device_line: false,
             chunk_sizes,
         };
+        // Only an encrypted volume that is there already asks for a secret.
         let made = vellum_volume::Volume::init_volume(&state, &new, || Err(taken()))?;
         let recovery_code = made.recovery.map(|code| code.to_text().to_string());
         Ok(CreatedVolume { volume: Self::from_inner(made.volume), recovery_code })
@@ -158,6 +159,7 @@ impl Volume {
     pub fn list_snapshots(&self) -> Result<Vec<SnapshotInfo>> {
         let tags = self.inner.list_tags()?;
         let mut all = self.inner.catalog.load_all_records()?;
+        // Clocks may be coarse: of snapshots with the same time, the counter puts parents before their children.
         all.sort_by_key(|(id, record)| (record.time, record.counter, *id));
         Ok(all.iter().map(|(id, record)| SnapshotInfo::from_published(*id, record, &tags)).collect())
     }

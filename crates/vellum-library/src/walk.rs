@@ -71,6 +71,7 @@ impl Iterator for TreeWalk {
     type Item = Result<WalkEntry>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        // A clone, because the guard borrows from it while the walk itself changes.
         let reader = self.reader.clone();
         let _entered = reader.enter_epoch();
         if let Some(start) = self.start.take() {

@@ -80,6 +80,7 @@ impl<L: LoadBytes> NodeCache<L> {
     }
 
     fn load_missing(&self, id: &BlobId) -> Result<Arc<MapNode>, MapError> {
+        // Validated once, on the way into the cache: whoever finds a node there need not check it again.
         let node = MapNode::decode(self.loader.load_bytes(id)?);
         node.map(Arc::new).map_err(|source| MapError::Node { id: *id, source })
     }

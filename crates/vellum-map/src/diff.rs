@@ -48,6 +48,7 @@ pub fn diff_maps_in_span<'a, S: NodeSource + ?Sized>(
     b: &MapRoot,
     span: KeySpan,
 ) -> MapDiff<'a, S> {
+    // Equal roots are equal maps: then nothing is read at all.
     MapDiff { source, before: DiffSide::new(*a), after: DiffSide::new(*b), span, ended: a == b }
 }
 
@@ -153,6 +154,7 @@ impl DiffSide {
         match self.frames.last() {
             None => DiffPosition::End,
             Some((node, index)) => match node.child(*index) {
+                // Only nodes above the leaves have children, so that this does not go below zero.
                 Some(child) => DiffPosition::Node(node.level() - 1, child.id),
                 None => DiffPosition::Entry,
             },
@@ -202,6 +204,7 @@ impl DiffSide {
     fn open_node<S: NodeSource + ?Sized>(&mut self, source: &S) -> Result<(), MapError> {
         if let Some(root) = self.root.take() {
             let node = source.load_node(&root.0)?;
+            // Only the root of an empty map has no entries, and so no position in it.
             if !node.is_empty() {
                 self.frames.push((node, 0));
             }

@@ -106,6 +106,7 @@ pub(crate) fn encode_child(id: &BlobId, count: u64) -> Vec<u8> {
 }
 
 fn push_varint(bytes: &mut Vec<u8>, len: usize) {
+    // The encoding of `FieldWriter::write_varint`, which would have to own the bytes of the node.
     let mut rest = len;
     while rest >= 0x80 {
         bytes.push((rest & 0x7f) as u8 | 0x80);

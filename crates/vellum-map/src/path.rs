@@ -25,6 +25,7 @@ pub(crate) fn load_child<S: NodeSource + ?Sized>(
 
 fn check_child(parent: &MapNode, child: &ChildDescription<'_>, node: &MapNode) -> Result<(), MapError> {
     check_level(parent, child.id, node)?;
+    // A search follows these claims of the parent. With a false one, the tree would hide keys, or count others than it has.
     let what = if node.last_key() != Some(child.last_key) {
         "its last key is another"
     } else if node.total_keys() != child.count {

@@ -71,6 +71,8 @@ impl AnnotationChange {
             if note.len() > NOTE_LEN_MAX {
                 return bad(format!("the note is longer than {} KiB", NOTE_LEN_MAX >> 10));
             }
+            // A note is printed on terminals, where other control characters act. Invisible characters change what a note seems
+            // to say.
             if note.chars().any(|c| c.is_control() && !matches!(c, '\n' | '\t') || is_invisible_char(c)) {
                 return bad("the note has control characters, or some that do not show".into());
             }
@@ -94,6 +96,8 @@ impl AnnotationChange {
 }
 
 fn is_property_name(name: &str) -> bool {
+    // The command line takes `NAME=VALUE` and options: '=' ends a name, and a name that began with a dash would pass for an
+    // option.
     let is_allowed = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | ':' | '/');
     !name.is_empty()
         && name.len() <= PROPERTY_NAME_MAX
@@ -125,6 +129,8 @@ impl SnapshotAnnotation {
             self.set_field(NOTE, Some(note));
         }
         change.set.iter().for_each(|(name, value)| self.set_field(name, Some(value)));
+        // The field stays without its value: if it were removed, the next transfer from a store where it is still set would bring
+        // it back.
         change.unset.iter().for_each(|name| self.set_field(name, None));
         match self.fields.keys().filter(|name| *name != NOTE).count() > PROPERTIES_MAX {
             true => Err(VolumeError::BadAnnotation(format!(
@@ -174,6 +180,8 @@ impl SnapshotAnnotation {
     fn merge(&mut self, other: &Self) -> bool {
         let mut is_changed = false;
         for (name, field) in &other.fields {
+            // Of two fields of one time, author and value decide, so that two stores that merge each other's annotations come to
+            // the same.
             if self.fields.get(name).is_none_or(|own| own < field) {
                 self.fields.insert(name.clone(), field.clone());
                 is_changed = true;
@@ -204,6 +212,7 @@ impl SnapshotAnnotation {
         let mut reader = FieldReader::new(bytes);
         reader.expect_version(VERSION)?;
         let mut fields = BTreeMap::<String, AnnotationField>::new();
+        // The note is a field, too.
         for _ in 0..reader.read_count(PROPERTIES_MAX + 1)? {
             let name = reader.read_string(PROPERTY_NAME_MAX)?.to_owned();
             // In one order: equal annotations have equal bytes.
@@ -245,6 +254,7 @@ impl Volume {
 /// Brings annotations of one store to another, for snapshots that the other has.
 pub(crate) fn copy_annotations(from: &Volume, to: &Volume) -> Result<()> {
     let refs = from.refs.list_refs(RefKind::Annotation)?;
+    // Most volumes have none: then the other store is not asked for anything.
     if refs.is_empty() {
         return Ok(());
     }
@@ -253,10 +263,12 @@ pub(crate) fn copy_annotations(from: &Volume, to: &Volume) -> Result<()> {
     let mut there = there.iter().map(decode).collect::<Result<BTreeMap<_, _>>>()?;
     let ids: BTreeSet<_> = to.catalog.list_ids()?.iter().map(ToString::to_string).collect();
     for (name, annotation) in refs.iter().map(decode).collect::<Result<Vec<_>>>()? {
+        // Merged with the listing first: a ref that would not change is not swapped.
         if !ids.contains(&name) || !there.entry(name.clone()).or_default().merge(&annotation) {
             continue;
         }
         to.refs.update_ref(RefKind::Annotation, &name, |old| {
+            // Merged again, with the value that the swap is based on: it may have changed since it was listed.
             let mut own = old.map(decode_annotation).transpose()?.unwrap_or_default();
             own.merge(&annotation);
             Ok(Some(own.encode()))

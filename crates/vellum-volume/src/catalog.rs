@@ -110,6 +110,7 @@ impl SnapshotCatalog {
         let mut other = Ok(());
         self.store_record_by(LIVE, record, &mut |key, sealed| {
             let SealedOperation { key: beside, bytes, .. } = operation;
+            // A service has no request for two objects: `put_objects` would send one after the other.
             if self.objects.is_remote() {
                 let (own, done) = join_requests(
                     &*self.objects,
@@ -395,6 +396,7 @@ impl SnapshotCatalog {
                 Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) => {
                     damaged.push((id, error));
                 }
+                // A store that does not answer says nothing about a record: it may be sound.
                 Err(error) => return Err(error),
             }
         }

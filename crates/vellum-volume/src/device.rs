@@ -188,6 +188,7 @@ pub fn list_devices(volume: &Volume) -> Result<DeviceListing> {
     for (key, found) in keys.into_iter().zip(found) {
         match found {
             Ok(found) => listing.devices.extend(found),
+            // A damaged record must not hide the devices that can be read: one of them may have to be revoked.
             Err(error) if is_data_loss(&error) => listing.damaged.push((key, error)),
             Err(error) => return Err(error),
         }

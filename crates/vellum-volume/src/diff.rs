@@ -178,6 +178,7 @@ impl StateComparison<'_> {
     pub fn find_touched_inodes(&self) -> Result<(BTreeSet<Ino>, bool)> {
         let mut touched = BTreeSet::new();
         let mut has_other_names = false;
+        // The links of a directory come from its subdirectories, and are no further names.
         let is_linked = |attr: &InodeAttr| attr.kind != FileKind::Dir && attr.nlink > 1;
         // Of which the attributes, which come first, are the same.
         let mut last = Ino::SUPER;
@@ -186,6 +187,7 @@ impl StateComparison<'_> {
             let values = || [before, after].into_iter().flatten();
             match key {
                 MapKeyRef::Attr(Ino::SUPER) => {
+                    // It belongs to no file. It is decoded all the same, so that a damaged one is reported and not passed over.
                     values().try_for_each(|value| SuperBlock::decode(value).map(drop))?
                 }
                 MapKeyRef::Attr(_) => {
@@ -198,6 +200,7 @@ impl StateComparison<'_> {
                 MapKeyRef::Dentry(dir, _) => {
                     touched.insert(dir);
                     for value in values() {
+                        // A name that came or went touches the inode that it leads to, even if all else of that is equal.
                         touched.insert(Dentry::decode(value)?.ino);
                     }
                 }
@@ -211,6 +214,7 @@ impl StateComparison<'_> {
             }
             Ok(())
         })?;
+        // Their attributes do not differ, so that either state tells how many names they have.
         for ino in unsure {
             has_other_names |= self.to.inode_attr(ino)?.is_some_and(|attr| is_linked(&attr));
         }
@@ -301,6 +305,7 @@ impl CollectedChanges {
         after: Option<&[u8]>,
     ) -> Result<(), DecodeError> {
         match key {
+            // It belongs to no file, and is decoded only so that a damaged one is reported.
             MapKeyRef::Attr(Ino::SUPER) => drop(before.or(after).map(SuperBlock::decode).transpose()?),
             MapKeyRef::Attr(ino) => {
                 let before = before.map(InodeAttr::decode_published).transpose()?;
@@ -390,6 +395,7 @@ impl<'a> ChangePairing<'a> {
     fn pair_renames(&mut self) -> Result<()> {
         let came: HashSet<Ino> = self.added.iter().map(|(_, dentry)| dentry.ino).collect();
         let mut gone: HashMap<(Ino, FileKind), Vec<DirectoryLink>> = HashMap::new();
+        // Only names of inodes that have a new name, too, are copied: of a million deletions most have no counterpart.
         for (link, dentry) in self.removed.iter().filter(|(_, dentry)| came.contains(&dentry.ino)) {
             gone.entry((dentry.ino, dentry.kind)).or_default().push(link.clone());
         }
@@ -442,6 +448,7 @@ impl<'a> ChangePairing<'a> {
             return Ok(());
         }
         let mut gone: HashMap<Vec<u8>, (DirectoryLink, bool)> = HashMap::new();
+        // A budget apart from that of the changes: these paths are freed at the end of this function.
         let mut budget = PathBudget::default();
         for (link, dentry) in self.removed.iter() {
             let path = self.states.from.entry_path(link.0, &link.1)?;
@@ -455,6 +462,7 @@ impl<'a> ChangePairing<'a> {
                 Some((old_link, was_dir)) if was_dir == (kind == FileKind::Dir) => {
                     self.push_pair(ChangeKind::Modified, old_link, new_link)?;
                 }
+                // A file in place of a directory kept nothing of it: one was deleted, and the other added.
                 _ => {}
             }
         }
@@ -544,6 +552,7 @@ impl<'a> ChangePairing<'a> {
                             == new_change_side(self.states.to, &new)?.path
                 }
             };
+            // An entry contains the kind: where that differs, both entries were reported already, as removed and added.
             if aspects.has_change() && same_file && !aspects.kind {
                 let old = new_change_side(self.states.from, &old)?;
                 let new = new_change_side(self.states.to, &new)?;

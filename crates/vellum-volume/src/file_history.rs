@@ -109,6 +109,7 @@ impl<'a, I: Iterator<Item = Result<HistoryEntry>>> FileHistory<'a, I> {
     fn follow_file(&mut self, entry: HistoryEntry) -> Result<Option<FileVersion>> {
         let root = entry.record.root;
         let tree = self.volume.open_tree(root);
+        // Each snapshot is met once, so that what was noted for it can go.
         let file = match self.followed.remove(&entry.id) {
             Some(file) => file,
             // Nothing newer descends from it: only the name that was typed says which file is meant.
@@ -129,6 +130,7 @@ impl<'a, I: Iterator<Item = Result<HistoryEntry>>> FileHistory<'a, I> {
         let change = if is_first {
             file.found.map(|_| (file.path, VersionChange::Added))
         } else if changes.iter().all(Option::is_some) {
+            // A merge that differs from each parent is one version, described by how it differs from its first parent.
             changes.into_iter().flatten().next()
         } else {
             // One before it has the file as it is here.
@@ -138,6 +140,7 @@ impl<'a, I: Iterator<Item = Result<HistoryEntry>>> FileHistory<'a, I> {
         let attr = match &change {
             VersionChange::Deleted => None,
             VersionChange::Added | VersionChange::Renamed { .. } | VersionChange::Modified(_) => {
+                // Looked up again: if a rename was found in the parent's tree, the path here is not the one that was followed.
                 find_file(&tree, &path)?.map(|file| file.attr)
             }
         };
@@ -195,6 +198,7 @@ impl<'a, I: Iterator<Item = Result<HistoryEntry>>> FileHistory<'a, I> {
             // What is in a directory is its content.
             let is_changed = self.volume.is_path_changed(path, Some(before), after)?;
             let own = trees.compare_numbers(old.ino, new.ino)?;
+            // A directory that differs itself counts as changed for that alone: then nothing is known of what is in it.
             return Ok(ChangeAspects { content: is_changed && !own.has_change(), ..own });
         }
         if old.ino == new.ino && is_same_inode(&trees.old, before, after, old.ino)? {

@@ -68,12 +68,14 @@ pub fn fuzz_trees(volume: &Volume, bytes: &[u8]) {
     for tree in [&first, &second] {
         walk(tree);
         look_up(tree);
+        // Any finding is a right answer for such a tree. Only a panic is a failure.
         let _ = structure::check_whole(
             volume,
             volume.open_tree_with_layers(tree.map_view().base, tree.map_view().layers.clone()),
         );
     }
     let comparison = StateComparison { from: &first, to: &second };
+    // Without a bound, and with bounds by which no number, some, and all numbers stand for the same file in both trees.
     for shared in [None, Some(Ino(1)), Some(Ino(8)), Some(Ino(u64::MAX))] {
         let _ = comparison.find_changes_sharing(shared);
     }
@@ -89,8 +91,10 @@ fn read_step(reader: &mut FieldReader<'_>) -> Result<(u8, MapEntries), DecodeErr
         let key = reader.read_bytes(KEY_MAX)?.to_vec();
         return Ok((step, vec![(key, reader.read_bytes(VALUE_MAX)?.to_vec())]));
     }
+    // One byte each: of 64-bit numbers, hardly two steps would ever name the same inode.
     let dir = Ino(reader.read_u8()?.into());
     let ino = Ino(reader.read_u8()?.into());
+    // Most of them are directories, since only these can contain each other.
     let kind = if reader.read_u8()? % 4 == 0 { FileKind::File } else { FileKind::Dir };
     let name = reader.read_bytes(vellum_types::limits::NAME_MAX)?;
     let mut entries = Vec::new();

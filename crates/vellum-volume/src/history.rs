@@ -22,6 +22,7 @@ pub struct HistoryEntry {
 impl HistoryEntry {
     /// Order of time; the counter decides within one tick of the clock, the id where all else is equal.
     fn time_order_key(&self) -> (vellum_types::UnixTime, u64, SnapshotId) {
+        // The counter keeps children before their parents where the times are equal, and the id makes the order total.
         (self.record.time, self.record.counter, self.id)
     }
 }

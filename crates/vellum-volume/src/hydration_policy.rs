@@ -61,6 +61,7 @@ struct PolicyFileVersion {
     version: u32,
 }
 
+// An unknown field may restrict what is fetched: a reader that ignored it would fetch what must not be fetched.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PolicyFile {
@@ -100,6 +101,7 @@ impl HydrationPolicies {
 
     /// Sets the policy of a path. "On demand" is what every path is: it is noted only where it differs from the path above.
     pub fn set_policy(&mut self, path: &[u8], policy: HydrationPolicy) {
+        // First, so that the search below finds what holds above this path and not what held at it before.
         self.policies.remove(path);
         let above = self.find_policy(path).map_or(HydrationPolicy::OnDemand, |(_, policy)| policy);
         if policy != HydrationPolicy::OnDemand || above != HydrationPolicy::OnDemand {
@@ -160,6 +162,7 @@ impl HydrationPolicies {
 
     fn decode(text: &[u8], file: &Path) -> Result<Self> {
         let damaged = |reason: String| VolumeError::BadHydrationPolicies { file: file.into(), reason };
+        // The version alone first: unknown fields of a newer version would be reported as damage.
         let PolicyFileVersion { version } =
             serde_json::from_slice(text).map_err(|error| damaged(error.to_string()))?;
         if version != VERSION {

@@ -150,6 +150,7 @@ impl KeyEpochs {
     }
 
     fn look_for_keys(&self, refreshed: &mut Option<Instant>) -> Result<()> {
+        // A volume without encryption has no keys that could change.
         let Some(source) = &self.source else { return Ok(()) };
         source.adopt_newer_keys(&self.keys)?;
         // Only after success: who asks next tries again after a failure.
@@ -324,6 +325,7 @@ impl KeyEpochs {
     pub(crate) fn list_expected_objects(&self) -> Result<Vec<ObjectKey>> {
         let newest = self.keys.newest_epoch();
         let mut expected = Vec::new();
+        // Epoch 0 has no objects: its key is the first one of the volume.
         for epoch in (1..=newest.number()).filter_map(KeyEpoch::from_number) {
             expected.push(epoch_object_key(epoch)?);
             let end = end_object_key(epoch)?;

@@ -113,6 +113,7 @@ fn add_first_slot(volume: &Volume, secret: SlotSecret<'_>, label: &str) -> Resul
 /// Stores a slot, and keeps its secret here if no other is.
 fn store_held_slot(volume: &Volume, slot: &KeySlot, exchange: &ExchangeSecret) -> Result<()> {
     store_new_slot(volume, slot, exchange)?;
+    // One slot is enough to be given later keys, so that the one that is held already stays.
     match volume.state.read_held_slot()? {
         None => volume.state.write_held_slot(slot.id(), exchange),
         Some(_) => Ok(()),
@@ -122,6 +123,7 @@ fn store_held_slot(volume: &Volume, slot: &KeySlot, exchange: &ExchangeSecret) -
 /// Makes a slot with the volume's first key: later ones are wrapped for its public key.
 pub(crate) fn create_slot(volume: &Volume, secret: SlotSecret<'_>, label: &str) -> Result<CreatedSlot> {
     let master = volume.state.read_master_key()?.ok_or(VolumeError::Locked)?;
+    // The public key of the slot is sealed with the newest key that is known here, and does not count if there is a newer one.
     volume.epochs.refresh_keys()?;
     Ok(KeySlot::create(secret, &master, volume.config.volume, label, KdfParams::DEFAULT)?)
 }
@@ -265,6 +267,7 @@ pub(crate) fn is_key_change_seen(
 ) -> Result<bool> {
     let is_there =
         |key: ObjectKey| Ok::<_, VolumeError>(objects.object_size(&key).none_if_missing()?.is_some());
+    // The id of a slot, which its label or the name of its device may follow.
     let first = subject.split(' ').next().unwrap_or_default();
     match change {
         KeyChange::SlotAdded | KeyChange::SlotRemoved => {
@@ -351,6 +354,7 @@ pub(crate) fn find_lost_slots(
 #[must_use]
 pub fn strip_newline(secret: &[u8]) -> &[u8] {
     let line = secret.strip_suffix(b"\n").unwrap_or(secret);
+    // A carriage return counts only together with a newline: alone it may be part of a passphrase.
     if line.len() < secret.len() { line.strip_suffix(b"\r").unwrap_or(line) } else { line }
 }
 

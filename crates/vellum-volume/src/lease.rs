@@ -126,6 +126,7 @@ impl Lease {
         let session = SessionObject::decode(reader.read_bytes(SESSION_MAX)?)?;
         let mountpoint = match reader.read_u8()? {
             0 => None,
+            // No limit of its own: the ref that the lease is a part of has one.
             1 => Some(reader.read_string(usize::MAX)?.to_owned()),
             _ => return Err(DecodeError::Invalid("mountpoint")),
         };
@@ -156,6 +157,7 @@ impl fmt::Display for Lease {
 
 /// A time for a message.
 pub(crate) fn format_time(time: UnixTime) -> String {
+    // A forged record may have a time that is in no calendar.
     jiff::Timestamp::from_second(time.secs).map_or_else(|_| format!("@{}", time.secs), |at| at.to_string())
 }
 

@@ -187,6 +187,7 @@ impl Volume {
     }
 
     fn read_lost_blobs(&self) -> LostBlobsFile {
+        // What this process found comes first into the file, so that whoever reads it sees all of it.
         self.damage.flush_damage();
         LostBlobsFile::read_from_state(&self.state)
     }
@@ -202,6 +203,7 @@ impl Volume {
 
     fn write_lost_blobs(&self, blobs: &BTreeSet<BlobId>, renewed: Option<RenewedTree>) -> Result<()> {
         let blobs = blobs.iter().map(ToString::to_string).collect();
+        // What is needed of the damaged packs was stored again, so that writers may rely on what else is in them.
         LostBlobsFile { blobs, damaged_packs: Vec::new(), renewed }.write_to_state(&self.state)
     }
 

@@ -182,6 +182,7 @@ impl<F: Fn(&[u8]) -> bool> NameSearch<'_, F> {
 
     /// Notes the content that a changed file has now, if one of its names may be wanted.
     fn compare_content(&self, tree: &FsTree, ino: Ino, found: &mut SnapshotChanges) -> Result<()> {
+        // The content of a directory is its entries, which are compared by their own keys.
         let Some(attr) = tree.inode_attr(ino)?.filter(|attr| attr.kind != FileKind::Dir) else {
             return Ok(());
         };

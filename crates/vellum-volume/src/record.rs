@@ -277,6 +277,7 @@ impl SnapshotRecord {
             room = left.unwrap_or(room);
             left.is_some()
         };
+        // Up to the first one that does not fit, so that the list is a beginning of what was asked for.
         let fitting = self.paths.iter().take(PATHS_MAX).take_while(fits).count();
         self.paths.truncate(fitting);
         for (text, max) in

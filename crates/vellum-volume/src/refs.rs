@@ -362,6 +362,7 @@ impl RefStore {
                 Ok(None) if present.is_none() => continue,
                 Ok(new) => new.unwrap_or_default(),
             };
+            // Before the record is put: a change that cannot be made is no operation.
             if new.len() > VALUE_MAX {
                 let what = format!("what the {} '{name}' is to say", kind.display_name());
                 return Err(VolumeError::TooLong { what, len: new.len(), max: VALUE_MAX });
@@ -511,6 +512,7 @@ pub fn parse_ref(plain: &[u8]) -> Result<(u64, String, Vec<u8>), DecodeError> {
 
 fn build_associated_data(kind: RefKind, key: &ObjectKey) -> Vec<u8> {
     let mut data = kind.folder_name().as_bytes().to_vec();
+    // No folder and no key has a zero byte, so that the two parts cannot be divided otherwise.
     data.push(0);
     data.extend_from_slice(key.as_str().as_bytes());
     data
@@ -531,6 +533,7 @@ pub fn check_ref_name(name: &str) -> Result<()> {
     } else if name.chars().any(|c| c.is_control() || c.is_whitespace()) {
         "it has white space or control characters"
     } else if name.contains(['~', '^', '@', '{', '}', ':', '/', '\\']) {
+        // These are the signs of expressions: steps (~ ^), moments (@ { }), lines of directories (:) and refs of remotes (/).
         "it has one of ~ ^ @ { } : / \\"
     } else if name.starts_with('-') {
         "it begins with a hyphen"

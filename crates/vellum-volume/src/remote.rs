@@ -151,6 +151,7 @@ impl Volume {
                 Ok(RemoteContent::Volume)
             }
             None => {
+                // A directory that does not exist is made by the first push, and is tried then.
                 if let Some(objects) = open_existing_store(location)? {
                     // Now and not at the first push, which may come weeks later and with nobody who remembers the
                     // address.
@@ -280,6 +281,7 @@ impl Volume {
         };
         let worktree = state.read_worktree_file()?;
         let volume = Self::assemble_volume(&state, objects, epochs, self.config, worktree)?;
+        // From elsewhere, only a slot opens the volume, and the new store has none.
         keyring::copy_key_slots(self, &volume)?;
         Ok(volume)
     }
@@ -335,6 +337,7 @@ const UNFINISHED_SUFFIX: &str = ".new";
 pub(crate) fn create_remote_dir(worktree: &StateDir, remote: &StateDir) -> Result<()> {
     let make = || -> std::io::Result<()> {
         create_private_dir(remote.path())?;
+        // The folder of all remotes may have been made, too.
         for made in [remote.root(), remote.path()] {
             set_owner_from_dir(fs::File::open(worktree.path())?, fs::File::open(made)?)?;
         }

@@ -101,6 +101,7 @@ impl<'a> BlobRepair<'a> {
     /// first, unless somebody collects: they may have some of the blobs.
     pub fn begin(volume: &'a Volume, verification: &Verification) -> Result<Self> {
         let lost = verification.lost_blobs();
+        // Found before packs are adopted: a blob that has a place only afterwards may be readable now.
         let unknown: Vec<BlobId> =
             lost.keys().filter(|id| volume.blobs.locate_blob(id).is_none()).copied().collect();
         adopt_unindexed_packs(volume)?;
@@ -169,6 +170,7 @@ impl<'a> BlobRepair<'a> {
                 intact.push((place.kind, *id));
             }
         });
+        // A writer would take their copies in the damaged packs for stored, and put nothing.
         self.volume.blobs.record_lost_blobs(intact.iter().map(|(_, id)| *id));
         for (kind, id) in intact {
             self.session.renew_if_due()?;
@@ -279,6 +281,7 @@ impl<'a> BlobRepair<'a> {
         self.session.flush_blobs()?;
         let mut report = self.report;
         let mut unused_packs = self.damaged_packs;
+        // The flush has given the index the new copies: what no entry names any more is of no use.
         self.volume.blobs.for_each_entry(|_, place| {
             unused_packs.remove(&place.pack);
         });

@@ -73,6 +73,7 @@ pub fn find_content_state(blobs: &BlobStore, extents: &[Extent]) -> Result<Conte
         here if here == total => ContentState::Here,
         here => {
             let percent = u128::from(here) * 100 / u128::from(total);
+            // Neither 0 nor 100, which have words of their own.
             ContentState::Partly(u8::try_from(percent).unwrap_or(99).clamp(1, 99))
         }
     })

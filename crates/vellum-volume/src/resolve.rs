@@ -320,6 +320,7 @@ impl<'a> RevisionExpression<'a> {
         }
         let mut steps = Vec::new();
         while let Some(sign) = rest.chars().next() {
+            // The sign is ASCII, so that this is the start of a character.
             let tail = &rest[1..];
             let end = tail.find(['~', '^']).unwrap_or(tail.len());
             let (number, next) = tail.split_at(end);

@@ -51,6 +51,7 @@ impl Volume {
     ) -> Result<impl Iterator<Item = Result<HistoryEntry>> + Send> {
         let first = range.first;
         let is_left_out = |id: &SnapshotId| start == RangeStart::Excluded || Some(*id) != first;
+        // All of them, however long the history is: a merge within the range may lead to any of them.
         let before: HashSet<_> = AncestorWalk::from_heads(&self.catalog, first)?
             .map(|entry| entry.map(|entry| entry.id))
             .filter(|id| id.as_ref().map_or(true, is_left_out))

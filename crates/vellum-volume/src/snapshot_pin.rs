@@ -216,6 +216,7 @@ impl Volume {
     pub fn find_pinned_snapshots(&self, now: UnixTime) -> Result<PinnedSnapshots> {
         let mut pins = self.list_pin_refs()?;
         pins.retain(|(_, pin)| pin.is_pinned);
+        // Only if a pin has ended by this clock: to learn the time of the store, a session has to be written there.
         if pins.iter().any(|(_, pin)| !pin.is_in_force(now)) {
             let now = read_store_time(self)?.map_or(now, |store| store.min(now));
             pins.retain(|(_, pin)| pin.is_in_force(now));
@@ -264,6 +265,7 @@ pub(crate) fn copy_pins(from: &Volume, to: &Volume) -> Result<u64> {
     let there: PinnedSnapshots = to.list_pin_refs()?.into_iter().collect();
     let mut copied = 0;
     for (id, pin) in pins {
+        // The pins are compared first: to look for the snapshot takes a request.
         if there.get(&id).is_some_and(|there| *there >= pin) || !to.catalog.has_snapshot(&id)? {
             continue;
         }

@@ -125,6 +125,7 @@ impl ClosedSource {
         let keys = epochs.volume_keys().clone();
         let folder = state.join(INDEX_FOLDER);
         let blobs = BlobStore::open(self.objects.clone(), keys, &folder, BlobOptions::default())?;
+        // Without the tag, backup programs copy the folder, which does no harm.
         let _ = state.write_cachedir_tag(INDEX_FOLDER);
         Ok(blobs)
     }

@@ -481,6 +481,7 @@ impl StateDir {
         let entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
         let is_old = |entry: &fs::DirEntry| {
             let modified = entry.metadata().and_then(|meta| meta.modified()).ok();
+            // A file from the future counts as young: a clock was set back.
             modified.and_then(|time| time.elapsed().ok()).is_some_and(|age| age > age_min)
         };
         let temporary = entries.filter(|entry| entry.file_name().to_str().is_some_and(is_temp_file_name));

@@ -130,6 +130,7 @@ pub(crate) fn join_store(
         Some(_) => Err(unfit_store_error(&*objects, found)),
         // Of an early version, or somebody sets it up in this moment: then whoever writes it first decides.
         None => {
+            // Refs that are there were written as single objects by a version that knows no other mode.
             let mode =
                 found.best_mode().filter(|_| objects.list_keys("refs").is_ok_and(|keys| keys.is_empty()));
             let wanted = StoreIdentity::new_random(mode.unwrap_or(StoreMode::Shared), None);
@@ -158,6 +159,7 @@ pub(crate) fn open_known_store(
         Some(mode) => mode,
         None if may_have_identity(&*objects) => {
             let found = StoreIdentity::read_from(&*objects, keys)?;
+            // Only in a directory of this machine may content be missing: it is read together with its source.
             if let Some(found) = found.as_ref().filter(|_| objects.is_remote()) {
                 found.require_whole(&*objects)?;
             }

@@ -310,6 +310,7 @@ fn copy_missing_blobs(
             meter.add_progress(copy.blobs.len() as u64, copy.wanted);
         }
     };
+    // Requests are counted by the purpose of their thread, which new threads do not inherit.
     let purpose = RequestPurpose::current();
     std::thread::scope(|scope| {
         let copy = || {
@@ -350,6 +351,7 @@ fn plan_pack_copies<'a>(from: &'a BlobStore, missing: &MissingBlobs) -> Result<V
     let mut copies: BTreeMap<PackId, PackCopy<'a>> = BTreeMap::new();
     for (kind, id) in missing.iter() {
         let HeldBlob { holder, place } = from.require_holder(kind, &id)?;
+        // The index may be wrong: a blob of another kind is not the one that the tree names.
         if place.kind != kind {
             return Err(vellum_store::BlobError::NotFound { kind, id }.into());
         }

@@ -335,6 +335,7 @@ fn walk_all_trees(
                 return Ok(CheckedTrees { trees, read, part: None });
             }
         }
+        // What was missing in trees that nothing names any more is no damage.
         damage.clone_from(&before);
         attempt += 1;
         volume.blobs.refresh_index()?;

@@ -308,6 +308,7 @@ impl Volume {
         let store = self.objects.local_dir().and_then(|store| store.metadata().ok());
         let is_shared = match (store, dir.metadata()) {
             (Some(store), Ok(state)) => store.dev() == state.dev(),
+            // A service is on no disk of this machine.
             (None, _) | (_, Err(_)) => false,
         };
         if !is_shared {
@@ -409,6 +410,7 @@ impl Volume {
         // Who was revoked before the key was changed elsewhere must not read the record.
         self.epochs.refresh_keys()?;
         let pending = self.refs.begin_recorded(effects)?;
+        // After a failure the record stays without a name, which says that it was not carried out.
         let done = act()?;
         pending.map_or(Ok(()), |pending| self.refs.finish_operation(pending))?;
         Ok(done)
@@ -443,6 +445,7 @@ impl Volume {
         effect: impl Fn(SnapshotId) -> OperationEffect,
     ) -> Result<Vec<SnapshotId>> {
         self.check_forgettable(ids)?;
+        // Forgetting is how room is made on a full disk, so it may use the reserve.
         self.release_reserves();
         let mut forgotten = Vec::with_capacity(ids.len());
         for part in ids.chunks(FORGOTTEN_MAX) {

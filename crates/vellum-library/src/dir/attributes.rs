@@ -92,6 +92,7 @@ impl Dir {
         set: &AttributeChanges,
     ) -> Result<()> {
         let change = || {
+            // As long as this guard is held no restore begins, which could make the number that is looked up another file's.
             let _entered = self.filesystem().epochs().enter_epoch();
             let at = self.reader().resolve_path(path, follow)?;
             self.filesystem().attributes().setattr(at.ino, set, caller()).map(drop)

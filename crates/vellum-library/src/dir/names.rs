@@ -26,6 +26,7 @@ impl Dir {
     /// Creates a directory and its missing parents. It is not an error if it exists.
     pub fn mkdir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path_bytes(&path);
+        // One guard for all directories: a restore in between could take away those that were just made.
         let _entered = self.filesystem().epochs().enter_epoch();
         self.create_dir_all(path).map_err(Error::for_action("make the directory", path))
     }
@@ -69,6 +70,7 @@ impl Dir {
             let [old, new] = [self.split_name(from, Errno::BUSY)?, self.split_name(to, Errno::BUSY)?];
             let flags = RenameFlags { uid: caller().uid, ..RenameFlags::default() };
             let entry = self.filesystem().find_dentry(old.dir, old.name)?;
+            // As in Linux: unless a directory is renamed, a slash at the end of either path is an error.
             if (old.is_dir || new.is_dir) && entry.kind != FileKind::Dir {
                 return Err(Errno::NOTDIR.into());
             }
@@ -116,6 +118,7 @@ impl Dir {
     fn create_dir_all(&self, path: &[u8]) -> FsResult<()> {
         match self.create_dir(path) {
             Err(FsError::Posix(Errno::NOENT)) => {
+                // Slashes at the end are no part of the last name.
                 let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
                 let slash = path.get(..end).and_then(|path| path.iter().rposition(|byte| *byte == b'/'));
                 let above = slash.and_then(|slash| path.get(..slash)).filter(|above| !above.is_empty());
@@ -156,6 +159,7 @@ impl Dir {
 
     /// Fails if a slash follows a name that is not to be a directory.
     fn refuse_trailing_slash(&self, place: &ParentAndName<'_>) -> FsResult<()> {
+        // As in Linux, where a name that is taken counts before a slash behind it.
         match (place.is_dir, self.filesystem().find_dentry(place.dir, place.name)) {
             (false, _) => Ok(()),
             (true, Ok(_)) => Err(Errno::EXIST.into()),

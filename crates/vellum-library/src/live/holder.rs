@@ -116,6 +116,7 @@ impl fmt::Display for StateHolder {
 
 /// Returns whether SIGKILL is pending for the process, from `/proc/PID/status`.
 fn is_process_killed(status: &str) -> bool {
+    // The kernel shows a set of signals as a hexadecimal mask, in which signal n has bit n - 1.
     const KILL: u64 = 1 << (9 - 1);
     let pending =
         status.lines().filter_map(|line| line.strip_prefix("SigPnd:").or(line.strip_prefix("ShdPnd:")));

@@ -25,6 +25,7 @@ pub fn keep_unpublished(volume: &Volume, worktree: &str, new: &str) -> Result<()
     // changes are published from here as usual, and nothing was left behind.
     let is_behind = current.is_none_or(|token| !tokens.contains(&token));
     if !tokens.is_empty() && is_behind && claim.has_unpublished_state()? {
+        // Before the move, which replaces whatever directory has the new name.
         super::check_name_free(volume, new)?;
         super::move_live_state(volume, worktree, new)?;
     }
@@ -48,9 +49,11 @@ fn keep_moved_aside(volume: &Volume, claim: &LiveStateClaim, new: &str) -> Resul
 fn register_worktree(volume: &Volume, worktree: &str, new: &str) -> Result<()> {
     let nothing = || OpenError::NothingLeft { name: worktree.into() };
     let claim = LiveStateClaim::acquire(volume, new, None)?;
+    // Any of them will do: whoever opens the worktree claims it with all that are in the file.
     let token = TokenFile::in_dir(claim.dir()).load_tokens()?.into_iter().next_back().ok_or_else(nothing)?;
     let head = claim.read_head()?.ok_or_else(nothing)?;
     let live = UnsnapshottedTree { root: head.state.base, counted: head.state.counted };
+    // The last snapshot may be one that was never published, and has no record then.
     let published = head.snapshot.map(|last| last.id).filter(|id| volume.catalog.get_record(id).is_ok());
     let place = claim.dir().display().to_string();
     let lease = Some(Lease::new_ended(token));

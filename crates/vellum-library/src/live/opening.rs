@@ -172,6 +172,7 @@ impl LiveStateClaim {
                 }
             };
         let folders = self.open_shared_folders(volume, &tenure, claimed)?;
+        // The log is not asked for again: it was claimed above, and its files are in `folders`.
         let parts = OpeningParts { tenure: &tenure, head: &head, log: &LogUse::None };
         let (fs, shared_log) = self.open_in_shared_folders(volume, limits, parts, folders)?;
         Ok(OpenedLiveState { fs, tenure, put_out: None, shared_log: Some(shared_log) })
@@ -319,6 +320,7 @@ impl LiveStateClaim {
 
     /// Returns whether the live state contains anything that is not published.
     pub(super) fn has_unpublished_state(&self) -> Result<bool> {
+        // Without metadata, a log says nothing: whoever removes a live state removes the metadata first.
         if !self.dir().join(META_FOLDER).exists() {
             return Ok(false);
         }

@@ -125,6 +125,7 @@ impl OpenedSharedLog {
     /// Removes the log, which the worktree does not name any more.
     pub fn remove_log(self) -> Result<()> {
         let Self { files, keeper, claim, .. } = self;
+        // In the order of `release_log`, for the same reasons.
         drop(keeper);
         drop(files);
         let epoch = claim.current().epoch;
@@ -297,6 +298,7 @@ impl LiveStateClaim {
         let mut worktree_log = WorktreeLog { url, credentials, key, incarnation: [0; 16], floor: 0 };
         let engine = open_engine(volume, &worktree_log)?;
         let server = new_server_record(limits.serves);
+        // Recorded before the log is created, as in `claim_in_place_of_lost`: these files are its beginning.
         let file = InstanceFile::in_dir(self.dir());
         file.save_instances(&LogInstances::current_only(server.instance))?;
         let incarnation = engine.create()?;

@@ -96,6 +96,7 @@ impl<'a, S: NodeSource + ?Sized, K: ?Sized> NodeTower<'a, S, K> {
         root: MapRoot,
         top: Arc<MapNode>,
     ) -> Self {
+        // Each level has a path of its own: after a change, the levels come into step with the old tree at different places.
         let levels = (0..=top.level())
             .map(|level| TowerLevel::new(shape, level, Some(NodePath::new(Arc::clone(&top), level))))
             .collect();
@@ -134,6 +135,7 @@ impl<S: NodeSource + ?Sized, K: NodeSink + ?Sized> NodeTower<'_, S, K> {
         if level.open.is_some() || !level.packer.is_empty() {
             return Ok(false);
         }
+        // Without an old leaf ahead, the old map does not hold the key: its keys up to here were all passed.
         let Some(leaf) = path.seek_key(self.source, key)? else { return Ok(value.is_none()) };
         let held = leaf.find_key(key).and_then(|index| leaf.entry(index)).map(|(_, held)| held);
         Ok(held == value)
@@ -178,6 +180,8 @@ impl<S: NodeSource + ?Sized, K: NodeSink + ?Sized> NodeTower<'_, S, K> {
 
     /// Copies entries of the open node below `limit` (all, without one). True if some are left in it.
     fn copy_entries(&mut self, number: usize, limit: Option<&[u8]>) -> Result<bool, MapError> {
+        // Taken out of the level, because to push an entry may change this level and all above. An error loses it, which `broken`
+        // remembers.
         let Some(OpenNode { node, mut next }) = self.levels[number].open.take() else { return Ok(false) };
         let end = limit.map_or(node.len(), |limit| node.lower_bound(limit).max(next));
         while next < end {

@@ -52,6 +52,7 @@ impl EntryIndex {
             .map(|starts| EntryBlock::new(starts, |start| compute_head(key(start), prefix)))
             .collect();
         let step = blocks.len().div_ceil(SAMPLES).max(1);
+        // Samples that are not used are never below a key, so that the search does not count them.
         let mut samples = [u64::MAX; SAMPLES];
         samples.iter_mut().zip(blocks.iter().step_by(step)).for_each(|(to, block)| *to = block.heads[0]);
         Self { len: starts.len(), prefix, step, samples, blocks }

@@ -20,6 +20,7 @@ impl SnapshotCatalog {
     }
 
     fn check_all_entries(&self, known: &mut KnownRecords) {
+        // Collected first, because to find a record takes its place out of the map.
         for id in known.places.keys().copied().collect::<Vec<_>>() {
             self.find_record(known, &id);
         }
@@ -27,6 +28,7 @@ impl SnapshotCatalog {
 
     /// Writes the file anew as a whole, with what can be read of it: entries after a damaged one are never found.
     pub(super) fn rewrite_known(&self, known: &mut KnownRecords) -> Result<()> {
+        // Entries that nobody has asked for yet are only in the file that is replaced here.
         self.check_all_entries(known);
         let all = known.records.iter().map(|(id, record)| (id, &**record));
         self.state.write_file(CATALOG_FILE, &[MAGIC, &*encode_entries(all)].concat())

@@ -58,6 +58,7 @@ impl SnapshotCatalog {
     fn rename_batch(&self, ids: &[SnapshotId], store: &dyn RenameObjects) -> Result<Vec<SnapshotId>> {
         let rename = |id| Ok(ObjectRename { from: record_key(LIVE, id)?, to: record_key(FORGOTTEN, id)? });
         let renames = ids.iter().map(rename).collect::<Result<Vec<_>>>()?;
+        // Before the records move: a reader of a published store that misses one must find in the listing that it is gone.
         unlist_objects(&*self.objects, &|key| renames.iter().any(|rename| rename.from == *key))?;
         let renamed = store.rename_objects(&renames);
         // The records themselves stay known, because histories lead across them.
@@ -85,6 +86,7 @@ impl SnapshotCatalog {
             other => other?,
         }
         let originals = moved.iter().map(|id| record_key(LIVE, id)).collect::<Result<Vec<_>>>()?;
+        // As in `rename_batch`: before the originals go.
         unlist_objects(&*self.objects, &|key| originals.contains(key))?;
         let deleted = map_requests(&*self.objects, &originals, |key| {
             Ok::<_, VolumeError>(self.objects.delete_object(key)?)

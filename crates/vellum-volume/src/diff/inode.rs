@@ -40,6 +40,7 @@ pub(super) fn content_signature(inode: &InodeRecord) -> Option<Vec<u8>> {
     if inode.attr.size == 0 {
         return None;
     }
+    // The size is a part of it: files that end in holes of different lengths can have equal extents.
     let mut signature = inode.attr.size.to_le_bytes().to_vec();
     match &inode.attr.inline {
         Some(content) => signature.extend_from_slice(content),

@@ -68,6 +68,7 @@ fn examine_owner(volume: &Volume, findings: &mut DoctorFindings) -> Result<()> {
 fn examine_secrets(volume: &Volume, findings: &mut DoctorFindings) {
     for name in SECRET_FILES {
         let path = volume.state.join(name);
+        // Not followed: the repair would change the permissions of whatever file a symlink leads to.
         let Ok(found) = fs::symlink_metadata(&path) else { continue };
         let mode = found.permissions().mode();
         if !found.is_file() || mode & 0o077 == 0 {
@@ -173,6 +174,7 @@ pub(super) fn examine_catalog(volume: &Volume, findings: &mut DoctorFindings) ->
     if known.iter().all(|id| there.contains(id)) {
         return Ok(());
     }
+    // Listed only if something is missing from the first folder: it is one more request, and most examinations do not need it.
     there.extend(volume.catalog.list_forgotten_ids()?);
     for id in known.into_iter().filter(|id| !there.contains(id)) {
         // A listing may leave out what is there.

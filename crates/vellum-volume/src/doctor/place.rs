@@ -48,6 +48,7 @@ pub fn explain_missing_worktree(
         );
         return report("no-worktree", &store, "this is a store, and no worktree".into(), remedy);
     }
+    // Entries that cannot be read are passed over: this search only improves a hint.
     let inner = fs::read_dir(start).into_iter().flatten().flatten().take(NEIGHBOURS_MAX);
     let inner = inner
         .map(|entry| entry.path())

@@ -17,6 +17,8 @@ use crate::state::STATE_DIR;
 use crate::volume::Volume;
 
 pub(super) fn examine_sessions(volume: &Volume, findings: &mut DoctorFindings) -> Result<()> {
+    // To remove a session takes the lock of a local store. If a stopped process holds it, the repair would wait, and an
+    // examination waits for no lock.
     let lock = volume.objects.local_dir().map(|store| store.join(vellum_store::LOCAL_LOCK_FILE));
     let is_blocked = lock.is_some_and(|lock| report_stopped_holder(&lock, "the store", findings));
     for other in list_sessions(&*volume.objects, &volume.keys)? {
@@ -133,6 +135,8 @@ fn examine_lease(name: &str, lease: &Lease, findings: &mut DoctorFindings) {
     let warn = |id, meaning: String, remedy: String| {
         DoctorFinding::new(FindingSeverity::Warning, id, format!("worktree '{name}'"), meaning, remedy)
     };
+    // By the clock of this machine: to learn the time of the store, a session would have to be written, and an examination only
+    // reads.
     let is_overdue = current_time().secs > lease.expiry_time().secs;
     if session.is_process_dead() {
         // Whoever mounts the worktree takes the lease, with what the dead process had not published.

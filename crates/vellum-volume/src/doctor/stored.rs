@@ -138,6 +138,7 @@ pub(super) fn examine_disks(volume: &Volume, findings: &mut DoctorFindings) {
         if !filesystems.insert(disk.f_fsid) {
             continue;
         }
+        // Not `f_bfree`, which includes blocks that only root may use.
         let free = disk.f_bavail.saturating_mul(disk.f_frsize);
         if free < FREE_BYTES_MIN {
             findings.add(warn_low_space(place, format!("{} MiB", free >> 20)));

@@ -43,6 +43,7 @@ pub fn count_node_packs(volume: &Volume, root: MapRoot, meter: &ProgressMeter) -
             met: HashMap::new(),
             meter,
         };
+        // Without a limit, there are never too many.
         if let TreePacks::Few(found) = search.find_packs(root.0, u8::MAX)? {
             packs.extend(found.iter().copied());
         }

@@ -57,6 +57,7 @@ impl LiveRoots {
     pub(crate) fn all_roots(&self) -> Vec<MapRoot> {
         let of_snapshots = self.snapshots.iter().map(|snapshot| snapshot.root);
         let mut roots: Vec<_> = of_snapshots.chain(self.held.iter().map(|held| held.root)).collect();
+        // Many are equal: those of snapshots that changed nothing, and of worktrees that stand on a snapshot.
         roots.sort_unstable();
         roots.dedup();
         roots
@@ -138,6 +139,7 @@ impl<'a> RecordWalk<'a> {
         let tags =
             volume.list_tags()?.into_iter().map(|(name, id)| (id, format!("the tag '{name}' names it")));
         walk.waiting.extend(tags);
+        // A pin that is over protects nothing, so that its snapshot may have been forgotten by now.
         let pins = volume.list_pin_refs()?.into_iter().filter(|(_, pin)| pin.is_in_force(current_time()));
         walk.waiting.extend(pins.map(|(id, _)| (id, "it is pinned".into())));
         walk.visit_listed_records()?;

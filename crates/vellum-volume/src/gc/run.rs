@@ -58,6 +58,7 @@ pub fn run_collection(
         let operations = volume.thin_operations(&OperationRetention::DEFAULT)?;
         Ok(CollectionReport { operations, ..collected })
     });
+    // After a failure, too: the next command on a full disk needs the reserve.
     volume.ensure_reserves();
     collected
 }
@@ -71,6 +72,7 @@ fn execute_collection(
     end_sessions(volume, request.ended_sessions)?;
     // Held until the end: what another collector would see half done here, it would take for abandoned packs.
     let claim = SessionClaim::claim_as_collector(volume)?;
+    // Before the roots are collected: what the session of a dead reader names would stay until the next collection.
     end_expired_readers(volume, &claim)?;
     let PlannedCollection { mut plan, mut live, without, present } =
         build_collection_plan(volume, request.without, meter)?;
@@ -144,6 +146,7 @@ fn delete_recorded_packs(
 ) -> Result<u64> {
     let effect = OperationEffect::collected(packs);
     let pending = match volume.refs.begin_recorded(vec![effect.clone()]) {
+        // On a full disk there is no room to record what begins. It is recorded at the end, when the deletions have made room.
         Err(error) if error.kind() == ErrorKind::NoSpace => None,
         pending => pending?,
     };

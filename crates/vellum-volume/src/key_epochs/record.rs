@@ -36,6 +36,7 @@ pub(crate) const END_OBJECT_MAX: u64 = 256 << 20;
 
 /// The object of a key epoch.
 pub(crate) fn epoch_object_key(epoch: KeyEpoch) -> Result<ObjectKey> {
+    // Padded with zeros, so that a listing, which is sorted by name, has the epochs in their order.
     Ok(ObjectKey::new(format!("{EPOCH_PREFIX}{:08x}", epoch.number()))?)
 }
 

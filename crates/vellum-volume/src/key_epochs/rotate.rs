@@ -79,6 +79,7 @@ pub fn rotate_key(volume: &Volume, meter: &ProgressMeter) -> Result<RotationRepo
     if !is_finished(volume, volume.keys.newest_epoch())? {
         is_resumed = true;
         resealed = finish_rotation(volume, meter)?;
+        // A slot that was removed since the interrupted rotation began was given its key: then another rotation must follow.
         if let Some(slots) = list_slots_if_all_count(volume)? {
             return Ok(report_rotation(volume, &slots, resealed, is_resumed));
         }
@@ -86,6 +87,7 @@ pub fn rotate_key(volume: &Volume, meter: &ProgressMeter) -> Result<RotationRepo
     for _ in 0..ATTEMPTS {
         begin_epoch(volume)?;
         let more = finish_rotation(volume, meter)?;
+        // Each run looks at all refs, so that only what the last one could not read is damaged.
         resealed = ResealedRefs { count: resealed.count + more.count, damaged: more.damaged };
         if let Some(slots) = list_slots_if_all_count(volume)? {
             return Ok(report_rotation(volume, &slots, resealed, is_resumed));
@@ -236,6 +238,7 @@ fn reseal_all_refs(volume: &Volume, epoch: KeyEpoch, meter: &ProgressMeter) -> R
 fn hash_records(volume: &Volume, meter: &ProgressMeter) -> Result<Vec<KnownRecordHash>> {
     let hash = |plain: &[u8]| *blake3::hash(plain).as_bytes();
     let mut records: BTreeMap<SnapshotId, [u8; 32]> = BTreeMap::new();
+    // Damaged records are left out: there is no content that the end could vouch for.
     for (id, record) in volume.catalog.read_all_records()?.sound {
         records.insert(id, hash(&record.encode()));
     }

@@ -139,6 +139,7 @@ impl EpochSource {
 
     /// Keeps these keys beside those up to `known`.
     fn keep_masters(&self, known: KeyEpoch, masters: &[EpochMaster]) -> Result<()> {
+        // Another process may have kept some of the later keys meanwhile. These are among those that are added here.
         let mut all = self.home.store.read_epoch_masters(self.volume)?;
         all.retain(|kept| kept.epoch <= known);
         let copy = |kept: &EpochMaster| EpochMaster {
@@ -196,6 +197,7 @@ impl EpochSource {
     fn locked_error(&self, record: &EpochRecord) -> Result<VolumeError> {
         let is_revoked = self.with_held_slot(|held| {
             let note = keyring::removal_note_key(&keyring::slot_object_key(held.slot)?)?;
+            // The note may be sealed with a key that this machine was not given: all that can be seen is whether it is there.
             Ok(self.objects.object_size(&note).is_ok())
         })?;
         Ok(match is_revoked {

@@ -54,6 +54,7 @@ pub(crate) fn copy_key_slots(from: &Volume, to: &Volume) -> Result<()> {
     if !from.config.encrypted {
         return Ok(());
     }
+    // Before the slots, as in `add_device`: a slot must not open the volume before it belongs to a device.
     device::copy_device_records(from, to)?;
     let there = to.objects.list_keys(SLOT_PREFIX)?;
     let missing = find_missing_slots(from, to, &there)?;
@@ -89,6 +90,7 @@ fn find_missing_slots(from: &Volume, to: &Volume, there: &[ObjectKey]) -> Result
         let public = known.and_then(|slot| slot.public);
         // In a store whose key was changed, one without a public key that counts may have been put by a revoked device.
         if public.is_some() || known.is_some() && from.keys.newest_epoch() == KeyEpoch::FIRST {
+            // A forged slot must not get this far: `to` would seal it with its own key, and so vouch for it.
             check_key_slot(&*from.objects, &key, &from.keys)?;
             let bytes = from.objects.get_object(&key, OBJECT_MAX)?;
             let slot = decode_slot_object(&key, &bytes)?;

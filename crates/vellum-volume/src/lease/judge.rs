@@ -26,6 +26,7 @@ pub(crate) fn is_lease_over(volume: &Volume, key: &ObjectKey, lease: &Lease) -> 
 
 /// Returns the present by the store's clock; `None` if it reports no times.
 pub(crate) fn read_store_time(volume: &Volume) -> Result<Option<UnixTime>> {
+    // The session is put only to be dated by the store: the time of an object that was just written is the store's time.
     let asker = SessionClaim::claim_as_writer(volume)?;
     let present = read_modification_time(volume, asker.object_key())?;
     let since_epoch = present.and_then(|present| present.duration_since(SystemTime::UNIX_EPOCH).ok());
@@ -48,6 +49,7 @@ fn read_object_age(volume: &Volume, key: &ObjectKey) -> Result<Option<Duration>>
 
 fn read_modification_time(volume: &Volume, key: &ObjectKey) -> Result<Option<SystemTime>> {
     let folder = key.as_str().rsplit_once('/').map_or("", |(folder, _)| folder);
+    // Only a listing tells when an object was written.
     let listed = volume.objects.list_objects(folder)?;
     Ok(listed.into_iter().find(|info| info.key == *key).and_then(|info| info.modified))
 }

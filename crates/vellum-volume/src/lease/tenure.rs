@@ -38,6 +38,8 @@ pub struct BootClock;
 
 impl MonotonicClock for BootClock {
     fn now(&self) -> Duration {
+        // Unlike the monotonic clock, it counts the time that the machine was suspended, in which another process may take the
+        // lease.
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         let secs = u64::try_from(now.tv_sec);
         let nanos = u32::try_from(now.tv_nsec);
@@ -257,6 +259,7 @@ impl HeldLease {
             let mut head = decode_worktree_head(old)?;
             self.expect_own_lease(&mut head)?.session = SessionObject::for_current_process();
             if let Some(reading) = &reading {
+                // A ref has room for so many. The source names the most important ones first.
                 head.reading = reading.iter().take(READING_MAX).copied().collect();
             }
             if let (Some(log), Some(floor)) = (&mut head.log, floor) {
@@ -299,6 +302,7 @@ impl HeldLease {
     /// Releases the lease: everything is published, and another process may take it at once.
     pub fn release_lease(&self) -> Result<()> {
         self.update_worktree_ref(|head| {
+            // Nothing is read from here any more: the collector need not keep these trees.
             head.reading.clear();
             head.lease.iter_mut().for_each(|lease| lease.ended = true);
         })?;
@@ -347,6 +351,7 @@ impl HeldLease {
             let _ = reply.send(asker.renew_lease());
         };
         let asker = std::thread::Builder::new().name("lease".into()).spawn(ask);
+        // A thread that cannot be started counts as a store that does not answer.
         let answer = asker.ok().and_then(|_| replies.recv_timeout(PATIENCE).ok());
         self.check_not_lost()?;
         if !matches!(answer, Some(Ok(()))) {
@@ -395,6 +400,8 @@ impl LeaseClaimant {
 
     fn record_claim(&self, head: &mut WorktreeHead) {
         (head.host, head.place) = (host_name(), self.place.clone());
+        // What was kept for this live state when others took the lease is its own concern again: it names its trees itself from
+        // now on.
         head.left.retain(|(token, _)| !self.known.contains(token));
         head.lease = Some(Lease {
             token: self.token,

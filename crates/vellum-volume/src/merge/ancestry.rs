@@ -119,6 +119,8 @@ impl<'a> AncestrySearch<'a> {
     /// What a snapshot and its twins have in common. Merges of merges are followed without recursion.
     fn find_identity(&mut self, id: SnapshotId) -> Result<MergeIdentity> {
         let mut waiting = vec![id];
+        // A merge stays on the stack until the identities of its parents are known, which its own is made of. Ids are hashes over
+        // those of the parents, so that no snapshot waits for itself.
         while let Some(at) = waiting.last().copied() {
             if self.identities.contains_key(&at) {
                 waiting.pop();

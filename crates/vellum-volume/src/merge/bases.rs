@@ -148,6 +148,7 @@ impl Volume {
                 continue;
             };
             let base = self.find_base_at_depth(ours.id, theirs.id, session, depth + 1)?;
+            // No record is made of this tree, so that its statistics need not be right.
             let statistics = SnapshotStatistics::default();
             let input = MergeInput { base, ours: *ours, statistics, theirs, policies: &policies };
             ours.root = self.merge_trees(&input, session)?.root;

@@ -83,6 +83,7 @@ impl<'w, 'a> ResultWriter<'w, 'a> {
                 }
             }
         }
+        // A directory that lost as many as it got keeps its link count, and need not be written.
         self.subdirs.retain(|_, count| *count != 0);
     }
 
@@ -195,6 +196,7 @@ impl<'w, 'a> ResultWriter<'w, 'a> {
         };
         let before = match (base, file.kind) {
             (Some(base), _) => i64::from(base.attr.nlink),
+            // Its own name, and `.` in it. Each subdirectory adds its `..`.
             (None, FileKind::Dir) => 2,
             (None, _) => 0,
         };

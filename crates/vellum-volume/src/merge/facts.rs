@@ -121,6 +121,7 @@ impl MergeWork<'_> {
                 self.merge_versions(id, FileVersions { base, first, second })?
             }
             (false, true) => self.read_version(id, SideName::Second)?,
+            // If neither side touched it, only its names changed, and either version is that of the base.
             (_, false) => self.read_version(id, SideName::First)?,
         };
         let outcome = self.merge_links(id)?;
@@ -261,6 +262,7 @@ impl MergeWork<'_> {
     pub fn side_path(&self, side: SideName, (dir, name): &FileLink) -> Result<Vec<u8>> {
         match self.table.get(*dir).sides.get(side) {
             Some(dir) => self.side_tree(side).entry_path(*dir, name),
+            // The side does not have the directory, so that only the name is left to be compared.
             None => Ok(name.clone()),
         }
     }

@@ -133,6 +133,7 @@ impl FileTable {
         table.add_root()?;
         SideName::BOTH.into_iter().try_for_each(|side| table.match_side(side))?;
         SideName::BOTH.into_iter().try_for_each(|side| table.collect_links(side))?;
+        // Only when both lists are complete: a directory may have one number where a name went and another where it came back.
         table.files.iter_mut().for_each(|file| {
             SideName::BOTH.into_iter().for_each(|side| file.links.get_mut(side).cancel_common());
         });

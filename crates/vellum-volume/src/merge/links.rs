@@ -31,6 +31,7 @@ impl MergeWork<'_> {
                     Some(side) => self.table.find_side_file(side, attr.parent, FileKind::Dir),
                 };
                 let link = (dir, attr.name);
+                // A name that a side added counts only if the result has taken it over: then it is in the list already.
                 let is_base_link = side.is_none_or(|side| !file.links.get(side).added.contains(&link));
                 if is_base_link && !file.outcome.removed.contains(&link) {
                     links.insert(link);

@@ -391,6 +391,7 @@ fn append_suffix(name: &[u8], suffix: &[u8]) -> Vec<u8> {
     let room = NAME_MAX.saturating_sub(suffix.len());
     let mut end = name.len().min(room);
     let is_inside_character = |end: usize| name.get(end).is_some_and(|byte| byte & 0xc0 == 0x80);
+    // At least one byte stays: in a name that is no UTF-8, all bytes may look like the inside of a character.
     while end > 1 && is_inside_character(end) {
         end -= 1;
     }

@@ -82,6 +82,7 @@ impl SiblingFinder {
                 found.extend(head.head.map(|head| SiblingWorktree { name, head }));
             }
         }
+        // Here the worktree's own name counts, too: under it, a remote has what some machine pushed.
         for (shown, name, head) in elsewhere {
             if siblings.includes(&name) {
                 found.push(SiblingWorktree { name: shown, head });

@@ -131,6 +131,8 @@ fn find_changed_regions(ops: &[DiffOp]) -> Vec<ChangedRegion> {
     let mut regions: Vec<ChangedRegion> = Vec::new();
     for op in ops.iter().filter(|op| op.tag() != DiffTag::Equal) {
         let region = ChangedRegion { base: op.old_range(), version: op.new_range() };
+        // Operations without an equal line between them are one change, even if the comparison reports a deletion and an
+        // insertion.
         match regions.last_mut() {
             Some(last) if last.base.end == region.base.start && last.version.end == region.version.start => {
                 last.base.end = region.base.end;

@@ -118,10 +118,12 @@ impl TracedSnapshot<'_> {
 
     fn enter_name(&mut self, link: DirectoryLink, file: NamedFile) {
         let known = self.present.get(&link).copied();
+        // A file that another one of equal content replaced continues the period: what counts is what the name shows.
         if let Some(known) = known.filter(|known| known.file.content == file.content) {
             self.present.insert(link, PresentName { file, ..known });
             return;
         }
+        // A merge that takes a content over from another parent continues the period that it had there.
         let of_others = self.merged.iter().filter_map(|(_, names)| names.get(&link));
         let same = of_others.filter(|name| name.file.content == file.content).min_by_key(|name| name.first);
         let new = PresentName { file, first: self.place, follows_other_content: known.is_some() };
@@ -135,6 +137,7 @@ impl TracedSnapshot<'_> {
     /// What a merged line had, and the merge has not, ended with that line.
     fn end_merged_lines(&mut self, is_continued: &[bool]) {
         for (last, names) in std::mem::take(&mut self.merged) {
+            // The line goes on beside the merge: its own next snapshot ends what it had.
             if is_continued[last] {
                 continue;
             }

@@ -107,6 +107,7 @@ impl Volume {
     pub fn list_all_operations(&self, limit: usize) -> Result<ChainListing> {
         let mut all = ChainListing::default();
         for chain in self.list_chains()? {
+            // The whole limit from each: which chain has the newest operations is known only when they are read.
             let ChainListing { operations, more, .. } = self.read_chain(&chain, limit)?;
             all.operations.extend(operations);
             all.more |= more;

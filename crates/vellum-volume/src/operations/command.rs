@@ -63,6 +63,7 @@ fn remove_secrets(words: impl IntoIterator<Item = String>) -> Vec<String> {
         if word == "--" {
             kept.push(word);
             kept.extend(words.next().map(|program| shorten_word(remove_credentials(&program))));
+            // One mark for all arguments, however many there are.
             kept.extend(words.next().map(|_| HIDDEN.to_owned()));
             break;
         }

@@ -271,6 +271,7 @@ impl OperationRecord {
 impl OperationEffect {
     /// A change of a key; `subject` says of which.
     pub(crate) fn key(change: KeyChange, subject: &str) -> Self {
+        // Shortened to what a reader accepts: a record that cannot be read back would break its chain.
         let end = subject.floor_char_boundary(WHO_MAX);
         Self::Key(change, subject.get(..end).unwrap_or_default().to_owned())
     }
@@ -294,6 +295,8 @@ impl OperationEffect {
             }
             Self::Forgotten(id) => drop(writer.write_u8(2).write_raw(id.as_bytes())),
             Self::Collected { packs, hash, first } => {
+                // Early versions wrote 3, without the first pack. Such a record must encode to the same bytes, since its hash
+                // names it.
                 writer.write_u8(if first.is_some() { 10 } else { 3 }).write_varint(*packs).write_raw(hash);
                 if let Some(first) = first {
                     writer.write_raw(first.as_bytes());

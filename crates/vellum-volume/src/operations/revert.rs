@@ -211,6 +211,7 @@ impl Volume {
     /// The newest operation that was not taken back, and changed something that is still to be seen.
     fn find_undoable(&self, timeline: &Timeline) -> Result<Option<RevertPlan>> {
         let mut last = LastDirections::new();
+        // Unless it is named, what made this worktree is not meant: to take it back would take the worktree off the list.
         let creator = self.find_creator(timeline);
         for operation in &timeline.operations {
             if note_direction(&mut last, operation)

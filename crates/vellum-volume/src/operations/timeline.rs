@@ -64,6 +64,7 @@ impl Volume {
             let mut time: Option<UnixTime> = None;
             for operation in operations {
                 let own_time = operation.record.time;
+                // Never later than what follows it in the chain: a clock that was set back must not reorder a chain.
                 time = Some(time.map_or(own_time, |later| later.min(own_time)));
                 if is_own || operation.record.worktree == own.name {
                     timed.push((time, ChainedOperation::new(&chain.name, operation)));
@@ -119,6 +120,7 @@ impl Volume {
         let mut later = Vec::new();
         for chain in self.list_chains()? {
             let listing = match self.read_chain(&chain, SEARCHED) {
+                // This only finds a name for a message. What is wrong with a chain is for `verify`.
                 Err(error) if is_data_loss(&error) => continue,
                 listing => listing?,
             };

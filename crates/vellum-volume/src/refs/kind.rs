@@ -43,6 +43,7 @@ impl RefKind {
 
     /// The byte that stands for it in records of operations.
     pub(crate) fn stored_byte(self) -> u8 {
+        // These numbers are in stored records, and are never given to another kind.
         match self {
             Self::Worktree => 1,
             Self::Tag => 2,

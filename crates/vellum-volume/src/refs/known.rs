@@ -45,6 +45,7 @@ impl RefStore {
         kind: RefKind,
         listed: &[ObjectInfo],
     ) -> Result<Vec<Result<Option<StoredRef>>>> {
+        // To read a small file costs no more than to look up a copy of it.
         if !self.objects.is_remote() {
             let keys: Vec<_> = listed.iter().map(|info| info.key.clone()).collect();
             return self.read_refs(kind, &keys);

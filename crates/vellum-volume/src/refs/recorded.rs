@@ -126,6 +126,7 @@ pub(crate) fn recorded_value(kind: RefKind, value: &[u8]) -> Vec<u8> {
             value.to_vec()
         }
         RefKind::Worktree => {
+            // A head that does not decode is recorded as it is: the record still tells what was there.
             WorktreeHead::decode(value).map_or_else(|_| value.to_vec(), |head| head.recorded_part().encode())
         }
     }
@@ -257,6 +258,8 @@ impl RefStore {
         for attempt in 0..RETRIES {
             let sealed = log.seal_operation(chain, sequence, previous, effects)?;
             match put(&sealed) {
+                // Not the record before this one, but what the ref names: that is compared with the ref when the link is swapped
+                // in.
                 Ok(()) => return Ok(PutRecord { previous: named, link: sealed.link }),
                 // The number is taken, by a command that runs at the same time or by one that was killed.
                 Err(VolumeError::Store(StoreError::Exists { .. })) => {}

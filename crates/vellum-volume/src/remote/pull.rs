@@ -83,6 +83,7 @@ pub fn pull_snapshots(
         copy_settings(&source, volume)?;
         volume.note_remote_refs(remote, &found)
     };
+    // From the source of its store a volume needs records only: it reads content there as it is.
     let is_source = volume.find_source()?.is_some_and(|location| location == remote.location);
     if !is_source {
         let (fetched, ()) = transfer_snapshots(&source, volume, &heads, meter, note_refs)?;

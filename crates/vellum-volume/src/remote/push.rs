@@ -268,6 +268,7 @@ fn judge_worktree(
 /// Moves a ref of the remote, unless somebody else moved it since so that it must not.
 fn move_ref(volume: &Volume, target: &Volume, pushed: &PushedRef) -> Result<RefPushOutcome> {
     let PushedRef { kind, name, snapshot, .. } = pushed;
+    // The change may run several times. What the last run judged is what was swapped in.
     let outcome = RefCell::new(RefPushOutcome::Unchanged);
     target.refs.update_ref((*kind).into(), name, |old| {
         let (judged, value) = match kind {

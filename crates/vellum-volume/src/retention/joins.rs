@@ -36,6 +36,7 @@ pub(super) fn find_line_joins(
         let Some(ways) = waiting.remove(&id) else { continue };
         let reached = ways.iter().fold(vec![0; heads.len().div_ceil(64)], unite);
         let count: u32 = reached.iter().map(|word| word.count_ones()).sum();
+        // If one child has the same heads above it, that child, or one above it, is the join.
         if count >= 2 && !ways.contains(&reached) {
             joins.insert(id);
         }

@@ -49,6 +49,7 @@ impl NodeSink for NodeBatch<'_> {
             return Ok(id);
         }
         let full = std::mem::take(&mut *waiting);
+        // Other threads go on adding nodes while this one seals.
         drop(waiting);
         self.seal_nodes(&full).map_err(|error| MapError::from_store_failure(error.kind(), error))?;
         Ok(id)

@@ -148,6 +148,7 @@ pub(crate) fn end_sessions(volume: &Volume, names: &[String]) -> Result<()> {
             return Err(missing());
         }
         if let Some(other) = read_session(&*volume.objects, &volume.keys, key)? {
+            // One that is renewed at this moment has a living writer, and stays.
             other.remove_if_unrenewed(&*volume.objects)?;
         }
     }

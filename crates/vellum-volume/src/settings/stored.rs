@@ -175,6 +175,7 @@ pub(crate) fn copy_settings(from: &Volume, to: &Volume) -> Result<()> {
     }
     to.refs.update_ref(RefKind::Settings, VOLUME_SETTINGS, |old| {
         let mut settings = old.map(decode_settings).transpose()?.unwrap_or_default();
+        // Once more, into the value that the swap is based on.
         settings.merge(&source);
         Ok(Some(settings.encode()))
     })
@@ -194,6 +195,7 @@ impl Volume {
         }
         let mut settings = local_settings();
         settings.add_place(SettingScope::Volume, self.read_settings()?.values());
+        // If another thread was faster, what it read holds for both.
         Ok(self.settings.get_or_init(|| settings))
     }
 

@@ -63,9 +63,11 @@ pub struct SettingDefinition {
 }
 
 const EVERYWHERE: &[SettingScope] = &SettingScope::ALL;
+// Whoever writes to the store could run programs on all machines, or act as other users, if volumes could have these.
 const NOT_IN_VOLUMES: &[SettingScope] = &[SettingScope::Worktree, SettingScope::User];
 /// What is chosen when a volume is made is read like a setting, and cannot be set.
 const NOWHERE: &[SettingScope] = &[];
+// What concerns a terminal is the same in all worktrees of a user.
 const USER_ALONE: &[SettingScope] = &[SettingScope::User];
 
 const fn count(name: &'static str, help: &'static str) -> SettingDefinition {
@@ -228,6 +230,7 @@ pub fn find_setting(name: &str) -> Option<&'static SettingDefinition> {
 pub fn suggest_setting(typed: &str) -> Option<&'static str> {
     // What was typed may be very long.
     let nearest = SETTINGS.iter().map(|setting| {
+        // Whoever typed the last part alone made no typing error.
         let last = setting.name.rsplit('.').next().unwrap_or(setting.name);
         let distance = if typed == last { 0 } else { count_typos(typed, setting.name) };
         (distance, setting.name)

@@ -109,6 +109,7 @@ impl ChunkCache {
     pub fn get_chunks(&self, ids: &[BlobId]) -> Result<Vec<DecodedChunk>, BlobError> {
         let middle = ids.len() / 2;
         let (first, second) = ids.split_at(middle);
+        // If few are missing, this thread has done all of them before another one is awake.
         if ids.len() < SHARED_MIN || self.enqueue_missing(second, middle.div_ceil(SHARES)) < SHARED_MIN / 2 {
             return self.shared.get_chunks(ids);
         }
@@ -208,6 +209,7 @@ impl Drop for PrefetchWorkers {
         // Closing the channel is what ends the threads; those at work finish their batch first.
         self.queue = None;
         for thread in self.threads.drain(..) {
+            // A panic was reported when it happened, and nothing waits for what that thread was to fetch.
             let _ = thread.join();
         }
     }

@@ -102,6 +102,7 @@ impl FileContent {
         if offset >= size {
             return None;
         }
+        // Inline content is stored whole: its only hole is the end.
         if self.inode.attr.inline.is_some() {
             return Some(if is_data { offset } else { size });
         }

@@ -100,6 +100,7 @@ impl<E: From<VolumeError> + From<Errno>> StateReader<E> for FsTree {
     }
 
     fn stored_bytes(&self, ino: Ino, attr: &InodeAttr) -> Result<u64, E> {
+        // Only extents have holes between them: all else takes as much as it is long.
         if attr.kind != FileKind::File || attr.inline.is_some() || attr.size == 0 {
             return Ok(attr.size);
         }

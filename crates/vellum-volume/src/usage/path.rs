@@ -33,6 +33,7 @@ pub(super) fn read_path_content(volume: &Volume, root: MapRoot, ino: Ino) -> Res
                 match MapKeyRef::parse(key).map_err(broken)? {
                     MapKeyRef::Attr(of) if inodes.contains(&of) => {
                         let attr = InodeAttr::decode_published(value).map_err(broken)?;
+                        // The attributes of an inode are in the map once, however many names it has.
                         if attr.kind == FileKind::File {
                             content.logical += attr.size;
                         }

@@ -349,6 +349,7 @@ fn forget_replaced_packs(
         let object = format!("packs/{pack}");
         let hit = damage.packs.iter().filter(|(_, packs)| packs.contains(&object));
         let blobs: Vec<_> = hit.map(|(id, _)| *id).collect();
+        // The index does not know this pack, so that a place which it has for a blob is in another one.
         if blobs.is_empty() || !blobs.iter().all(|id| fresh.locate_blob(id).is_some()) {
             continue;
         }
@@ -448,6 +449,7 @@ fn check_flawed_blobs(fresh: &BlobStore, flawed: &HashSet<PackId>, damage: &mut 
 
 /// The index as the store has it, not as it was copied once.
 fn open_fresh_index(volume: &Volume) -> Result<BlobStore> {
+    // A killed verification may have left one, which is as old as that.
     remove_fresh_index(volume)?;
     let local = volume.state.join(FRESH_INDEX_FOLDER);
     Ok(BlobStore::open(volume.objects.clone(), volume.keys.clone(), &local, BlobOptions::default())?)

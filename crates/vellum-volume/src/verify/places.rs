@@ -149,6 +149,7 @@ impl DamageSearch<'_> {
         let mut start = from;
         for child in node.children() {
             let end = MapKeyRef::parse(child.last_key).map_or(to, |key| key.ino());
+            // An inner node that decodes has a level of at least 1.
             self.search_node(child.id, node.level() - 1, start, end);
             start = end;
         }

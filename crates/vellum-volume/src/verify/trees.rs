@@ -233,6 +233,7 @@ fn read_chunks(
 ) -> Result<()> {
     // In the order in which they lie, so that neighbours come in one read.
     let place = |id: &BlobId| {
+        // What has no place comes first, and is found missing when it is fetched.
         let held = volume.blobs.find_holder(id).ok().flatten();
         held.map(|held| (held.place.pack, held.place.offset))
     };

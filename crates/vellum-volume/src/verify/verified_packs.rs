@@ -198,6 +198,7 @@ impl VerifiedPacks {
             let begun = self.begun.as_ref().filter(|begun| begun.pack == pack.id.to_string());
             let from = begun.map_or(0, |begun| begun.next);
             let rest = pack.size.saturating_sub(from);
+            // Whole, if a part is not worth a request of its own, or if nothing of the pack was read before and all of it fits.
             let range = match pack.size < SPLIT_MIN || from == 0 && rest <= budget {
                 true => None,
                 false => Some(PackRange { from, len: rest.min(budget) }),
@@ -219,6 +220,7 @@ impl VerifiedPacks {
     pub(super) fn list_left<'p>(&self, part: PackPart, listed: &'p [PackInfo]) -> Vec<&'p PackInfo> {
         let since = match part {
             PackPart::SinceLast => i64::MIN,
+            // Before a round has begun, no pack counts as looked at.
             PackPart::Sample(_) => self.round.unwrap_or(i64::MAX),
         };
         let is_seen = |pack: &&PackInfo| {

@@ -251,6 +251,7 @@ fn find_original(file: &WorktreeFile, identity: &DirectoryIdentity) -> Result<Op
 }
 
 fn is_same_dir(one: &StateDir, other: &StateDir) -> bool {
+    // Both are asked at this moment, so that the number of the device counts, which is never kept.
     let id = |state: &StateDir| fs::metadata(state.path()).map(|meta| (meta.dev(), meta.ino()));
     matches!((id(one), id(other)), (Ok(one), Ok(other)) if one == other)
 }

@@ -258,6 +258,8 @@ impl Volume {
         }
         // An `init` that was interrupted may have been told another name.
         for (other, head) in there {
+            // Time, mark and operation are those of that attempt. Whatever else differs shows that the worktree was used: it
+            // stays.
             if !attached
                 && other != name
                 && head

@@ -25,6 +25,7 @@ impl Volume {
 
     /// Removes a tag; gives what it named, if that can be read. One that is damaged or lost may be named by its object.
     pub fn remove_tag(&self, name: &str) -> Result<Option<SnapshotId>> {
+        // A removal is how room is made on a full disk, so it may use the reserve.
         self.release_reserves();
         let missing = || VolumeError::NoSuchRef { kind: "tag", name: name.into() };
         let mut target = None;

@@ -61,6 +61,7 @@ impl InstanceFile {
         };
         let broken = || io::Error::new(io::ErrorKind::InvalidData, "it does not hold numbers of processes");
         let mut instances = LogInstances::default();
+        // No line is passed over: without its number, a process would take its own files for old ones.
         for line in text.lines() {
             let parsed = parse_line(line).ok_or_else(broken);
             let (is_current, number) = parsed.map_err(OpenError::io_error("read", &path))?;

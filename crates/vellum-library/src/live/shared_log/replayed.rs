@@ -47,6 +47,7 @@ impl LiveStateClaim {
         source: &ReplaySource<'_>,
     ) -> Result<ReplayedFiles> {
         let staging = self.dir().join(STAGING_FOLDER);
+        // A replay that was interrupted may have left it, with a part of the files.
         remove_dir_if_present(&staging)?;
         create_state_dir(&staging)?;
         let folder = LocalFolder::open(&staging).map_err(OpenError::io_error("open", &staging))?;
@@ -79,6 +80,7 @@ impl LiveStateClaim {
             let staged = staging.join(&file.staged);
             fs::rename(&staged, &target).map_err(OpenError::io_error("move", &staged))?;
         }
+        // The moves into both directories must be durable before the name that makes them count.
         sync_directory(&new_meta)?;
         sync_directory(&segments)?;
         // Metadata without their log, or without a part of themselves, must never be opened: they come last, at once.
@@ -128,6 +130,8 @@ impl LiveStateClaim {
         }
         let leaving = self.dir().join(LEAVING_FOLDER);
         create_state_dir(&leaving)?;
+        // The tokens come before the metadata: once those are there, `finish_leaving` takes the directory for complete but for
+        // its log.
         TokenFile::in_dir(&leaving).save_tokens(&TokenFile::in_dir(self.dir()).load_tokens()?)?;
         let meta = self.dir().join(META_FOLDER);
         fs::rename(&meta, leaving.join(META_FOLDER)).map_err(OpenError::io_error("move", &meta))?;

@@ -21,6 +21,7 @@ use crate::volume::Volume;
 /// and go with it: what it does to the worktree counts.
 pub(super) fn is_revertible(effect: &RefEffect) -> bool {
     let RefEffect { kind, name, before, after, .. } = effect;
+    // Both values are empty if a ref was removed that could not be read: nobody knows what to write back.
     if before.is_empty() && after.is_empty() || *kind == RefKind::Worktree && is_try_name(name) {
         return false;
     }
@@ -29,6 +30,7 @@ pub(super) fn is_revertible(effect: &RefEffect) -> bool {
         RefKind::Tag | RefKind::Pin | RefKind::Settings | RefKind::Annotation => true,
         RefKind::Worktree => match (WorktreeHead::decode(before), WorktreeHead::decode(after)) {
             (Ok(before), Ok(after)) => !has_same_state(&before, &after),
+            // The value of a ref that is not there is empty, and does not decode: the worktree was made or removed.
             _ => true,
         },
     }
@@ -106,6 +108,7 @@ struct HeadStates<'e> {
 impl PlanDraft<'_> {
     fn finish(mut self) -> Result<RevertPlan> {
         if !self.recovered.is_empty() {
+            // Before all else: refs, and files of the worktree, are then set to these snapshots.
             let recovered = Vec::from_iter(self.recovered);
             self.volume.check_recoverable(&recovered)?;
             self.plan.before.insert(0, RevertStep::Recover(recovered));
@@ -142,6 +145,7 @@ impl PlanDraft<'_> {
         if self.direction == RevertDirection::Redo {
             return self.add_presence(id, true);
         }
+        // It was forgotten since, by hand or by rules: nothing is left to take back.
         if !self.volume.catalog.has_snapshot(&id)? {
             return Ok(());
         }
