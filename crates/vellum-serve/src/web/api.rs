@@ -116,6 +116,7 @@ pub fn answer_question(state: &ApiState, request: &ApiRequest, body: &[u8]) -> R
         ApiRequest::Compare(asked) => answer_compare(state, asked),
         ApiRequest::Text(asked) => answer_text(state, asked),
         ApiRequest::NewTicket => issue_ticket(state, body),
+        // The server does not pass these on: content is sent while it is read, and is not in one answer.
         ApiRequest::Content(_) => {
             Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "io", "content is not answered here"))
         }
@@ -240,6 +241,7 @@ fn answer_versions(
 ) -> Result<Answer, ApiError> {
     let list = format!("versions {} {:?}", place.snapshot, place.path);
     let skip = state.open_cursor(&list, page)?;
+    // The versions of earlier pages are looked for once more: where one begins and ends follows from the snapshots after it.
     let mut found = state.volume.path_versions(&place.path, place.snapshot)?.skip(skip);
     let mut versions = Vec::new();
     while versions.len() < page.limit {
@@ -253,6 +255,7 @@ fn answer_versions(
     let after = more.then(|| state.seal_cursor(&list, skip + versions.len()));
     json_answer(
         &VersionsPageJson { path: NameJson::new(&place.path), versions, more, after },
+        // Not kept by browsers: snapshots before this one may be forgotten, and leave the list.
         &Freshness::Now,
     )
 }
@@ -298,6 +301,7 @@ fn answer_text(state: &ApiState, asked: &TextParameters) -> Result<Answer, ApiEr
         }
         (old, new) => compare_text(old.bytes(), new.bytes()),
     };
+    // Not kept by browsers: how far a comparison gets depends on the time that it had.
     json_answer(&comparison, &Freshness::Now)
 }
 
@@ -336,6 +340,7 @@ fn read_text(state: &ApiState, id: SnapshotId, path: &[u8]) -> Result<Option<Sid
         vellum_library::FileKind::File => {
             SideText::Content(state.volume.open_snapshot(&id.to_string())?.read(content::os_path(path))?)
         }
+        // As git has it: where a symlink leads is its content.
         vellum_library::FileKind::Symlink => SideText::Content(attr.target),
         _ => SideText::None,
     }))

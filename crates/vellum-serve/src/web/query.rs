@@ -75,6 +75,7 @@ impl QueryFields {
             (Some(plain), Some(decoded)) if plain == decoded => decoded,
             (Some(_), Some(_)) => return Err(BadAddress(format!("'{name}' and '{name}_hex' differ"))),
         };
+        // After decoding: '%2e%2e' is a harmless name before it, and leads out afterwards.
         check_path(&path)?;
         Ok(Some(path))
     }

@@ -144,6 +144,7 @@ impl From<BadAddress> for ApiError {
 
 /// Finds out what a request asks for. `path` and `query` are as the request has them.
 pub fn parse_route(method: &str, path: &str, query: &str) -> Result<Route, ApiError> {
+    // Split before anything is decoded, so that an encoded slash does not make two segments of one.
     let segments: Vec<&str> = path.strip_prefix('/').unwrap_or(path).split('/').collect();
     match (method, segments.as_slice()) {
         ("GET" | "HEAD", ["api", "v1", rest @ ..]) => Ok(Route::Api(parse_question(rest, query)?)),
@@ -249,6 +250,7 @@ fn parse_page(fields: &QueryFields) -> Result<PageParameters, ApiError> {
     }
     let limit = match fields.number("limit")? {
         None => ROWS_DEFAULT,
+        // Refused instead of cut: a client that counts on its own limit would take a shorter page for the last one.
         Some(limit) => usize::try_from(limit)
             .ok()
             .filter(|limit| (1..=ROWS_MAX).contains(limit))
