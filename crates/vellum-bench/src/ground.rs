@@ -130,6 +130,7 @@ impl BenchDirectory {
                         return Ok(());
                     }
                 }
+                // The directory is not empty, for example: whoever still writes into it has a moment to end.
                 Err(_) => {}
             }
             std::thread::sleep(REMOVAL_PAUSE);

@@ -58,6 +58,7 @@ impl<'a> LoggedRequest<'a> {
             operation,
             arguments,
             outcome,
+            // Negative, infinite and far too large numbers are numbers to the parser, too; `from_secs_f64` would panic.
             took: Duration::try_from_secs_f64(took.parse().ok()?).ok()?,
         })
     }

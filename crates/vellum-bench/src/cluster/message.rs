@@ -169,6 +169,7 @@ impl WorkloadSample {
 /// Reads the next message; None at the end.
 pub fn read_message<T: DeserializeOwned>(input: &mut impl BufRead) -> io::Result<Option<T>> {
     let mut line = Vec::new();
+    // Bounded: whatever is at the other end, if it is no worker, may never end its line.
     input.by_ref().take(LINE_MAX).read_until(b'\n', &mut line)?;
     match line.last() {
         None => Ok(None),

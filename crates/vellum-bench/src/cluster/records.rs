@@ -41,6 +41,7 @@ pub(super) fn count_records(mut file: impl Read) -> Result<FoundRecords> {
                 Some(found) => damaged |= !seen.insert(found),
                 None => damaged = true,
             },
+            // Only the end of the file gives fewer bytes, and the file consists of whole records.
             _ => damaged = true,
         }
     }

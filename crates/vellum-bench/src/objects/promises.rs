@@ -445,6 +445,7 @@ fn check_list(trial: &PromiseTrial<'_>) -> PromiseResult {
 fn check_list_folder(trial: &PromiseTrial<'_>) -> PromiseResult {
     let listed = trial.store.list_objects(&format!("{}/list", trial.keys.folder))?;
     let names: Vec<_> = listed.iter().map(|info| (info.key.name(), info.size)).collect();
+    // Each was put with its name as content, which has 6 bytes.
     if names == [("a", 6), ("b", 6), ("c", 6)] {
         return Ok(());
     }
