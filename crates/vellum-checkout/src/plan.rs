@@ -196,6 +196,7 @@ impl PlanInput<'_> {
             settles: false,
             visits: false,
         };
+        // These files have a name in the directory, to which their other names become links.
         if let WantedPart::Missing { links, .. } = self.part {
             let leaders = links.iter().map(|(ino, (dir, name))| (*ino, (*dir, name.clone(), None)));
             work.leaders.extend(leaders);
@@ -216,6 +217,7 @@ impl PlanInput<'_> {
 
     /// Which directories may be passed over: those that are not in the set, if both sides have the same inode.
     fn find_dirs_to_visit(&self) -> Result<Option<HashSet<Ino>>> {
+        // In another place everything is made, whatever is equal here.
         let Some(now) = self.now.as_ref().filter(|_| !self.elsewhere) else { return Ok(None) };
         let (touched, linked) = StateComparison { from: now.state, to: self.target }.find_touched_inodes()?;
         // A hard link can be the first name of a file in a directory in which nothing else differs. All
@@ -371,6 +373,7 @@ impl<'a> PlanBuilder<'a> {
                 return refuse("is a directory that belongs to another place");
             }
         }
+        // Below the root a file of this name does no harm: the state of a volume is a directory.
         let is_state = |(name, dentry): &(Vec<u8>, Dentry)| {
             name == STATE_DIR && (task.dir == Ino::ROOT || dentry.kind == FileKind::Dir)
         };
@@ -437,6 +440,7 @@ impl<'a> PlanBuilder<'a> {
         if let Some(there) = there.filter(|_| self.planner.part.is_missing_only())
             && !self.is_same_dir(&place, &there)
         {
+            // What has the name of a file counts as that file. In the place of a directory, all that is in it is missing.
             if place.kind == FileKind::Dir {
                 self.steps.blocked.push(there.path());
             }

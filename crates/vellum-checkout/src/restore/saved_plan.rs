@@ -305,6 +305,7 @@ impl CheckoutWorktree {
         for ino in &plan.work.dirs {
             let path = plan.target.inode_path(*ino)?;
             // A directory that is made has a step already, and there is nothing of it that could be lost.
+            // `list_steps` gives the steps in the order of their paths, and so were these collected.
             if made.binary_search(&path).is_ok() {
                 continue;
             }
