@@ -112,9 +112,9 @@ fn match_restored_numbers(
             let Some(dentry) = entries.get(entry.name()).filter(|dentry| dentry.kind == entry.kind()) else {
                 continue;
             };
+            // The path of an entry has to be put together, so it is asked for only if something failed.
             let looks_right =
                 has_applied_attributes(&target.expect_inode_attr(dentry.ino)?, entry.stat(), privileged)
-                    // The path of an entry has to be put together, so it is asked for only if something failed.
                     && (failed.is_empty() || !failed.contains(entry.path().as_slice()));
             if looks_right || dentry.kind == FileKind::Dir {
                 numbers.insert(entry.id(), (dentry.ino, looks_right));
