@@ -202,6 +202,7 @@ impl PlanInput<'_> {
             work.leaders.extend(leaders);
         }
         let root = self.now.as_ref().map(|_| ScanDirIndex::ROOT);
+        // It was met in no directory, and has no name.
         work.stack.push(PlanTask { dir: self.base, place: (Ino::SUPER, Vec::new()), now: root, above: 0 });
         while let Some(task) = work.stack.pop() {
             // The stack is in pre-order, so the path of a directory is the first `above` bytes of the path of
@@ -244,6 +245,7 @@ fn add_ancestors(tree: &FsTree, ino: Ino, above: &mut HashSet<Ino>) -> Result<()
         && let Some(attr) = tree.inode_attr(at)?
     {
         at = attr.parent;
+        // All that is above it was added with it. This ends circles, too.
         if !above.insert(at) {
             break;
         }
@@ -408,6 +410,7 @@ impl<'a> PlanBuilder<'a> {
     /// What is here and not in the target goes.
     fn plan_surplus_deletes(&mut self, view: &ScanDir<'_>, target: &InodeRecord, task: &PlanTask) {
         for entry in view.entries() {
+            // Entries of a tree are sorted by name.
             let known =
                 target.entries.binary_search_by(|(name, _)| name.as_slice().cmp(entry.name())).is_ok();
             if !known && self.is_selected(&entry.path()) {

@@ -40,6 +40,7 @@ impl<'a> LoggedRequest<'a> {
         // No outcome holds what a line ends with.
         let is_told =
             |field: &str| !field.is_empty() && field.bytes().all(|b| b.is_ascii_digit() || b == b',');
+        // Errors are in the log as `std::io::Error` prints them, with their number.
         let is_failure = outcome.contains(" (os error ") && outcome.ends_with(')') && !outcome.contains('<');
         let is_outcome = outcome == "ok" || outcome.strip_prefix("ok ").is_some_and(is_told) || is_failure;
         let is_word =

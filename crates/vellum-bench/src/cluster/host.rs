@@ -273,6 +273,7 @@ impl Drop for HostWorker {
             if start.elapsed() >= patience {
                 // It may have ended meanwhile, which is as well.
                 let _ = self.child.kill();
+                // Otherwise it would be a zombie as long as the bench goes on.
                 let _ = self.child.wait();
                 return;
             }

@@ -162,6 +162,7 @@ impl WorkloadSample {
         let classes: Vec<_> =
             self.latencies.iter().map(|&(class, count)| DurationClass { class, count }).collect();
         let read = DurationDistribution::from_classes(&classes, Duration::from_nanos(self.total))?;
+        // What contradicts itself would spoil the figures of all hosts.
         (read.count() == self.operations && self.begin <= self.end).then_some(read)
     }
 }
@@ -183,6 +184,7 @@ pub fn write_message(output: &mut impl Write, message: &impl Serialize) -> io::R
     let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');
     output.write_all(&line)?;
+    // At once, since the other end waits for it.
     output.flush()
 }
 

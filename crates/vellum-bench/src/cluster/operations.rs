@@ -336,6 +336,7 @@ impl PreparedThread {
             held = next;
             let_go.map(|()| 0)
         });
+        // After a failure as well: other hosts wait for this lock.
         call(held, FlockOperation::Unlock)?;
         done
     }

@@ -53,6 +53,7 @@ pub fn parse_exclude_patterns(typed: &[String]) -> Result<Option<Arc<IgnorePatte
         if pattern.contains('\n') {
             return Err(format!("'{}' has a line break in it", EscapedPath(pattern.as_bytes())));
         }
+        // It would exclude nothing, without a word.
         if pattern.starts_with('#') {
             return Err(format!("'{pattern}' is a comment in the syntax of .gitignore: type '\\{pattern}'"));
         }

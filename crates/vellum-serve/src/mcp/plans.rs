@@ -159,6 +159,7 @@ impl SharedTools {
 
     async fn plan_in_mount(&self, plan: &mut RestorePlan) -> ToolResult<()> {
         let changes = self.list_mount_changes(plan).await?;
+        // Nearly in the words of a directory's plan, which knows no renaming.
         plan.steps = read_steps(&changes, |change| match change["change"].as_str() {
             Some("added") => Some("create"),
             Some("deleted") => Some("delete"),
@@ -193,6 +194,7 @@ impl SharedTools {
         }
         // Only now: a plan that waits for a person can be called again. Of two calls at once, one finds it gone.
         let plan = self.plans.take(&asked.plan)?;
+        // Nobody is to be asked any more about what is carried out.
         self.volume.approvals().remove_request(&plan.id);
         self.carry_out(&plan).await
     }

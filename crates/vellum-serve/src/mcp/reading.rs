@@ -61,6 +61,7 @@ impl SharedTools {
     ) -> ToolResult<T> {
         let volume = Arc::clone(&self.volume);
         let read = tokio::task::spawn_blocking(move || read(&volume));
+        // This fails only if the thread panicked, or the server is ending.
         read.await.map_err(|_| ToolError::new("io", "the call could not be carried out"))?
     }
 
@@ -237,6 +238,7 @@ impl SharedTools {
     pub async fn find_names(&self, asked: FindArguments) -> ToolResult<Value> {
         check_pattern(&asked.pattern)?;
         let words = ["find"].into_iter().chain(asked.deleted.then_some("--deleted"));
+        // Behind '--' a pattern is no option, whatever it begins with.
         let mut answer = self.run_in_worktree(words.chain(["--", &asked.pattern])).await?;
         let truncated = cut_rows(&mut answer["found"]);
         Ok(json!({ "found": answer["found"].take(), "truncated": truncated }))
@@ -268,6 +270,7 @@ fn read_part(tree: &vellum_library::Snapshot, path: &Path, offset: u64, limit: u
     let file = tree.open(path)?;
     let mut content = vec![0; limit];
     let mut filled = 0;
+    // One read may give less than was asked for.
     while let Some(rest) = content.get_mut(filled..).filter(|rest| !rest.is_empty()) {
         match file.read_at(rest, offset.saturating_add(filled as u64))? {
             0 => break,
@@ -282,6 +285,7 @@ fn read_part(tree: &vellum_library::Snapshot, path: &Path, offset: u64, limit: u
 fn readable_text(content: &[u8], has_more: bool) -> Option<&str> {
     let text = match std::str::from_utf8(content) {
         Ok(text) => text,
+        // Without a length, the error is that the bytes end within a character.
         Err(error) if has_more && error.error_len().is_none() && error.valid_up_to() > 0 => {
             std::str::from_utf8(content.get(..error.valid_up_to())?).ok()?
         }
