@@ -226,6 +226,7 @@ pub fn run_cluster_bench(
 
 fn add_row(report: &mut BenchReport, workload: ClusterWorkload, whole: &FigureSum) {
     let figures = whole.to_figures();
+    // These are rates already: `add_rate` gets the amount of 1 second.
     match workload.is_measured_in_bytes() {
         true => report.add_rate(workload.row_name(), "MiB/s", figures.mib_per_second, 1.0),
         false => report.add_rate(workload.row_name(), "op/s", figures.operations_per_second, 1.0),

@@ -158,6 +158,7 @@ impl CheckoutWorktree {
         raise_open_files_limit();
         let root = HeldDir::open_root(path)?;
         let chunker = Chunker::new(volume.config.chunker, &volume.keys.chunker_key());
+        // A hash, since a line is called by a path, which cannot be a part of a file's name.
         let digest = blake3::hash(line.as_bytes()).to_hex();
         let cache_file = format!("{STATCACHE_NAME}-{}", digest.get(..CACHE_DIGITS).unwrap_or_default());
         let line = DirectoryLine { path: path.to_owned(), name: Some(line), cache_file };
