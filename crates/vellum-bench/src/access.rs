@@ -190,6 +190,7 @@ impl AccessProfile {
 
     /// What was read since the last time; `slowest` files are told. Damaged lines are told once.
     pub fn take_summary(&mut self, slowest: usize) -> AccessSummary {
+        // The numbers of lines go on: a damaged line is named by its place in the whole log.
         let kinds = std::mem::take(&mut self.kinds);
         let files = std::mem::take(&mut self.files);
         let all: Duration = files.values().map(|file| file.total).sum();
@@ -231,6 +232,7 @@ impl OperationTotals {
             average: total / (count.max(1)) as f64,
             p50: quantile(0.5),
             p99: quantile(0.99),
+            // Requests that all took no time would otherwise have a share that is not a number.
             share: total / all.as_secs_f64().max(f64::MIN_POSITIVE),
         }
     }

@@ -147,6 +147,7 @@ impl ClusterBenchParameters {
     fn required_space(&self, hosts: usize) -> u64 {
         let sizes = self.sizes;
         let small = sizes.small_file_size.saturating_mul(sizes.small_file_count);
+        // All steps of a run together: files stay until the run ends, since later workloads read those of earlier ones.
         let bytes = self.steps().into_iter().map(|step| match step.workload {
             ClusterWorkload::Create | ClusterWorkload::CreateOneDir | ClusterWorkload::Mix => small,
             ClusterWorkload::BigWrite => sizes.big_file_size,
@@ -218,12 +219,14 @@ pub fn run_cluster_bench(
         // Each run begins with an empty directory: creating among the files of the run before is another workload.
         session.ask_first(&WorkerCommand::Clear)?;
     }
+    // Not left to the drop of the session, which could not report a failure.
     session.remove_directory()?;
     Ok(session.finish(report, sums))
 }
 
 fn add_row(report: &mut BenchReport, workload: ClusterWorkload, whole: &FigureSum) {
     let figures = whole.to_figures();
+    // These are rates already: `add_rate` gets the amount of 1 second.
     match workload.is_measured_in_bytes() {
         true => report.add_rate(workload.row_name(), "MiB/s", figures.mib_per_second, 1.0),
         false => report.add_rate(workload.row_name(), "op/s", figures.operations_per_second, 1.0),
@@ -328,6 +331,7 @@ impl<'a> ClusterSession<'a> {
         mut accept: impl FnMut(usize, WorkerReply) -> bool,
     ) -> Result<()> {
         for host in hosts {
+            // One after the other: the slowest host decides in any order, and replies of the others wait meanwhile.
             let Some(worker) = self.workers.get_mut(*host) else { continue };
             match worker.await_reply(self.meter) {
                 Ok((_, reply)) => {
@@ -364,6 +368,7 @@ impl<'a> ClusterSession<'a> {
                 errors: sample.errors,
                 first_error: sample.first_error,
                 longest: Duration::from_nanos(sample.longest),
+                // Hosts work at once, so that their times do not add up to that of the whole.
                 seconds: 0.0,
             };
             sum.whole.add(&own);
@@ -384,6 +389,7 @@ impl<'a> ClusterSession<'a> {
             Some(WorkerReply::Appended { records, damaged }) => {
                 let missing = whole.operations.saturating_sub(records);
                 if missing > 0 || damaged {
+                    // At least 1: damage without a missing record is a failure, too.
                     whole.errors = whole.errors.saturating_add(missing.max(1));
                     let what =
                         format!("of {} records that were appended, {missing} are missing", whole.operations);
@@ -424,6 +430,7 @@ impl<'a> ClusterSession<'a> {
     /// Stops all workers, and has one of them remove the directory. If none is left that hears it, as after Ctrl-C, which
     /// ends ssh, too, hosts are connected to anew.
     fn remove_after_failure(&mut self) -> Result<()> {
+        // Taken out, so that dropping the session does not try it once more.
         let Some(made) = self.made.take() else { return Ok(()) };
         for worker in &mut self.workers {
             // Whatever still writes would make files behind the removal.
@@ -433,11 +440,13 @@ impl<'a> ClusterSession<'a> {
             return Ok(());
         }
         self.workers.iter_mut().for_each(HostWorker::close);
+        // Not the meter of the bench: the user may have stopped that one.
         let meter = ProgressMeter::default();
         let mut failure = None;
         for worker in &self.workers {
             let connect = || {
                 let mut fresh = HostWorker::start(&worker.host)?;
+                // A worker greets before anything else. Its clock is of no use here.
                 fresh.greet(Instant::now(), &meter)?;
                 fresh.join(JoinRequest { dir: worker.host.dir.clone(), ..made.clone() }, &meter)?;
                 Ok(fresh.remove_after_failure())

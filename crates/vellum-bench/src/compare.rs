@@ -102,6 +102,7 @@ fn mismatch_error(reason: String) -> BenchError {
 
 /// The first parameter in which they differ. How often they ran may differ.
 fn find_different_parameter(base: &BenchReport, new: &BenchReport) -> Option<String> {
+    // The number of runs may be another one: medians of few and of many can be compared.
     let names = base.parameters.keys().chain(new.parameters.keys()).filter(|name| *name != "runs");
     names.into_iter().find(|name| base.parameters.get(*name) != new.parameters.get(*name)).cloned()
 }

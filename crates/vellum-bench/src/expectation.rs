@@ -74,6 +74,7 @@ const EXPECTED: &[(&str, YardstickKind)] = &[
 /// The grade of a rate.
 #[must_use]
 pub fn grade_rate(rate: f64, expected: f64) -> ExpectationGrade {
+    // Without the minimum, a yardstick of 0 would give a part that is no number.
     match rate / expected.max(f64::MIN_POSITIVE) {
         part if part >= GREEN => ExpectationGrade::Green,
         part if part >= YELLOW => ExpectationGrade::Yellow,

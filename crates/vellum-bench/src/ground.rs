@@ -130,6 +130,7 @@ impl BenchDirectory {
                         return Ok(());
                     }
                 }
+                // The directory is not empty, for example: whoever still writes into it has a moment to end.
                 Err(_) => {}
             }
             std::thread::sleep(REMOVAL_PAUSE);
@@ -158,6 +159,7 @@ impl Drop for BenchDirectory {
 
 /// A unique name.
 pub fn random_name(stem: &str) -> Result<String> {
+    // 48 bits, so that no two benches in one directory have the same name.
     let mut bytes = [0; 6];
     getrandom::fill(&mut bytes).map_err(|error| {
         BenchError::io_error("read", "random numbers")(std::io::Error::other(error.to_string()))

@@ -54,6 +54,7 @@ impl MdtestParameters {
                  least one run"
             )));
         }
+        // Checked, since the numbers that a user types may give more than 64 bits hold.
         let counts = || {
             let directories = self.dirs_per_tree()?;
             let files = directories.checked_add(1)?.checked_mul(self.files)?;

@@ -58,6 +58,7 @@ impl CountingAllocator {
         let _ = COUNT.try_with(|count| count.set(count.get() + 1));
         let _ = BYTES.try_with(|sum| sum.set(sum.get() + bytes as u64));
         if IS_PROCESS_COUNTED.load(Ordering::Relaxed) {
+            // Relaxed is enough: nothing but the sums is read.
             PROCESS_COUNT.fetch_add(1, Ordering::Relaxed);
             PROCESS_BYTES.fetch_add(bytes as u64, Ordering::Relaxed);
         }
@@ -65,6 +66,7 @@ impl CountingAllocator {
     }
 
     fn adjust_held_bytes(bytes: i64) {
+        // The sum may fall below zero, since a thread may free what another one has allocated.
         let _ = HELD.try_with(|held| held.set(held.get() + bytes));
     }
 }
@@ -72,6 +74,7 @@ impl CountingAllocator {
 // SAFETY: everything is the system allocator's; counting touches a cell of this thread.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // Also if it fails: a bench without memory has failed anyway.
         Self::record_allocation(layout.size());
         // SAFETY: the caller's promise is handed on.
         unsafe { System.alloc(layout) }

@@ -25,6 +25,7 @@ enum BenchQuantity {
 
 impl BenchQuantity {
     fn of_process() -> Self {
+        // Asked once: to read the variable allocates, which would be counted.
         static CHOSEN: OnceLock<BenchQuantity> = OnceLock::new();
         *CHOSEN.get_or_init(|| match std::env::var(QUANTITY).as_deref() {
             Err(_) => Self::Time,
@@ -56,10 +57,12 @@ impl BenchClock {
         }
         let count = match self {
             Self::Thread => AllocationCount::of_thread(),
+            // Other processes cannot be counted.
             Self::Process | Self::Wall => AllocationCount::of_process(),
         };
         match quantity {
             BenchQuantity::AllocatedBytes => Duration::from_nanos(count.bytes),
+            // The time was returned above.
             BenchQuantity::Allocations | BenchQuantity::Time => Duration::from_nanos(count.calls),
         }
     }
@@ -68,6 +71,7 @@ impl BenchClock {
         let clock = match self {
             Self::Thread => ClockId::ThreadCPUTime,
             Self::Process => ClockId::ProcessCPUTime,
+            // The time of day may be set while a bench runs.
             Self::Wall => ClockId::Monotonic,
         };
         let time = clock_gettime(clock);

@@ -27,6 +27,7 @@ pub fn record_figure(id: &str, quantity: &str, value: f64, unit: &str) {
 }
 
 fn figure_path(home: &Path, id: &str, quantity: &str) -> PathBuf {
+    // The slashes of an id would be directories.
     home.join("figures").join(format!("{id} {quantity}.json").replace('/', "_"))
 }
 

@@ -62,5 +62,6 @@ fn configure_criterion(criterion: Criterion<BenchClock>) -> Criterion<BenchClock
         .sample_size(SAMPLES)
         .nresamples(RESAMPLES)
         .without_plots()
+        // Last, so that the command line has the last word.
         .configure_from_args()
 }

@@ -34,6 +34,7 @@ impl<S, F: FnMut() -> S> RenewedFixture<S, F> {
                 self.held = None;
                 self.held = Some(((self.make)(), 0));
             }
+            // It was made above, which the type does not say.
             let Some((state, done)) = &mut self.held else { break };
             let now = left.min(self.limit - *done);
             let numbers = *done..*done + now;

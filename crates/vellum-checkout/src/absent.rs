@@ -107,6 +107,7 @@ impl AbsentPaths {
 
     /// Adds a path, which stands for all that is below it.
     pub fn add_path(&mut self, path: &[u8]) {
+        // The root cannot be absent: it is the directory itself.
         if path.is_empty() || self.find_covering(path).is_some() {
             return;
         }

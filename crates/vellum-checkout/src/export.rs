@@ -29,6 +29,7 @@ pub fn export_tree(
         (ino, root, planner.build_plan()?)
     } else {
         let place = TargetEntry { dir: attr.parent, name: attr.name, ino, kind: attr.kind };
+        // Nothing is replaced: if the name is taken, that is reported.
         let write = FileWrite { place, replaces: None, overwrites: false, same_content: None };
         (attr.parent, HeldDir::open_root(dest)?, PlanSteps { writes: vec![write], ..PlanSteps::default() })
     };

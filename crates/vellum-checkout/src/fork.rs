@@ -150,6 +150,7 @@ impl CheckoutWorktree {
     /// Tries to share a block between the two worktrees before anything depends on it.
     fn probe_reflink(&self, to: &Path) -> Result<()> {
         let state = |root: &HeldDir| root.open_dir(STATE_DIR.as_bytes()).and_then(|dir| dir.stage_file());
+        // A state directory that lies elsewhere may be on another filesystem than the files.
         let from = match self.volume.state.is_elsewhere() {
             true => self.root.stage_file()?,
             false => state(&self.root)?,
@@ -229,6 +230,7 @@ fn finish_fork(fork: &CheckoutWorktree, request: &ForkRequest, meter: &ProgressM
     // kept.
     let plan = fork.plan_restore(&restore, meter)?;
     let done = fork.execute_restore(plan, meter)?;
+    // A restore makes all files from chunks.
     let reflinked = 0;
     let copied = 0;
     Ok(ForkReport {

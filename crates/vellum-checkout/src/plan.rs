@@ -196,11 +196,13 @@ impl PlanInput<'_> {
             settles: false,
             visits: false,
         };
+        // These files have a name in the directory, to which their other names become links.
         if let WantedPart::Missing { links, .. } = self.part {
             let leaders = links.iter().map(|(ino, (dir, name))| (*ino, (*dir, name.clone(), None)));
             work.leaders.extend(leaders);
         }
         let root = self.now.as_ref().map(|_| ScanDirIndex::ROOT);
+        // It was met in no directory, and has no name.
         work.stack.push(PlanTask { dir: self.base, place: (Ino::SUPER, Vec::new()), now: root, above: 0 });
         while let Some(task) = work.stack.pop() {
             // The stack is in pre-order, so the path of a directory is the first `above` bytes of the path of
@@ -216,6 +218,7 @@ impl PlanInput<'_> {
 
     /// Which directories may be passed over: those that are not in the set, if both sides have the same inode.
     fn find_dirs_to_visit(&self) -> Result<Option<HashSet<Ino>>> {
+        // In another place everything is made, whatever is equal here.
         let Some(now) = self.now.as_ref().filter(|_| !self.elsewhere) else { return Ok(None) };
         let (touched, linked) = StateComparison { from: now.state, to: self.target }.find_touched_inodes()?;
         // A hard link can be the first name of a file in a directory in which nothing else differs. All
@@ -242,6 +245,7 @@ fn add_ancestors(tree: &FsTree, ino: Ino, above: &mut HashSet<Ino>) -> Result<()
         && let Some(attr) = tree.inode_attr(at)?
     {
         at = attr.parent;
+        // All that is above it was added with it. This ends circles, too.
         if !above.insert(at) {
             break;
         }
@@ -371,6 +375,7 @@ impl<'a> PlanBuilder<'a> {
                 return refuse("is a directory that belongs to another place");
             }
         }
+        // Below the root a file of this name does no harm: the state of a volume is a directory.
         let is_state = |(name, dentry): &(Vec<u8>, Dentry)| {
             name == STATE_DIR && (task.dir == Ino::ROOT || dentry.kind == FileKind::Dir)
         };
@@ -405,6 +410,7 @@ impl<'a> PlanBuilder<'a> {
     /// What is here and not in the target goes.
     fn plan_surplus_deletes(&mut self, view: &ScanDir<'_>, target: &InodeRecord, task: &PlanTask) {
         for entry in view.entries() {
+            // Entries of a tree are sorted by name.
             let known =
                 target.entries.binary_search_by(|(name, _)| name.as_slice().cmp(entry.name())).is_ok();
             if !known && self.is_selected(&entry.path()) {
@@ -437,6 +443,7 @@ impl<'a> PlanBuilder<'a> {
         if let Some(there) = there.filter(|_| self.planner.part.is_missing_only())
             && !self.is_same_dir(&place, &there)
         {
+            // What has the name of a file counts as that file. In the place of a directory, all that is in it is missing.
             if place.kind == FileKind::Dir {
                 self.steps.blocked.push(there.path());
             }

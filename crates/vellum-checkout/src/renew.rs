@@ -28,6 +28,7 @@ impl CheckoutWorktree {
     /// The first inode number that neither `head` nor a snapshot before it has used, as far as that is known.
     pub(crate) fn first_unused_number(&self, head: &HistoryEntry) -> Result<Ino> {
         if let Ok(record) = self.volume.open_tree(head.record.root).read_super_block() {
+            // It is above all numbers of the snapshots before, too.
             return Ok(record.next_ino);
         }
         let entries = AncestorWalk::from_heads(&self.volume.catalog, [head.id])?.take(FORERUNNERS_ASKED);
@@ -43,6 +44,7 @@ impl CheckoutWorktree {
 
 /// Whether an error means that the last snapshot cannot be read.
 pub fn is_lost_base(error: &CheckoutError) -> bool {
+    // Other errors of these kinds are about files in the directory.
     matches!(error, CheckoutError::Volume(_))
         && matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound)
 }

@@ -203,6 +203,7 @@ impl RepairSearch<'_> {
         if self.has_lost_chunks() {
             self.offer_files_below(&name, &root)?;
         }
+        // Another file may have had the content. Only what is lost still is worth a word.
         let still = find_chunk_uses(self.volume, &self.roots, self.repair.lost_blobs())?;
         for path in different.into_iter().filter(|path| still.contains_key(path)) {
             let file = format!("{}/{}", directory.display(), format_path(&path));
@@ -275,6 +276,7 @@ impl RepairSearch<'_> {
 
     fn offer_file(&mut self, source: &str, chunker: &Chunker, opened: Option<OpenedFile>) -> Result<()> {
         let Some(opened) = opened else { return Ok(()) };
+        // `read_file` takes the file and keeps only ids: what is lost is read once more.
         let Ok(file) = opened.file.try_clone() else { return Ok(()) };
         let keys = self.volume.keys.clone();
         let reader = ContentReader { chunker, sink: ChunkSink::Identify(&keys), meter: self.meter };

@@ -268,6 +268,7 @@ impl CheckoutWorktree {
         let head = self.head_snapshot()?.map(|head| self.volume.open_tree(head.record.root));
         let interrupted = self.find_interrupted_restore()?;
         let was_interrupted = interrupted.is_some();
+        // The target as well: what the interrupted run has made is no change of a user.
         let ids = interrupted.into_iter().flat_map(|it| it.safety.into_iter().chain([it.target]));
         // One that was forgotten since holds nothing.
         let saved = ids.filter_map(|id| tree(id).ok()).collect();

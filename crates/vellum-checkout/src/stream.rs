@@ -51,6 +51,7 @@ pub fn create_stream_snapshot(
     let mut session = volume.begin_write_session()?;
     let content =
         ContentReader { chunker: &chunker, sink: ChunkSink::Store(&session), meter }.read_stream(source)?;
+    // Before a tree names the content. What was stored of a stream that failed is garbage for the collector.
     confirm()?;
     let statistics =
         SnapshotStatistics { files: 1, dirs: 1, bytes: content.size, changed: 1, ..Default::default() };

@@ -158,6 +158,7 @@ impl CheckoutWorktree {
         raise_open_files_limit();
         let root = HeldDir::open_root(path)?;
         let chunker = Chunker::new(volume.config.chunker, &volume.keys.chunker_key());
+        // A hash, since a line is called by a path, which cannot be a part of a file's name.
         let digest = blake3::hash(line.as_bytes()).to_hex();
         let cache_file = format!("{STATCACHE_NAME}-{}", digest.get(..CACHE_DIGITS).unwrap_or_default());
         let line = DirectoryLine { path: path.to_owned(), name: Some(line), cache_file };
@@ -293,6 +294,7 @@ impl CheckoutWorktree {
         if let (true, Some(head)) = (is_lost, head) {
             capture.first_number = self.first_unused_number(head)?;
         }
+        // Only after the scan, which needs none: as long as there is a session, the collector deletes nothing.
         let mut session = self.volume.begin_write_session()?;
         let base_root = readable.map(|head| head.record.root);
         let (captured, root) = self.store_capture(&capture, base_root.as_ref(), &mut session)?;
@@ -303,6 +305,7 @@ impl CheckoutWorktree {
         let is_superfluous = request.only_if_changed && unchanged && *renewal == LostContent::Nothing;
         if let (true, Some(head)) = (is_superfluous, readable) {
             session.end_session()?;
+            // Though no snapshot is made: the next look then need not read these files again.
             if captured.was_racy || tree.cache().is_none() {
                 let _ = self.write_stat_cache(&tree, root, stamp, &captured);
             }
@@ -337,6 +340,7 @@ impl CheckoutWorktree {
         if self.is_outside() {
             return Ok(self.volume.commit_outside_snapshot(record)?);
         }
+        // A snapshot of some paths, or one before a restore, does not decide what is left out of the worktree.
         if record.paths.is_empty() && record.origin == SnapshotOrigin::User {
             self.keep_exclusions()?;
         }

@@ -105,7 +105,9 @@ impl FsError {
     pub fn errno(&self) -> Errno {
         match self {
             Self::Posix(errno) => *errno,
+            // Another process has taken the worktree over: what is here can still be read, and not changed.
             Self::Volume(VolumeError::Fenced { .. }) => Errno::ROFS,
+            // A refusal on purpose: programs take `EIO` for a damaged disk.
             refused if refused.is_fetch_refused() => Errno::ACCESS,
             other => map_kind_to_errno(other.kind()),
         }

@@ -152,6 +152,7 @@ impl WriteLog {
 
     /// Takes a place for a frame.
     fn reserve_frame(&self, len: u64) -> Result<ReservedFrame> {
+        // What is appended now could never be made durable.
         if self.poisoned.load(Ordering::Acquire) {
             return Err(self.failed_log_error());
         }
@@ -274,6 +275,7 @@ impl WriteLog {
     pub fn read_data(&self, segment: u64, offset: u64, buffer: &mut [u8]) -> Result<()> {
         let read = self.segment_file(segment).and_then(|file| match file.read_at(buffer, offset)? {
             read if read == buffer.len() => Ok(()),
+            // Whatever is named was written whole: the file was cut short since.
             _ => Err(io::ErrorKind::UnexpectedEof.into()),
         });
         read.map_err(|error| {
@@ -318,6 +320,7 @@ impl WriteLog {
                 if !state.segments.get(number).is_some_and(stale) {
                     continue;
                 }
+                // What nothing names need not be flushed.
                 state.full.retain(|open| open.segment.number != *number);
                 state.segments.remove(number)
             };

@@ -105,6 +105,7 @@ pub(crate) fn update_dir(attr: &mut InodeAttr, time: UnixTime) {
 }
 
 pub(crate) fn add_link_count(attr: &mut InodeAttr, count: i32) -> Result<()> {
+    // `mkdir(2)` and `link(2)` answer so if there would be too many.
     attr.nlink = attr.nlink.checked_add_signed(count).ok_or(Errno::MLINK)?;
     Ok(())
 }

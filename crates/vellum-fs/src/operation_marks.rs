@@ -32,6 +32,7 @@ pub struct OperationMark {
     pub obsolete: Vec<u64>,
 }
 
+// An operation passes through code that knows nothing of marks on its way to a transaction, on one thread.
 thread_local! {
     static CURRENT: RefCell<Option<OperationMark>> = const { RefCell::new(None) };
 }

@@ -277,6 +277,7 @@ impl LivePublisher {
         let (session, published) = self.store_durably(sealed)?;
         let live = UnsnapshottedTree { root: published.root, counted: published.counted };
         self.lease.update_ref(|head| head.live = Some(live))?;
+        // Until here the session protected the tree, which the ref names now.
         session.end_session()?;
         let rest = self.rebase_states(sealed, &published, None)?;
         if live.root == sealed.base {

@@ -103,6 +103,7 @@ impl LiveTrash {
 
     /// Sets how many days entries are kept, in the worktree's ref. With 0, nothing is kept any more, and what there is goes.
     pub fn set_days(&self, days: u32) -> Result<()> {
+        // The ref first: if this process ends in between, the next one adapts the live head to the ref.
         self.lease.update_ref_for(&["trash", "days"], |head| {
             head.trash.days = days;
             if days == 0 {

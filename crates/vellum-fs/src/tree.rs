@@ -181,6 +181,7 @@ impl LiveMap {
     pub fn apply_change<T>(&self, body: impl FnMut(&mut LiveTransaction<'_>) -> Result<T>) -> Result<T> {
         self.lease.check_held()?;
         let (value, CommittedChanges { changed, sequence }) = self.run_transaction(body)?;
+        // Of two threads, the one that committed first may get here last.
         self.committed.fetch_max(sequence.0, Ordering::AcqRel);
         self.accesses.forget_changed(&changed);
         // After the commit: what was read before, and is put into the cache only now, has a ticket that this voids.

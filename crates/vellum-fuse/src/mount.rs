@@ -188,6 +188,7 @@ fn attach_service(
     let _ = kernel.set(device.new_notifier().map_err(MountError::Session)?);
     let notifier = device.new_notifier().map_err(MountError::Session)?;
     let connection = FuseConnection::start(device, rings, service, THREADS).map_err(MountError::Session)?;
+    // Only now: it asks for the attributes of the mountpoint, which the threads of the mount have to answer.
     let number = raise_mount_limits(mountpoint);
     let watch =
         |number| connection.start_watchdog(number, options.report.clone()).map_err(MountError::Session);

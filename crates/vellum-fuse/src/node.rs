@@ -43,6 +43,7 @@ impl NodePlace {
         match u16::try_from(node >> NUMBER_BITS) {
             // The root has node id 1 in all epochs, and is decoded as that of epoch 0.
             Ok(0) => Self::Main(Epoch(0), Ino(number)),
+            // The shift leaves 16 bits, so that the conversion never fails.
             Ok(VIRTUAL) | Err(_) => Self::Virtual(number),
             Ok(slot) if slot < VIRTUAL => Self::Snapshot(SnapshotSlot(slot), Ino(number)),
             Ok(space) => Self::Main(Epoch(space - FIRST_EPOCH), Ino(number)),

@@ -34,6 +34,7 @@ impl NodeReferences {
         let Entry::Occupied(mut entry) = self.0.entry(node) else { return 0 };
         let released = times.min(*entry.get());
         *entry.get_mut() -= released;
+        // Otherwise the table would grow with every node that the kernel ever knew.
         if *entry.get() == 0 {
             entry.remove();
         }

@@ -107,6 +107,7 @@ impl VirtualDir {
         access_log: &Path,
         metrics: Arc<RequestMetrics>,
     ) -> Self {
+        // It has only texts and numbers, which can always be written.
         let mut mount_file = serde_json::to_vec_pretty(mount_file).unwrap_or_default();
         mount_file.push(b'\n');
         Self {
@@ -298,6 +299,7 @@ impl VirtualDir {
             Some(FixedVirtualFile::Top | FixedVirtualFile::Snapshots | FixedVirtualFile::Paths) => {
                 return Err(Errno::ISDIR.into());
             }
+            // Each lookup of `stats` gives a text of its own, and `accesslog` is a symlink.
             Some(FixedVirtualFile::Stats | FixedVirtualFile::AccessLog) => return Err(Errno::INVAL.into()),
             None => self.texts.get_text(number).ok_or(Errno::STALE)?,
         };

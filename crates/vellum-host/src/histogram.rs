@@ -58,6 +58,7 @@ impl DurationHistogram {
         if let Some(count) = self.counts.get(classify_duration(nanos)) {
             count.fetch_add(many, Ordering::Relaxed);
         }
+        // The sum has room for 584 years.
         self.nanos.fetch_add(nanos.wrapping_mul(many), Ordering::Relaxed);
     }
 

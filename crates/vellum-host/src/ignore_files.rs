@@ -54,6 +54,7 @@ impl IgnorePatterns {
     /// to the file's directory.
     #[must_use]
     pub fn parse_file(text: &[u8], offset: usize, outer: Option<Arc<Self>>) -> ParsedIgnoreFile {
+        // Without a root: what is matched is the part of a path below the directory of the file.
         let mut builder = GitignoreBuilder::new("");
         let mut problems = Vec::new();
         // Editors on Windows write a byte order mark, which would become a part of the first pattern.

@@ -69,6 +69,7 @@ fn find_holder(stat: &Stat) -> Option<u32> {
         (fields.get(1) == Some(&"FLOCK") && fields.get(5) == Some(&wanted.as_str()))
             .then(|| fields.get(4)?.parse().ok())
     });
+    // The kernel shows 0 for a process that is dead or not visible in this PID namespace.
     found.flatten().filter(|pid| *pid > 0)
 }
 

@@ -7,6 +7,7 @@ const LENGTH_MAX: usize = 256;
 /// Exchanged neighbours count as one difference, and of equally near names the first counts.
 pub fn find_nearest_name<T: AsRef<str>>(typed: &str, names: impl IntoIterator<Item = T>) -> Option<T> {
     let typed: Vec<char> = typed.to_lowercase().chars().collect();
+    // At least one, so that a slip in a short name is found, too.
     let limit = (typed.len() / 3).max(1);
     if typed.is_empty() || typed.len() > LENGTH_MAX {
         return None;
@@ -14,6 +15,7 @@ pub fn find_nearest_name<T: AsRef<str>>(typed: &str, names: impl IntoIterator<It
     let mut nearest: Option<(usize, T)> = None;
     for name in names {
         let other: Vec<char> = name.as_ref().to_lowercase().chars().collect();
+        // As many differences are certain, and the comparison is saved.
         if other.len().abs_diff(typed.len()) > limit {
             continue;
         }

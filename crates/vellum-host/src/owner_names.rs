@@ -51,6 +51,7 @@ fn parse_id_names(text: &str) -> BTreeMap<u32, String> {
         };
         // Lines with `+` and `-` refer to NIS and contain no user.
         if !name.is_empty() && !name.starts_with(['+', '-']) {
+            // The first line of a number counts, as it does for `getpwuid(3)`.
             names.entry(id).or_insert_with(|| name.to_owned());
         }
     }

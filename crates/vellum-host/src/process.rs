@@ -23,6 +23,7 @@ pub fn read_program_names(thread: u32) -> Vec<Vec<u8>> {
     let status = std::fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
     let process = status.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok());
     let mut names = vec![own];
+    // The first thread of a process has its number, and was asked already.
     if let Some(process) = process.filter(|process| *process != thread) {
         names.extend(read_name(process));
     }
@@ -38,6 +39,7 @@ pub fn host_name() -> String {
 /// Returns the identity of the scope of process numbers: this boot, and this PID namespace.
 #[must_use]
 pub fn process_scope() -> String {
+    // Numbers begin anew with each boot, and each PID namespace has its own.
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
     format!("{} {}", boot.trim(), namespace.display())
@@ -101,6 +103,7 @@ impl ProcessStat {
     /// The start time, in ticks since the boot; 0 if it has exited.
     #[must_use]
     pub fn start_ticks(&self) -> u64 {
+        // A zombie keeps its number and its start until its parent has taken note of its end.
         if self.has_ended() { 0 } else { self.number(22).unwrap_or(0) }
     }
 

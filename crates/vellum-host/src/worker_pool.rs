@@ -62,6 +62,7 @@ impl<T> WorkerPool<T> {
     pub fn discard_tasks(&self) {
         let mut state = self.lock();
         state.has_given_up = true;
+        // Those who wait for tasks are woken when the last busy worker is done.
         state.tasks.clear();
     }
 
@@ -98,6 +99,7 @@ impl<T> Drop for BusyWorker<'_, T> {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         state.busy -= 1;
+        // Either all is done, which those who wait have to see, or there are tasks for them.
         if state.busy == 0 || !state.tasks.is_empty() {
             self.0.wake.notify_all();
         }

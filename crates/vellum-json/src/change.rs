@@ -8,6 +8,7 @@ use crate::name::NameJson;
 
 fn change_word(kind: ChangeKind) -> &'static str {
     match kind {
+        // Programs compare these words: they stay, whatever the variants are called.
         ChangeKind::Added => "added",
         ChangeKind::Deleted => "deleted",
         ChangeKind::Modified => "modified",
@@ -18,6 +19,7 @@ fn change_word(kind: ChangeKind) -> &'static str {
 /// In which respects a file differs, as words.
 #[must_use]
 pub fn aspect_words(aspects: ChangeAspects) -> Vec<&'static str> {
+    // Always in this order, so that equal differences give equal text.
     let all = [
         (aspects.kind, "kind"),
         (aspects.content, "content"),
@@ -47,6 +49,7 @@ pub struct ChangeJson {
 
 impl From<&FileChange> for ChangeJson {
     fn from(change: &FileChange) -> Self {
+        // What is there now counts. Of a deleted entry only the old side is known.
         let either = change.new.as_ref().or(change.old.as_ref());
         // Every other change keeps its name, so that programs recognise a renamed entry by its old path.
         let moved = change.old.as_ref().filter(|_| change.kind == ChangeKind::Renamed);

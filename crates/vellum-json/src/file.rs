@@ -11,6 +11,7 @@ use crate::snapshot::format_json_time;
 #[must_use]
 pub fn file_kind_name(kind: FileKind) -> &'static str {
     match kind {
+        // Programs compare these words: they stay, whatever the variants are called.
         FileKind::File => "file",
         FileKind::Dir => "directory",
         FileKind::Symlink => "symlink",
@@ -84,6 +85,7 @@ impl FileDetailsJson {
     /// The file at `path`.
     #[must_use]
     pub fn new(path: &[u8], inode: &InodeRecord) -> Self {
+        // Without the values, each of which may be 64 KiB of any bytes.
         let xattr =
             |(name, value): &(Vec<u8>, Vec<u8>)| XattrJson { name: NameJson::new(name), size: value.len() };
         Self {
@@ -112,6 +114,7 @@ pub fn count_hole_bytes(inode: &InodeRecord) -> u64 {
         inode.extents.iter().filter(|(_, extent)| is_data(extent)).map(|(_, extent)| extent.len).sum();
     // Inline content is stored as a whole, zeros included.
     match &inode.attr.inline {
+        // The extents of a damaged file may have more bytes than it has.
         None if inode.attr.kind == FileKind::File => inode.attr.size.saturating_sub(data),
         _ => 0,
     }

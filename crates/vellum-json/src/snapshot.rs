@@ -16,6 +16,7 @@ use crate::name::NameJson;
 pub fn format_json_time(time: UnixTime) -> String {
     // Times come from filesystems, which allow more years than RFC 3339 does; none of them may make an answer fail.
     let moment = i32::try_from(time.nanos).ok().and_then(|nanos| Timestamp::new(time.secs, nanos).ok());
+    // Nine digits in all cases, so that texts sort as their moments do.
     moment.map_or_else(|| format!("@{}", time.secs), |moment| format!("{moment:.9}"))
 }
 

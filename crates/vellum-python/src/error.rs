@@ -21,6 +21,7 @@ pub fn to_exception(py: Python<'_>, error: &Error) -> PyErr {
 /// Makes the exception of a failure of this kind, which POSIX may have a number for.
 pub fn make_exception(py: Python<'_>, kind: ErrorKind, errno: Option<i32>, message: String) -> PyErr {
     let made = || {
+        // The classes are written in Python, since most of them inherit from two exceptions each, which a class of Rust cannot.
         let make = MAKE_ERROR.get_or_try_init(py, || {
             Ok::<_, PyErr>(py.import("vellum.errors")?.getattr("make_error")?.unbind())
         })?;
@@ -46,5 +47,6 @@ pub fn run_detached<T: Send>(
     py: Python<'_>,
     work: impl FnOnce() -> vellum_library::Result<T> + Send,
 ) -> PyResult<T> {
+    // The exception is made after the lock was taken again: it is an object of the interpreter.
     py.detach(work).map_err(|error| to_exception(py, &error))
 }

@@ -18,6 +18,7 @@ const READERS: usize = 4;
 /// An open file. Positions are kept by `vellum.files`.
 #[pyclass(frozen)]
 pub struct NativeFile {
+    // Shared with calls that other threads have under way: closing the handle does not end these.
     handle: Handle<Arc<File>>,
 }
 
@@ -38,6 +39,8 @@ impl NativeFile {
     /// Writes at an offset, or at the end if the file was opened for appending; returns how many bytes.
     fn write_at(&self, py: Python<'_>, data: &[u8], offset: u64) -> PyResult<usize> {
         let file = self.handle.get(py)?;
+        // The bytes belong to an object `bytes`, which no other thread can change meanwhile. A `bytearray` is not accepted for
+        // this reason.
         run_detached(py, || file.write_at(data, offset))
     }
 
@@ -77,9 +80,11 @@ pub fn read_file_range<'py>(
     offset: u64,
     length: usize,
 ) -> PyResult<Bound<'py, PyBytes>> {
+    // The buffer is allocated at once, and a caller that wants all of a file asks for the largest length there is.
     let size = run_detached(py, || file.stat())?.size();
     let length = usize::try_from(size.saturating_sub(offset)).map_or(length, |left| left.min(length));
     let mut filled = 0;
+    // Read into the object that Python gets, so that nothing is copied.
     let content = PyBytes::new_with(py, length, |buffer| {
         for part in buffer.chunks_mut(PART * READERS) {
             let at = offset + filled as u64;
@@ -96,12 +101,14 @@ pub fn read_file_range<'py>(
         return Ok(content);
     }
     // The file became shorter meanwhile.
+    // An object `bytes` keeps its length, so that the part has to be copied.
     Ok(PyBytes::new(py, content.as_bytes().get(..filled).unwrap_or_default()))
 }
 
 /// Fills a buffer from an offset; returns how many bytes there were, without a gap.
 fn fill_buffer(file: &File, buffer: &mut [u8], offset: u64) -> vellum_library::Result<usize> {
     if buffer.len() <= PART {
+        // One part gives other threads nothing to do.
         return fill_part(file, buffer, offset);
     }
     std::thread::scope(|scope| {
@@ -117,6 +124,8 @@ fn fill_buffer(file: &File, buffer: &mut [u8], offset: u64) -> vellum_library::R
         let mut filled = 0;
         let mut is_whole = true;
         for (wanted, reader) in readers {
+            // A failure can return at once: the scope waits for the others, which still write into the buffer. A panic goes on in
+            // this thread, where it becomes an exception.
             let count = reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
             // What follows a part that is not full lies behind the end of the file.
             if is_whole {

@@ -23,6 +23,7 @@ impl<T: Clone> Handle<T> {
     /// Returns the value. Fails if it was closed, or if this process is a fork of the one that opened it.
     pub fn get(&self, py: Python<'_>) -> PyResult<T> {
         self.check_process(py)?;
+        // A clone, so that the lock is free while the library works: otherwise closing would wait for all calls under way.
         let value = self.value.read().clone();
         value.ok_or_else(|| unusable_handle(py, format!("the {} is closed", self.what)))
     }
@@ -35,6 +36,7 @@ impl<T: Clone> Handle<T> {
 
     /// Whether it was closed.
     pub fn is_closed(&self) -> bool {
+        // In this order: after a fork, nobody may be left to release the lock.
         self.process != std::process::id() || self.value.read().is_none()
     }
 

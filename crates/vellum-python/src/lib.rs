@@ -19,6 +19,7 @@ mod volume;
 use pyo3::prelude::*;
 
 /// The native part of the package `vellum`.
+// All classes are frozen, and what changes in them has a lock of its own: they need no lock of the interpreter.
 #[pymodule(gil_used = false)]
 mod _native {
     #[pymodule_export]

@@ -16,6 +16,7 @@ impl StatRow {
         let attr = metadata.attributes();
         Self(
             file_kind_name(metadata.kind()),
+            // Kind and permissions in one number, from which `stat.S_ISREG` and its like tell the kind.
             format_bits(metadata.kind()) | metadata.mode(),
             metadata.ino(),
             metadata.links(),
@@ -49,6 +50,7 @@ pub fn nanoseconds(time: UnixTime) -> i64 {
 /// The bits of `st_mode` that tell the kind.
 fn format_bits(kind: FileKind) -> u32 {
     match kind {
+        // Spelled out instead of taken from the platform: the module `stat` of Python has these numbers on every system.
         FileKind::File => 0o100_000,
         FileKind::Dir => 0o040_000,
         FileKind::Symlink => 0o120_000,

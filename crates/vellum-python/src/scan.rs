@@ -30,6 +30,7 @@ impl NativeScan {
     /// Returns the next entries, paths with attributes; an empty list at the end.
     fn next_batch<'py>(&self, py: Python<'py>) -> PyResult<Vec<EntryRow<'py>>> {
         let entries = run_detached(py, || {
+            // Threads that share a scan wait here without the interpreter's lock, so that others go on.
             self.walk.lock().by_ref().take(BATCH).collect::<vellum_library::Result<Vec<WalkEntry>>>()
         })?;
         let row = |entry: &WalkEntry| EntryRow::new(py, entry.path.as_os_str().as_bytes(), &entry.metadata);

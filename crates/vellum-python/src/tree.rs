@@ -35,6 +35,7 @@ pub enum OpenTree {
 /// Calls a method that both kinds of trees have.
 macro_rules! on_tree {
     ($open:expr, $tree:ident => $body:expr) => {
+        // A macro and no trait object: methods of `Tree` are generic over their paths.
         match $open {
             OpenTree::Snapshot($tree) => $body,
             OpenTree::Worktree(worktree) => {
@@ -67,6 +68,8 @@ impl NativeTree {
             OpenTree::Worktree(worktree) => Ok(worktree),
             OpenTree::Snapshot(snapshot) => {
                 let message = format!("snapshot {} cannot be changed", snapshot.id());
+                // With the number that the kernel would give for a snapshot: programs that know read-only filesystems look for
+                // it.
                 Err(make_exception(py, ErrorKind::Usage, Some(Errno::ROFS.raw_os_error()), message))
             }
         }
@@ -99,6 +102,8 @@ impl NativeTree {
     /// Returns the names of a directory with their attributes.
     fn list_dir<'py>(&self, py: Python<'py>, path: &[u8]) -> PyResult<Vec<EntryRow<'py>>> {
         let open = self.handle.get(py)?;
+        // A single page of everything: `read_dir` gives no attributes, and asking for each entry by its path would resolve it
+        // each time.
         let read = || on_tree!(&open, tree => tree.read_dir_page(to_path(path), None, usize::MAX));
         let page = run_detached(py, read)?;
         Ok(page
@@ -111,6 +116,7 @@ impl NativeTree {
     /// Begins a walk over what is at and below a path.
     fn scan(&self, py: Python<'_>, path: &[u8]) -> PyResult<NativeScan> {
         let open = self.handle.get(py)?;
+        // With the interpreter's lock: nothing is read before the first batch is asked for.
         Ok(NativeScan::new(on_tree!(&open, tree => tree.walk(to_path(path)))))
     }
 
@@ -146,6 +152,7 @@ impl NativeTree {
     ) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let open = self.handle.get(py)?;
         let read = |(path, offset, length): &(Vec<u8>, u64, usize)| on_tree!(&open, tree => read_range(tree, path, *offset, *length));
+        // An empty list has a share of 0, of which `chunks` would panic.
         let share = ranges.len().div_ceil(READERS).max(1);
         let found: Vec<_> = py.detach(|| {
             std::thread::scope(|scope| {
@@ -159,6 +166,7 @@ impl NativeTree {
                 readers.into_iter().flat_map(join).collect()
             })
         });
+        // Only here, with the interpreter's lock again, objects of Python can be made.
         let value = |result: &vellum_library::Result<Vec<u8>>| match result {
             Ok(content) => PyBytes::new(py, content).into_any(),
             Err(error) => to_exception(py, error).into_value(py).into_bound(py).into_any(),
@@ -168,6 +176,7 @@ impl NativeTree {
 
     /// Opens a file. The mode is `r`, `r+`, `w`, `w+`, `x`, `x+`, `a` or `a+`, as in `open()` of Python.
     fn open(&self, py: Python<'_>, path: &[u8], mode: &str) -> PyResult<NativeFile> {
+        // Apart from the others, since it is the only mode in which a file of a snapshot can be opened.
         if mode == "r" {
             return Ok(NativeFile::new(self.open_for_reading(py, path)?));
         }
@@ -320,6 +329,7 @@ fn read_xattrs(tree: &impl Tree, path: &[u8]) -> vellum_library::Result<Vec<(Vec
 /// Reads a part of a file, as far as the file reaches.
 fn read_range(tree: &impl Tree, path: &[u8], offset: u64, length: usize) -> vellum_library::Result<Vec<u8>> {
     let file = tree.open(to_path(path))?;
+    // As in `read_file_range`: the length may be far more than the file has, and the buffer is allocated at once.
     let left = file.stat()?.size().saturating_sub(offset);
     let mut content = vec![0; usize::try_from(left).map_or(length, |left| left.min(length))];
     let mut filled = 0;
@@ -338,6 +348,8 @@ fn to_path(bytes: &[u8]) -> &Path {
 }
 
 fn to_system_time(nanoseconds: i64) -> SystemTime {
+    // `unsigned_abs`, since the least number has no positive counterpart. 64 bits of nanoseconds are 292 years, so neither sum
+    // overflows.
     let distance = Duration::from_nanos(nanoseconds.unsigned_abs());
     match nanoseconds {
         0.. => SystemTime::UNIX_EPOCH + distance,
@@ -349,6 +361,7 @@ fn to_system_time(nanoseconds: i64) -> SystemTime {
 fn parse_mode(mode: &str) -> PyResult<OpenOptions> {
     let plain = mode.trim_end_matches('+');
     let options = match plain {
+        // Only "r+" comes here; "r" was dealt with before.
         "r" => OpenOptions::new().write(true),
         "w" => OpenOptions::new().write(true).create(true).truncate(true),
         "x" => OpenOptions::new().write(true).create_new(true),

@@ -60,6 +60,7 @@ impl NativeVolume {
     ) -> PyResult<String> {
         let volume = self.handle.get(py)?;
         let page = run_detached(py, || {
+            // Here and not before, since resolving a name may ask the store: the interpreter's lock is released for that, too.
             let after = after.map(|text| volume.resolve_snapshot(text)).transpose()?;
             volume.history(&HistoryQuery { worktree, after, limit, path, grep, tag, from: None, to: None })
         })?;

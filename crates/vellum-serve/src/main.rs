@@ -40,6 +40,7 @@ struct WebArguments {
 
 fn main() -> ExitCode {
     let words: Vec<_> = std::env::args_os().skip(1).collect();
+    // 'vellum' asks for this before it executes the program: the two may only run together if they are of one version.
     if words.first().is_some_and(|word| word == "--version") {
         println!("vellum-serve {}", env!("CARGO_PKG_VERSION"));
         return ExitCode::SUCCESS;
@@ -114,6 +115,7 @@ fn serve_page(arguments: &WebArguments) -> Result<()> {
     let server = WebServer::bind(volume, WebSettings { listen, token })?;
     let address = format!("http://{}/#token={text}", server.address());
     announce(arguments, &address).map_err(|source| ServeError::Io { action: "print the address", source })?;
+    // It lives as long as the server does: a browser that has to be started first reads the file late.
     let redirect = arguments.open.then(|| BrowserRedirect::write_file(&state, &address)).transpose()?;
     if let Some(Err(error)) = redirect.as_ref().map(BrowserRedirect::open_in_browser) {
         eprintln!("warning: cannot open a browser (xdg-open: {error}); open the address yourself");

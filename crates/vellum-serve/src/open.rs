@@ -23,6 +23,7 @@ impl BrowserRedirect {
         let write = |mut file: File| {
             write!(
                 file,
+                // A file has no headers, so the redirection has to be in the page itself.
                 "<!doctype html><meta charset=utf-8><meta name=referrer content=no-referrer>\
                  <meta http-equiv=refresh content=\"0;url={address}\"><title>Vellum</title>"
             )
@@ -46,6 +47,7 @@ impl BrowserRedirect {
 
 impl Drop for BrowserRedirect {
     fn drop(&mut self) {
+        // One that stays can be read by this user only, and the next start replaces it.
         let _ = fs::remove_file(&self.path);
     }
 }

@@ -42,6 +42,7 @@ impl AccessToken {
     /// The one in a file, which is made with a new one if it is missing. Fails if others could read or replace the file.
     pub fn from_file(path: &Path) -> Result<Self> {
         let refuse = |reason: String| ServeError::TokenFile { path: path.into(), reason };
+        // In a directory that others can write to, a symlink could make this read or create a file of their choice.
         let no_follow = OFlags::NOFOLLOW.bits().cast_signed();
         match OpenOptions::new().read(true).custom_flags(no_follow).open(path) {
             Ok(file) => Self::read_file(file, refuse),

@@ -132,6 +132,7 @@ impl BlobKind {
     #[must_use]
     pub fn as_byte(self) -> u8 {
         match self {
+            // The numbers are stored. Zeroed bytes stand for neither kind.
             Self::Chunk => 1,
             Self::Node => 2,
         }

@@ -144,6 +144,7 @@ impl<'a> MapKeyRef<'a> {
             }
             MapKeyTag::Xattr => Err(DecodeError::Invalid("xattr name")),
             MapKeyTag::Extent => {
+                // With another length, the order of keys would not be that of offsets.
                 let offset = suffix.try_into().map_err(|_| DecodeError::Invalid("extent offset"))?;
                 Ok(Self::Extent(ino, u64::from_be_bytes(offset)))
             }

@@ -165,6 +165,7 @@ struct DecodedFields {
     flags: u8,
 }
 
+// Bits of a stored byte, of which one is still free: they never get another meaning.
 const HAS_ATIME: u8 = 1;
 const HAS_CTIME: u8 = 2;
 const HAS_BTIME: u8 = 4;
@@ -238,6 +239,7 @@ impl InodeAttr {
                 time.encode(writer);
             }
         }
+        // Zero, which nearly all inodes have, is left out, and the flags say so.
         if self.rdev != 0 {
             writer.write_varint(self.rdev);
         }
@@ -301,6 +303,7 @@ impl InodeAttr {
 
     fn decode_optional(&mut self, flags: u8, reader: &mut FieldReader<'_>) -> Result<(), DecodeError> {
         let mtime = self.mtime;
+        // A time without its flag equals `mtime`.
         let mut time = |bit| if flags & bit == 0 { Ok(mtime) } else { UnixTime::decode(reader) };
         self.atime = time(HAS_ATIME)?;
         self.ctime = time(HAS_CTIME)?;
@@ -331,6 +334,7 @@ impl InodeAttr {
             // Only the root and orphans have no name. Their parent is the record of the filesystem.
             ensure(self.parent == Ino::SUPER && (self.kind == FileKind::Dir || self.nlink == 0), "name")?;
         } else {
+            // The name is one link at least.
             ensure(self.nlink > 0, "link count")?;
             check_name(&self.name)?;
         }
@@ -346,6 +350,7 @@ impl InodeAttr {
         if self.kind != FileKind::File || len > INLINE_MAX {
             return Err(DecodeError::Invalid("inline content"));
         }
+        // Content is inline as a whole or not at all.
         if len as u64 == self.size { Ok(()) } else { Err(DecodeError::Invalid("size")) }
     }
 }

@@ -40,6 +40,7 @@ impl<'a> LoggedRequest<'a> {
         // No outcome holds what a line ends with.
         let is_told =
             |field: &str| !field.is_empty() && field.bytes().all(|b| b.is_ascii_digit() || b == b',');
+        // Errors are in the log as `std::io::Error` prints them, with their number.
         let is_failure = outcome.contains(" (os error ") && outcome.ends_with(')') && !outcome.contains('<');
         let is_outcome = outcome == "ok" || outcome.strip_prefix("ok ").is_some_and(is_told) || is_failure;
         let is_word =
@@ -58,6 +59,7 @@ impl<'a> LoggedRequest<'a> {
             operation,
             arguments,
             outcome,
+            // Negative, infinite and far too large numbers are numbers to the parser, too; `from_secs_f64` would panic.
             took: Duration::try_from_secs_f64(took.parse().ok()?).ok()?,
         })
     }

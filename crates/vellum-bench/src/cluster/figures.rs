@@ -86,6 +86,7 @@ impl FigureSum {
     /// Adds operations that took `seconds` more.
     pub fn add(&mut self, more: &Self) {
         self.latencies.merge(&more.latencies);
+        // The numbers come from other machines: a wrong one must not end the bench.
         self.operations = self.operations.saturating_add(more.operations);
         self.bytes = self.bytes.saturating_add(more.bytes);
         self.errors = self.errors.saturating_add(more.errors);

@@ -87,6 +87,7 @@ impl HostWorker {
         if let Some(output) = child.stdout.take() {
             let heard = Arc::clone(&heard);
             // It ends at the end of the output, which the end of the child brings.
+            // Reading from a pipe has no deadline, and the bench has to notice a host that says nothing.
             std::thread::spawn(move || read_replies(BufReader::new(output), &send, &heard));
         }
         let input = child.stdin.take();
@@ -97,6 +98,7 @@ impl HostWorker {
     /// Waits for its greeting, and compares versions and clocks.
     pub fn greet(&mut self, origin: Instant, meter: &ProgressMeter) -> Result<()> {
         match self.await_reply(meter) {
+            // Only the same version: messages are not kept compatible, and figures of two programs would be added up.
             Ok((_, WorkerReply::Hello { version })) if version == PROGRAM_VERSION => {}
             Ok((_, WorkerReply::Hello { version })) => {
                 return Err(BenchError::HostVersion {
@@ -127,7 +129,9 @@ impl HostWorker {
         if self.clock.round_trip.is_zero() || round_trip < self.clock.round_trip {
             // As NTP assumes it: the way there takes as long as the way back.
             let middle = sent.duration_since(origin) + round_trip / 2;
+            // Signed: workers are started before the clock of the bench.
             let zero = middle.as_nanos() as i128 - i128::from(clock);
+            // At least a nanosecond, since zero stands for no answer yet.
             self.clock = HostClockReading { zero, round_trip: round_trip.max(Duration::from_nanos(1)) };
         }
     }
@@ -161,6 +165,7 @@ impl HostWorker {
 
     /// A moment of the bench's clock by that of the worker, nanoseconds.
     pub fn to_worker_clock(&self, at: Duration) -> u64 {
+        // A moment before the worker began is over, so that it begins at once.
         u64::try_from(at.as_nanos() as i128 - self.clock.zero).unwrap_or_default()
     }
 
@@ -173,6 +178,7 @@ impl HostWorker {
     pub fn send(&mut self, command: &WorkerCommand) {
         let Some(input) = self.input.as_mut() else { return };
         if write_message(input, command).is_err() {
+            // A broken pipe says nothing of its reason, and how the worker ended may.
             let reason = self.describe_end();
             self.give_up(reason);
         }
@@ -267,6 +273,7 @@ impl Drop for HostWorker {
             if start.elapsed() >= patience {
                 // It may have ended meanwhile, which is as well.
                 let _ = self.child.kill();
+                // Otherwise it would be a zombie as long as the bench goes on.
                 let _ = self.child.wait();
                 return;
             }

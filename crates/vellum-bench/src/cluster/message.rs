@@ -162,6 +162,7 @@ impl WorkloadSample {
         let classes: Vec<_> =
             self.latencies.iter().map(|&(class, count)| DurationClass { class, count }).collect();
         let read = DurationDistribution::from_classes(&classes, Duration::from_nanos(self.total))?;
+        // What contradicts itself would spoil the figures of all hosts.
         (read.count() == self.operations && self.begin <= self.end).then_some(read)
     }
 }
@@ -169,6 +170,7 @@ impl WorkloadSample {
 /// Reads the next message; None at the end.
 pub fn read_message<T: DeserializeOwned>(input: &mut impl BufRead) -> io::Result<Option<T>> {
     let mut line = Vec::new();
+    // Bounded: whatever is at the other end, if it is no worker, may never end its line.
     input.by_ref().take(LINE_MAX).read_until(b'\n', &mut line)?;
     match line.last() {
         None => Ok(None),
@@ -182,6 +184,7 @@ pub fn write_message(output: &mut impl Write, message: &impl Serialize) -> io::R
     let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');
     output.write_all(&line)?;
+    // At once, since the other end waits for it.
     output.flush()
 }
 

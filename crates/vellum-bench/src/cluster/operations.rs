@@ -46,6 +46,7 @@ impl OperationLog {
             Ok(bytes) => {
                 let took = start.elapsed();
                 self.latencies.record_duration(took);
+                // Relaxed is enough for all counters: they are read when the threads have ended.
                 self.longest.fetch_max(took.as_nanos() as u64, Ordering::Relaxed);
                 self.bytes.fetch_add(bytes, Ordering::Relaxed);
             }
@@ -235,6 +236,7 @@ impl PreparedThread {
 
     fn read_small_file(&self, name: &str, number: u64, buffer: &mut [u8]) -> Result<u64> {
         let mut file =
+            // Without reading the attributes, which would be one more request in each operation.
             self.source.open_file_unchecked(name.as_bytes()).map_err(beneath_error("open", name))?;
         for piece in buffer.chunks_mut(to_len(self.sizes.io_size)) {
             file.read_exact(piece).map_err(BenchError::io_error("read", name))?;
@@ -256,6 +258,7 @@ impl PreparedThread {
         repeat(self.sizes.small_file_count, log, meter, |number| {
             // Multiplied by an odd number, a counter visits its values in an order that no readahead follows.
             let shuffled = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+            // This spreads the reads evenly among ten operations, instead of doing all of them in a row.
             if number * MIX_READS / 10 != (number + 1) * MIX_READS / 10 {
                 let read = shuffled % self.sizes.small_file_count;
                 return self.read_small_file(&small_name(read), read, &mut buffer);
@@ -318,6 +321,7 @@ impl PreparedThread {
                 .map_err(|errno| BenchError::io_error("lock", format!("bench-{position}"))(errno.into())),
             None => Ok(()),
         };
+        // Threads of one host would hand locks to each other, which is not what this measures.
         if self.place.thread != 0 {
             return Ok(());
         }
@@ -328,9 +332,11 @@ impl PreparedThread {
             let next = (held + 1) % self.shared_files.len();
             call(next, FlockOperation::LockExclusive)?;
             let let_go = call(held, FlockOperation::Unlock);
+            // Before the result is looked at: the next lock is held, whatever became of the one before.
             held = next;
             let_go.map(|()| 0)
         });
+        // After a failure as well: other hosts wait for this lock.
         call(held, FlockOperation::Unlock)?;
         done
     }
@@ -396,6 +402,7 @@ fn thread_dir_name(stem: &str, run: u64, place: WorkerThread) -> String {
 
 /// The bytes of a thread's files; no two series have an equal page.
 fn series_of(workload: ClusterWorkload, run: u64, place: WorkerThread) -> u64 {
+    // Each number has bits of its own: there are at most 1,000 runs, 256 hosts and 1,024 threads.
     (workload as u64 + 1) << 56 | run << 32 | (place.host as u64) << 16 | place.thread as u64
 }
 
@@ -424,6 +431,7 @@ fn open_or_create_dir(ground: &BenchDirectory, name: &str) -> Result<HeldDir> {
 }
 
 fn open_shared_file(dir: &HeldDir, name: &str, flags: OFlags) -> Result<File> {
+    // All hosts open it, and whichever is first creates it.
     let flags = flags | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = rustix::fs::openat(dir, name, flags, Mode::from_raw_mode(0o644));
     opened.map(File::from).map_err(|errno| BenchError::io_error("open", name)(errno.into()))

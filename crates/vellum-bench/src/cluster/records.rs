@@ -41,6 +41,7 @@ pub(super) fn count_records(mut file: impl Read) -> Result<FoundRecords> {
                 Some(found) => damaged |= !seen.insert(found),
                 None => damaged = true,
             },
+            // Only the end of the file gives fewer bytes, and the file consists of whole records.
             _ => damaged = true,
         }
     }
@@ -53,6 +54,7 @@ fn parse_record(record: &[u8]) -> Option<(usize, usize, u64)> {
     let mut words = text.split(' ');
     let place = WorkerThread { host: words.next()?.parse().ok()?, thread: words.next()?.parse().ok()? };
     let number = words.next()?.parse().ok()?;
+    // The numbers may be whole in a record that is not.
     (format_record(place, number) == record).then_some((place.host, place.thread, number))
 }
 

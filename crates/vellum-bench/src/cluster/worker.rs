@@ -43,6 +43,7 @@ pub fn run_cluster_worker(
     let reader_meter = Arc::clone(meter);
     // These two end with the process: one waits for input, and one pauses.
     std::thread::spawn(move || read_commands(input, &send, &reader_meter));
+    // From a thread of its own, so that a host which is busy with a long command is not taken for lost.
     let alive = Arc::clone(&writer);
     std::thread::spawn(move || {
         while alive.send(&WorkerReply::Alive) {
@@ -97,6 +98,8 @@ impl ClusterWorker<'_> {
             WorkerCommand::Start { at } => self.measure(at),
             WorkerCommand::CountAppended { run } => self.count_appended(run),
             WorkerCommand::Clear => {
+                // Its files are closed first: some network filesystems keep a name for an open file that is removed, and then its
+                // directory is not empty.
                 self.prepared = None;
                 self.bench()?.directory.remove_contents().map(|()| WorkerReply::Done)
             }

@@ -36,6 +36,7 @@ impl ThreadPayload {
         // Only the stamps are new. To make other random bytes for each block would be measured with the
         // writing.
         let series = self.series;
+        // What is left behind the last whole page is too short to be shared.
         for (page, bytes) in self.bytes.chunks_exact_mut(PAGE).enumerate() {
             if let Some(place) = bytes.first_chunk_mut::<STAMP>() {
                 *place = page_stamp(series, number, page);

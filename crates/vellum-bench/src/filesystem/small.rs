@@ -34,6 +34,7 @@ pub fn run_small_file_steps(step: &FilesystemBenchStep<'_>, report: &mut BenchRe
         })?;
     }
     timed("small read, cold", "files/s", &|thread, folder| read_small_files(step, folder, thread))?;
+    // The reads before have brought the files into the cache.
     timed("small read, warm", "files/s", &|thread, folder| read_small_files(step, folder, thread))?;
     timed("stat", "op/s", &|_, folder| {
         for_each_small_file(step, |name, _| {

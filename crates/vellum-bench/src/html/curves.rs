@@ -126,6 +126,7 @@ fn draw_axes(across: &ChartAxis, up: &ChartAxis, unit: &str) -> String {
              <text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>\
              <text x=\"{x:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
             LEFT - 6.0,
+            // Text stands on its base line: about half the height of the digits brings their middle to the line of the grid.
             y + 4.0,
             format_figure(up.value_at(part)),
             bottom + 15.0,

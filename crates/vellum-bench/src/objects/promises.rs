@@ -200,6 +200,7 @@ pub(super) fn check_promises(
     let mut checked: Vec<CheckedPromise> = Vec::with_capacity(PROMISES.len());
     for promise in PROMISES {
         check_interrupted(meter)?;
+        // Where nothing can be put, all other checks would only say the same again.
         let stored = checked.first().is_none_or(|first| first.holds);
         checked.push(trial.check_promise(promise, stored)?);
         meter.add_progress(1, 0);
@@ -213,6 +214,7 @@ impl PromiseTrial<'_> {
         let problem = match stored.then(|| (promise.check)(self)) {
             None => Some("not tried, since nothing can be put".to_owned()),
             Some(Ok(())) => None,
+            // A store that is full has broken no promise, and nothing more can be tried there.
             Some(Err(BrokenPromise::Refused(error))) if error.kind() == ErrorKind::NoSpace => {
                 return Err(error.into());
             }
@@ -238,6 +240,7 @@ impl PromiseTrial<'_> {
     /// Bytes of a large object: two blocks and one byte, so that a service has to take it in parts.
     fn large_content(&self) -> Vec<u8> {
         let len = usize::try_from(2 * self.parameters.block_size + 1).unwrap_or(usize::MAX);
+        // 251 divides no power of 2: parts of such a length differ, and show when they are exchanged.
         (0..len).map(|at| (at % 251) as u8).collect()
     }
 }
@@ -445,6 +448,7 @@ fn check_list(trial: &PromiseTrial<'_>) -> PromiseResult {
 fn check_list_folder(trial: &PromiseTrial<'_>) -> PromiseResult {
     let listed = trial.store.list_objects(&format!("{}/list", trial.keys.folder))?;
     let names: Vec<_> = listed.iter().map(|info| (info.key.name(), info.size)).collect();
+    // Each was put with its name as content, which has 6 bytes.
     if names == [("a", 6), ("b", 6), ("c", 6)] {
         return Ok(());
     }

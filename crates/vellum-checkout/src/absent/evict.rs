@@ -59,6 +59,7 @@ impl CheckoutWorktree {
         let forced = if is_everything { ForcedReads::All } else { ForcedReads::Below(&named) };
         let looked = self.capture_forced(&[], forced, meter)?;
         let mut plan = EvictPlan {
+            // Only now that the files were read, which may take long: what was opened meanwhile is in use, too.
             open: list_open(),
             exclusions: &self.scan_exclusions()?,
             base: &base,
@@ -91,7 +92,9 @@ impl CheckoutWorktree {
         for place in &gone {
             absent.add_path(&place.path);
         }
+        // Before the first removal: otherwise a kill would leave files that count as deleted.
         self.write_absent_paths(&absent)?;
+        // A hydration that was interrupted would make them again when it is finished.
         self.forget_hydration(gone.iter().map(|place| place.path.as_slice()))?;
         // A file that gets the number of a removed one must not be taken for that, renamed.
         self.forget_in_stat_cache(head, &gone)?;
@@ -109,6 +112,7 @@ impl CheckoutWorktree {
         .execute_steps(&steps)?;
         self.restore_dir_times(looked, &left);
         let mut listed = absent.clone();
+        // What could not be removed is here still, so that it comes off the list again.
         for problem in done.problems {
             listed.split_off(&problem.path, base)?;
             report.refused.push(problem);
@@ -212,6 +216,7 @@ impl EvictPlan<'_> {
                 going.remove(&entry.id());
                 continue;
             }
+            // Directories before what is in them: the list is carried out from its end.
             self.steps.deletes.push(entry.id());
             if entry.kind() != FileKind::Dir {
                 self.report.files += 1;
@@ -238,6 +243,7 @@ impl EvictPlan<'_> {
     /// Whether a directory can go: it is as the snapshot has it but for its times, and all that is in it goes.
     fn is_dir_evictable(&mut self, dir: &ScanDir<'_>, going: &HashSet<ScanEntryId>) -> Result<bool> {
         let Some(entry) = dir.own_entry() else { return Ok(false) };
+        // Ignored files are in no snapshot, and their directory stays with them.
         let is_emptied = dir.is_fully_scanned()
             && dir.ignored_count() == 0
             && dir.entries().all(|entry| going.contains(&entry.id()));

@@ -60,9 +60,11 @@ impl AbsentPaths {
     /// The list of some bytes.
     pub fn decode(bytes: &[u8]) -> Result<Self, AbsentListError> {
         let mut head = FieldReader::new(bytes);
+        // Before the checksum, which another version may have elsewhere, or not at all.
         if head.read_array()? != *MAGIC {
             return Err(DecodeError::Magic.into());
         }
+        // Before the checksum, of which another version may have another one, or in another place.
         match head.read_u32()? {
             VERSION => {}
             other => return Err(DecodeError::Version(other).into()),
@@ -93,6 +95,7 @@ fn decode_paths(mut reader: FieldReader<'_>) -> Result<AbsentPaths, DecodeError>
         }
         path.split(|byte| *byte == b'/').try_for_each(check_name)?;
         let path = TreePath(path);
+        // `find_covering` looks at one path alone, which is right only as long as none lies below another.
         if paths.last().is_some_and(|last| *last >= path || is_path_within(&path.0, &last.0)) {
             return Err(DecodeError::Invalid("order"));
         }

@@ -41,6 +41,7 @@ impl CheckoutWorktree {
         self.check_settled()?;
         let absent = self.read_absent_paths()?;
         let Some(head) = self.head_snapshot()?.filter(|_| !absent.is_empty()) else {
+            // Nothing is absent. A mistyped path is an error all the same.
             self.check_named_paths(paths)?;
             return Ok(HydrateReport::default());
         };
@@ -65,6 +66,7 @@ impl CheckoutWorktree {
             PlanInput { target: &base, now: Some(now), paths: &[], base: Ino::ROOT, elsewhere: false, part };
         let steps = planner.build_plan()?;
         check_not_moved(&looked, &base, &steps)?;
+        // Only a run that was killed leaves temporary files.
         if !begun.is_empty() {
             remove_stale_temp_files(&looked, &self.root)?;
         }
@@ -75,6 +77,7 @@ impl CheckoutWorktree {
             target: &base,
             root: &self.root,
             base: Ino::ROOT,
+            // Nothing that is here may be replaced or removed.
             now: None,
             clones: None,
             engine: None,

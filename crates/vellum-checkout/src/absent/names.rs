@@ -28,6 +28,7 @@ impl AbsentNames {
         visit_resolved_paths(absent, base, |resolved| {
             let Some(dir) = resolved.dir() else { return Ok(()) };
             found.names.entry(dir).or_default().insert(resolved.name.to_vec());
+            // Neighbours share their way, which is entered once for each directory.
             if last != Some(dir) {
                 found.leading.insert(Ino::ROOT);
                 found.leading.extend(resolved.way.iter().filter_map(|(_, ino)| *ino));
@@ -128,6 +129,7 @@ impl ShadowedDirs {
     ) -> Result<Self> {
         let mut found = Self::default();
         let Some(base) = base.filter(|_| !names.is_empty()) else { return Ok(found) };
+        // In pre-order, so that of the directory above it is known whether it is shadowed.
         for dir in tree.dirs() {
             let ino = numbers.number_of_dir(&dir);
             if numbers.is_from_base(ino) && found.is_dir_shadowed(names, &dir, base, numbers)? {

@@ -127,6 +127,7 @@ impl ContentReader<'_> {
             // additional reading.
             stat = after;
         }
+        // Never reached: the last reading returns in any case.
         Err(CheckoutError::path_error("read", b"")(std::io::ErrorKind::Other.into()))
     }
 
@@ -226,6 +227,7 @@ impl ContentReader<'_> {
         is_end: bool,
         chunking: ChunkingMode,
     ) -> ContentPiece {
+        // As many as there are chunks, whose mean length is 64 KiB by default.
         let mut lengths = Vec::with_capacity(bytes.len() / (64 << 10) + 1);
         let mut at = 0;
         while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {

@@ -164,6 +164,7 @@ impl InodeReader<'_> {
         let (xattrs, trouble) = match self.dirs.open_dir(index).and_then(|dir| dir.hold_self().read_xattrs())
         {
             Ok(xattrs) => match old.as_ref().filter(|_| is_shadowed) {
+                // The last snapshot says what the directory is like for which this one stands.
                 Some(old) => (old.xattrs.clone(), None),
                 None => (sort_xattr_pairs(xattrs), None),
             },
@@ -372,6 +373,7 @@ impl InodeReader<'_> {
     /// All that the base holds under an inode.
     fn read_base_entries(&self, ino: Ino) -> Result<InodeEntries> {
         let Some(base) = self.base else { return Ok(InodeEntries::new()) };
+        // Keys begin with the inode number, so that all of an inode is one range.
         let end = MapKey::first_for_tag(Ino(ino.0.saturating_add(1)), MapKeyTag::Attr);
         let span = KeySpan::from_bounds(MapKey::for_attr(ino).as_bytes(), end.as_bytes());
         let entries = base.map_view().read_range(base.nodes(), span)?;
@@ -417,6 +419,7 @@ fn diff_entries(held: InodeEntries, wanted: InodeEntries) -> Vec<(Vec<u8>, Optio
     let gone: Vec<_> = gone.collect();
     let new = wanted.into_iter().filter(|(key, value)| held.get(key) != Some(value));
     let mut changes: Vec<_> = new.map(|(key, value)| (key, Some(value))).chain(gone).collect();
+    // Removals were found apart from the rest, and the sink takes ascending keys only.
     changes.sort_unstable_by(|a, b| a.0.cmp(&b.0));
     changes
 }

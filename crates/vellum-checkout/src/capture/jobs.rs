@@ -66,6 +66,7 @@ pub fn plan_capture_jobs(
     }
     if let Some(base) = base {
         let in_use = numbers.collect_used_numbers();
+        // First, since what goes from these directories is among the removals.
         planning.plan_emptied(base, &in_use)?;
         let removed = std::mem::take(&mut planning.removed);
         planning.plan_removals(base, removed, &in_use)?;

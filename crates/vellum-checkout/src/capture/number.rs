@@ -237,6 +237,7 @@ impl<'a> NumberAssignment<'a> {
         let mut known = cache.find_by_host_inode(stat.dev, stat.ino);
         let Some(found) = known.find(|cached| cached.stat.is_same_file(stat)) else { return Ok(None) };
         match self.base.filter(|_| !self.absent.is_empty()) {
+            // A file with several names can be here under one of them, although another is absent.
             Some(base) if found.stat.nlink <= 1 || stat.kind == FileKind::Dir => {
                 Ok((!self.absent.is_place_absent(base, found.ino)?).then_some(found))
             }
@@ -258,6 +259,7 @@ impl<'a> NumberAssignment<'a> {
                     continue;
                 }
                 if self.find_host_link(&entry).is_some() {
+                    // It gets the number of its other name; this one stands for none of its own.
                     self.claim_number(&entry, Ino::SUPER);
                     continue;
                 }

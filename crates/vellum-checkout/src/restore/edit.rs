@@ -57,6 +57,7 @@ impl CheckoutWorktree {
         let request = RestoreRequest { paths, only: Vec::new(), ..request.clone() };
         // Of the files, the plan says which would be lost if all of each were restored.
         let plan = self.plan_restore(&request, meter)?;
+        // All of them before the first is changed: if one was edited meanwhile, nothing is restored.
         edits.iter().try_for_each(|edit| self.open_unchanged(edit).map(drop))?;
         if !request.discard && !plan.unsaved.is_empty() {
             report.safety = Some(self.save_unsaved_changes(&request, &plan.unsaved, meter)?);
@@ -68,6 +69,7 @@ impl CheckoutWorktree {
             }
             report.bytes += edit.after.len() as u64;
         }
+        // There is no record from which this would be finished after a power cut.
         self.sync_files()?;
         Ok(report)
     }
@@ -92,6 +94,7 @@ impl CheckoutWorktree {
     /// Puts a file with the new content in the place of the old one. Says what of its attributes could not be kept.
     fn replace_content(&self, edit: &FileEdit) -> Result<Option<String>> {
         let (dir, name) = self.root.resolve_parent(&edit.path)?;
+        // Once more: the safety snapshot may have taken long.
         let opened = self.open_unchanged(edit)?;
         let xattrs = HeldNode::from_file(&opened.file).read_xattrs()?;
         let staged = dir.stage_file()?;
@@ -101,6 +104,7 @@ impl CheckoutWorktree {
             mode: stat.mode & MODE_MASK,
             uid: stat.uid,
             gid: stat.gid,
+            // The content is new, and programs that go by times have to notice.
             times: None,
             xattrs: &xattrs,
         };

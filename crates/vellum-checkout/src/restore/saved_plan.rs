@@ -221,6 +221,7 @@ impl CheckoutWorktree {
             unsaved: plan.unsaved.iter().map(path).collect(),
             check: String::new(),
         };
+        // In one order, so that equal plans have equal files.
         saved.unsaved.sort();
         saved.check = saved.compute_check(&self.volume.keys)?;
         Ok(saved)
@@ -229,6 +230,7 @@ impl CheckoutWorktree {
     /// What the file of a plan asks for. Fails if it is not as it was written, or not for this worktree.
     pub fn open_saved_plan(&self, saved: &SavedRestorePlan) -> Result<RestoreRequest> {
         let own = &self.volume.worktree;
+        // Before the hash: with the key of another volume, that would only say that the file was changed.
         if saved.volume != own.volume {
             return Err(SavedPlanError::OtherVolume.into());
         }
@@ -268,6 +270,7 @@ impl CheckoutWorktree {
         let mut paths: Vec<_> = changed.into_iter().map(|(path, _)| path).collect();
         paths.extend(saved.unsaved.iter().filter(|path| !now.unsaved.contains(path)));
         paths.extend(now.unsaved.iter().filter(|path| !saved.unsaved.contains(path)));
+        // A path may have two steps, and be unsaved as well.
         paths.sort();
         paths.dedup();
         differences.extend(paths.into_iter().map(|path| format!("'{}' has changed", format_saved(path))));
@@ -305,6 +308,7 @@ impl CheckoutWorktree {
         for ino in &plan.work.dirs {
             let path = plan.target.inode_path(*ino)?;
             // A directory that is made has a step already, and there is nothing of it that could be lost.
+            // `list_steps` gives the steps in the order of their paths, and so were these collected.
             if made.binary_search(&path).is_ok() {
                 continue;
             }
@@ -365,6 +369,7 @@ fn format_saved(path: &SavedPath) -> String {
 
 /// Whoever has no key of the volume can neither make such a hash nor guess content by it.
 fn hash_with_key(keys: &VolumeKeys, what: &str, bytes: &[u8]) -> String {
+    // The NUL ends the name, which therefore cannot run into the bytes behind it.
     let mut named = format!("restore plan, {what}\0").into_bytes();
     named.extend_from_slice(bytes);
     let hash = keys.compute_record_id(RecordDomain::Local, &named);

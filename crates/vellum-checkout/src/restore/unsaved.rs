@@ -118,6 +118,7 @@ impl UnsavedSearch<'_> {
         }
         match &self.known.head {
             Some(head) => Ok(!contains_same_inode(head, path, &here)?),
+            // Before the first snapshot, nothing is held by any.
             None => Ok(true),
         }
     }

@@ -49,9 +49,11 @@ impl ScanExclusions {
 /// Parses patterns of gitignore that are relative to the root of a scan. Returns a message about the first that is none.
 pub fn parse_exclude_patterns(typed: &[String]) -> Result<Option<Arc<IgnorePatterns>>, String> {
     for pattern in typed {
+        // The patterns become the lines of one text, in which a line break would make two of one.
         if pattern.contains('\n') {
             return Err(format!("'{}' has a line break in it", EscapedPath(pattern.as_bytes())));
         }
+        // It would exclude nothing, without a word.
         if pattern.starts_with('#') {
             return Err(format!("'{pattern}' is a comment in the syntax of .gitignore: type '\\{pattern}'"));
         }

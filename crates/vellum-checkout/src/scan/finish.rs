@@ -71,6 +71,7 @@ fn number_dirs(mut nodes: Vec<WalkNode>) -> Vec<ScanDirRecord> {
         let children = (0..).zip(&entries).filter(|(_, entry)| entry.child != NONE);
         let first = stack.len();
         stack.extend(children.map(|(place, entry)| (entry.child, number, place)));
+        // The stack gives back its last entry first; reversed, children are numbered in the order of their names.
         stack[first..].reverse();
         let coverage = std::mem::replace(&mut listing.coverage, super::tree::DirCoverage::Unread);
         let cached = listing.cached;

@@ -29,6 +29,7 @@ pub(super) fn read_rules(
         Ok(None) => return (outer.cloned(), Vec::new()),
         Err(message) => return (outer.cloned(), vec![message]),
     };
+    // As in gitignore, rules are relative to the directory of their file, and matched with paths from the root.
     let offset = if path.is_empty() { 0 } else { path.len() + 1 };
     let ParsedIgnoreFile { patterns, problems } = IgnorePatterns::parse_file(&text, offset, outer.cloned());
     let messages = problems.iter().map(|problem| match &problem.line {
@@ -44,6 +45,7 @@ fn read_rule_text(dir: &HeldDir, name: &str) -> Result<Option<Vec<u8>>, String> 
         return Ok(None);
     };
     let mut text = Vec::new();
+    // One byte more than is allowed shows that there is more.
     opened.file.take(RULES_MAX + 1).read_to_end(&mut text).map_err(|error| error.to_string())?;
     if text.len() as u64 > RULES_MAX {
         return Err(format!("the file has more than {} KiB and is not applied", RULES_MAX >> 10));

@@ -275,6 +275,7 @@ impl<'t> ScanDir<'t> {
         let view = *self;
         let cached = self.tree.cache().zip(self.record.cached);
         let entries = cached.into_iter().flat_map(|(cache, dir)| cache.entries(dir));
+        // Both lists are ordered by name, so that one pass over both is enough.
         let mut here = self.entries().peekable();
         entries.filter(move |cached| {
             while here.next_if(|entry| entry.name() < cached.name).is_some() {}

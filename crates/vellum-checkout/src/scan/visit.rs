@@ -194,6 +194,7 @@ impl ScanWalk<'_> {
             workers
                 .into_iter()
                 .map(|worker| worker.join().unwrap_or_default())
+                // In the order of the ranges, so that the names stay sorted.
                 .fold(ExaminedRange::default(), ExaminedRange::append_range)
         })
     }

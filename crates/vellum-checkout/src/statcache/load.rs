@@ -111,6 +111,7 @@ impl StatCache {
     /// Reads the cache `name` in `dir`.
     pub fn load(dir: &HeldDir, name: &[u8]) -> Result<Self, StatCacheError> {
         let OpenedFile { mut file, stat } = dir.open_file(name)?;
+        // With room for one byte more: a full buffer would have to grow before the end of the file shows.
         let mut bytes = Vec::with_capacity(usize::try_from(stat.size).unwrap_or(0).saturating_add(1));
         file.read_to_end(&mut bytes)?;
         Self::decode(bytes)
@@ -241,6 +242,7 @@ impl StatCache {
 
     fn build_index(&self) -> Vec<(u64, u64, CachedEntryIndex)> {
         let mut index =
+            // The count is what the file says: no more is reserved than there is room for in it.
             Vec::with_capacity(usize::try_from(self.entries).unwrap_or(0).min(self.bytes.len() / RECORD_LEN));
         for (number, block) in (0..).zip(&self.blocks) {
             for place in 0..block.count {

@@ -112,6 +112,7 @@ fn match_restored_numbers(
             let Some(dentry) = entries.get(entry.name()).filter(|dentry| dentry.kind == entry.kind()) else {
                 continue;
             };
+            // The path of an entry has to be put together, so it is asked for only if something failed.
             let looks_right =
                 has_applied_attributes(&target.expect_inode_attr(dentry.ino)?, entry.stat(), privileged)
                     && (failed.is_empty() || !failed.contains(entry.path().as_slice()));
@@ -129,6 +130,7 @@ fn match_restored_numbers(
 /// Whether a file has the attributes that it was given. Who is not root may not have been able to give them all.
 fn has_applied_attributes(attr: &InodeAttr, stat: &FileStat, privileged: bool) -> bool {
     let sized = attr.kind != FileKind::File || attr.size == stat.size;
+    // Linux does not keep the mode of a symlink: it always shows 0777.
     let moded = attr.kind == FileKind::Symlink || attr.mode == stat.mode;
     sized
         && attr.mtime == stat.mtime

@@ -150,9 +150,11 @@ fn decode_acl_entry(bytes: &[u8; 8]) -> Result<AclEntry, Errno> {
     let tag = AclTag::ALL.into_iter().find(|tag| tag.to_number() == number).ok_or(Errno::INVAL)?;
     let allowed = u32::from(u16::from_le_bytes([allowed_low, allowed_high]));
     let id = u32::from_le_bytes(id);
+    // No user and no group has the number -1.
     if allowed > 7 || tag.has_qualifier() && id == NOBODY {
         return Err(Errno::INVAL);
     }
+    // Whatever stands there for those who need no id is not kept, so that equal lists have equal bytes.
     Ok(AclEntry { tag, allowed, id: if tag.has_qualifier() { id } else { NOBODY } })
 }
 
@@ -198,6 +200,7 @@ pub fn set_acl(
     name: &[u8],
     value: &[u8],
 ) -> Result<()> {
+    // As on Linux: nobody asks for the permissions of a symlink, so that a list would have no effect.
     if attr.kind == FileKind::Symlink {
         return Err(Errno::OPNOTSUPP.into());
     }

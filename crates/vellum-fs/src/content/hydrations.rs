@@ -8,6 +8,7 @@ use vellum_host::{MetricsExposition, ProgressMeter};
 /// The progress of each hydration under way.
 #[derive(Debug, Default)]
 pub(crate) struct ActiveHydrations {
+    // Weak, since a hydration has ended when its meter is gone.
     meters: Mutex<Vec<Weak<ProgressMeter>>>,
 }
 

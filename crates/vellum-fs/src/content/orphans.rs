@@ -43,6 +43,7 @@ impl LiveContent {
                 if txn.bare_inode_attr(ino)?.is_some_and(|bare| bare.attr.nlink == 0) {
                     remove_inode(txn, ino)?;
                 }
+                // Also if the inode stays: with a name again, it is no orphan.
                 txn.remove_orphan(ino);
                 Ok(())
             })?;

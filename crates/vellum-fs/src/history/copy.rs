@@ -63,6 +63,7 @@ impl LiveFilesystem {
         let hidden = new_hidden_name()?;
         let copied = self.copy_retained_tree(view, source, dir, &hidden).and_then(|node| {
             let rename = |flags| self.names().rename(dir, &hidden, dir, name, flags);
+            // A rename that replaces fails on a directory that is not empty; an exchange takes anything.
             match rename(RenameFlags { exchange: true, ..RenameFlags::default() }) {
                 // Nothing is there.
                 Err(FsError::Posix(Errno::NOENT)) => {
@@ -93,9 +94,11 @@ impl LiveFilesystem {
         let place = NameInDir::new(dir, name)?;
         let attr = view.inode_attr(source)?;
         place.check_name_allowed(attr.kind)?;
+        // A single inode gets its name only when it is whole, and needs no hidden one meanwhile.
         if attr.kind != FileKind::Dir {
             return TreeCopy::new(self, view).copy_inode(source, &place);
         }
+        // Asked before all of it is copied. The rename asks again.
         self.names().check_name_free(&place)?;
         let under_way = new_hidden_name()?;
         let copying = TreeCopy::new(self, view);
@@ -124,6 +127,7 @@ impl LiveFilesystem {
         let copying = TreeCopy::new(self, view);
         let made = copying.copy_original_inode(&original, &NameInDir::new(dir, name)?, true)?;
         self.live_map().apply_change(|txn| {
+            // Making the copy has set the time of change to now, and has computed a new generation.
             let mut attr = txn.expect_inode_attr(made.ino)?;
             (attr.ctime, attr.generation) = (original.attr.ctime, original.attr.generation);
             txn.set_inode_attr(made.ino, &attr);
@@ -271,6 +275,7 @@ impl OriginalInode {
 
     fn put_nameless(&self, txn: &mut LiveTransaction<'_>, ino: Ino) -> Result<InodeAttributes> {
         let mut attr = self.new_attr();
+        // There is no name yet from which it could be computed.
         attr.generation = compute_generation(Ino::SUPER, &ino.0.to_le_bytes());
         (attr.parent, attr.name, attr.nlink) = (Ino::SUPER, Vec::new(), 0);
         txn.add_orphan(ino);

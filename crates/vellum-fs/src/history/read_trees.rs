@@ -72,6 +72,7 @@ impl LiveFilesystem {
         bases.extend(self.epochs().lock_past_states().values().map(|past| past.state.base));
         bases.extend(map.open_views().read_bases());
         drop(head);
+        // The empty tree is known without the store, and needs nobody who keeps it.
         let mut seen = BTreeSet::from([self.volume().empty_root()]);
         bases.retain(|root| seen.insert(*root));
         Ok(bases)

@@ -36,6 +36,7 @@ pub(crate) struct RetainedContent<'f> {
     numbers: Vec<u64>,
 }
 
+// Above all layers that there may be: how many will be made while the copy goes on, nobody knows.
 const OPEN: LayerId = LayerId(u64::MAX);
 
 impl RetainedRoot {
@@ -141,6 +142,7 @@ impl LiveMap {
         let lowest_is_retained = retained.iter().any(|(_, root)| {
             done.layers.last().is_some_and(|lowest| (root.first..=root.last).contains(lowest))
         });
+        // Each tree takes what it has out of `chunks`, so that no second one is retained for the same chunk.
         let mut needed: Vec<bool> =
             retained.iter().map(|(_, root)| self.take_chunks_of_tree(&root.root, &mut chunks)).collect();
         let mut needs_base = self.take_chunks_of_tree(&done.base, &mut chunks);
@@ -207,6 +209,7 @@ pub(crate) fn retain_for_trash(
     }
     let (Some(first), Some(last)) = (used.first().copied(), used.last().copied()) else { return Ok(()) };
     let retained = read_retained_roots(|span, visit| txn.scan(span, visit))?;
+    // Records come in the order of their numbers: those after the last one are free.
     let number = retained.last().map_or(0, |(number, _)| number.wrapping_add(1));
     for (at, root) in (0..).zip(retained_trees_of_state(left, &retained)) {
         store_retained_root(txn, number.wrapping_add(at), &RetainedRoot { root, first, last });

@@ -145,6 +145,7 @@ impl LiveFilesystem {
     /// New numbers are none that the view has.
     fn raise_next_number(&self, view: &LiveView) -> Result<()> {
         let next = view.read_state(|state| state.read_super_block())?.next_ino;
+        // Brings what the transaction will read into memory. Otherwise it would have to be begun anew.
         self.live_map().read_head_state(|state| state.read_super_block())?;
         self.live_map().apply_change(|txn| {
             let next_ino = txn.read_super_block()?.next_ino.max(next);
@@ -291,6 +292,7 @@ impl SelectedRestore<'_> {
         let mut made = Vec::new();
         let mut is_below = false;
         for name in names.split_last().map_or(&[][..], |(_, above)| above) {
+            // Before the step down: `around` itself was there before, and what is below it was made.
             is_below |= pair.then == around;
             pair = DirectoryPair {
                 now: self.now.find_dentry(pair.now, name)?.ino,

@@ -248,6 +248,7 @@ impl LiveFilesystem {
         id: SnapshotId,
     ) -> Result<(LayeredState, UsageAmount, AncestorSnapshot)> {
         let record = self.volume().catalog.get_record(&id)?;
+        // Both count since the last snapshot of the worktree, which from now on is this one.
         let counted = SnapshotStatistics { changed: 0, stored: 0, ..record.statistics };
         let state = LayeredState { base: record.root, counted, layers: Vec::new() };
         Ok((
@@ -263,6 +264,7 @@ impl LiveFilesystem {
             return Ok(true);
         }
         let head = self.live_map().lock_head().clone();
+        // As long as there is no snapshot, none holds what is there, however little it is.
         let Some(last) = head.snapshot else { return Ok(true) };
         Ok(match self.live_map().pending_snapshots()?.into_iter().find(|(_, waits)| waits.id == last.id) {
             // The snapshot is not published. Nothing was changed if the same layers still lie below the top
@@ -289,6 +291,7 @@ impl LiveFilesystem {
 
 /// Adds an empty top layer to a state.
 fn set_head_state(head: &mut LiveHead, state: LayeredState, snapshot: AncestorSnapshot) {
+    // From the present head: a number of a layer is never used twice.
     let top = head.allocate_layer();
     head.state = state;
     head.state.layers.insert(0, top);

@@ -134,6 +134,7 @@ impl LogRoom {
     pub fn wait_for_log_space(&self, bytes: u64) -> Result<()> {
         self.wait_for_space(bytes, |state| {
             let usage = &state.usage;
+            // An empty log takes anything, since waiting could free nothing more.
             let full = usage.used > 0 && usage.used.saturating_add(bytes) > usage.limit;
             if full { Some(RoomShortage::Limit) } else { self.find_disk_shortage(state, bytes) }
         })
@@ -239,11 +240,13 @@ impl LogRoom {
         let mut state = self.state.lock();
         state.usage.used = state.usage.used.saturating_sub(bytes);
         state.is_fill_told &= state.usage.percent() >= RELAXED;
+        // All of them: who has waited longest may need more than there is now, and another one less.
         self.freed.notify_all();
     }
 
     pub fn set_limit(&self, limit: u64) {
         self.state.lock().usage.limit = limit;
+        // The new limit may be higher.
         self.freed.notify_all();
     }
 

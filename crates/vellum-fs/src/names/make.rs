@@ -59,6 +59,7 @@ impl LiveNames {
         rdev: u64,
         caller: RequestCaller,
     ) -> Result<InodeAttributes> {
+        // `mknod(2)` ignores the number of what is no device.
         let rdev = match kind {
             FileKind::CharDevice | FileKind::BlockDevice => rdev,
             FileKind::File | FileKind::Fifo | FileKind::Socket => 0,
@@ -122,6 +123,7 @@ impl LiveNames {
         let place = NameInDir::new(dir, name)?;
         place.check_name_allowed(new.kind)?;
         self.check_name_free(&place)?;
+        // Brings what the transaction will read into memory, as for a file without a name.
         self.map.find_xattr(dir, acl::DEFAULT)?;
         self.with_reserved_number(|txn, ino| {
             let parent = read_dir_attr(txn, dir)?;
@@ -137,6 +139,7 @@ impl LiveNames {
         &self,
         mut body: impl FnMut(&mut LiveTransaction<'_>, Ino) -> Result<InodeAttributes>,
     ) -> Result<InodeAttributes> {
+        // Not within the transaction: there is one at a time, and all others would wait, too.
         self.log.wait_for_disk_space(NEW_BYTES)?;
         loop {
             // A restore between taking a number and using it makes it worthless, since an inode of the
@@ -234,6 +237,7 @@ fn put_inherited_acls(
     new: &NewInode<'_>,
     caller: RequestCaller,
 ) -> Result<u32> {
+    // A symlink has no permissions that a list or a mask could limit.
     if new.kind == FileKind::Symlink {
         return Ok(new.mode);
     }

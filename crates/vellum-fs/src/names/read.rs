@@ -44,6 +44,7 @@ impl LiveNames {
         let place = NameInDir::new(dir, name)?;
         let ino = self.expect_dentry(&place)?.ino;
         match self.map.bare_inode_attr(ino) {
+            // As in `lookup`: the name may stand for another inode by now.
             Err(FsError::Posix(Errno::STALE)) => {
                 let InodeAttributes { ino, attr } = self.try_lookup(&place)?;
                 Ok(BareInode { ino, bare: BareInodeAttr::copy_of(&attr) })

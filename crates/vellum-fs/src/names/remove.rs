@@ -66,6 +66,7 @@ impl LiveNames {
     fn try_unlink(&self, place: &NameInDir<'_>, uid: u32) -> Result<bool> {
         let dentry = self.expect_dentry(place)?;
         if dentry.kind == FileKind::Dir {
+            // Linux answers so, where POSIX has `EPERM`.
             return Err(Errno::ISDIR.into());
         }
         self.remove_name(place, dentry, uid)
@@ -182,6 +183,7 @@ impl LiveNames {
         while !attempt()? {
             for place in places {
                 let dentry = MapKey::for_dentry(place.dir, place.name);
+                // From the map: the cache may be what has given the outdated answer.
                 let held = self.map.read_head_state(|view| view.lookup_dentry(place.dir, place.name))?;
                 let attr = held.map(|held| MapKey::for_attr(held.ino));
                 self.map.inode_cache().invalidate_keys(&attr.into_iter().chain([dentry]).collect::<Vec<_>>());
@@ -215,6 +217,7 @@ pub(super) fn remove_link(
     let attr = &mut bare.attr;
     let mut is_last = attr.nlink <= 1;
     if attr.kind == FileKind::Dir {
+        // Again, in the transaction: something may have been put into it since.
         check_dir_empty(txn, ino)?;
         // A directory has one name. All other links are entries `.` and `..`.
         is_last = true;

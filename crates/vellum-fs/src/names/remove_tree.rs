@@ -30,6 +30,7 @@ impl LiveNames {
         while let Some(going) = path.last_mut() {
             let below = match going.below.take() {
                 Some(below) => below,
+                // A directory that is gone holds nothing, and `rmdir` below finds it missing, too.
                 None => ignore_not_found(self.remove_dir_files(going.ino, uid))?.unwrap_or_default(),
             };
             let parent = going.ino;

@@ -106,6 +106,7 @@ impl LiveNames {
         // Not within the transaction, since the pool of numbers may need one of its own.
         let number = whiteout.map(|_| self.reserve_inode_number()).transpose()?;
         let done = self.map.apply_change(|txn| {
+            // A restore came in between, and an inode of the restored state may have the number.
             if number.is_some_and(|number| !self.numbers.is_number_valid(&number)) {
                 return Ok(CommittedRename::Outdated);
             }
@@ -155,6 +156,7 @@ impl RenameEntries<'_> {
 
     /// Nothing is moved into itself. A target that the moved lies in is not empty, or would be moved into itself.
     fn check_cycles(&self, exchange: bool, parent: &dyn Fn(Ino) -> Result<Ino>) -> Result<()> {
+        // What stays in its directory does not get below itself.
         if self.from.dir == self.to.dir {
             return Ok(());
         }
@@ -231,6 +233,7 @@ impl RenameEntries<'_> {
 /// The directories of both places, which may be one.
 struct RenameDirs {
     from: InodeAttr,
+    // None if both are one directory: of two copies, each with its own counts, the second would undo the first.
     to: Option<InodeAttr>,
 }
 
@@ -284,6 +287,7 @@ fn is_dir_within(dir: Ino, ancestor: Ino, parent: &dyn Fn(Ino) -> Result<Ino>) -
         if at == ancestor {
             return Ok(true);
         }
+        // The root, or what a directory without a name has for its parent: nothing is above either.
         if at <= Ino::ROOT {
             return Ok(false);
         }

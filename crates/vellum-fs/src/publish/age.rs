@@ -33,6 +33,7 @@ impl LivePublisher {
         let mut since = self.unpublished_age.since.lock();
         *since = match (has_changes, *since, published) {
             (false, _, _) => None,
+            // What is left was changed after that moment.
             (true, _, Some(published)) => Some(published),
             (true, Some(since), None) => Some(since),
             // After a start: a snapshot that was left knows when it was made, and other changes do not.

@@ -102,6 +102,7 @@ fn is_inode_needed(txn: &dyn StoreTransaction, layers: &BTreeSet<LayerId>, ino: 
 /// Whether a layer says anything of the attributes or extents of a file.
 fn has_changes_of(txn: &dyn StoreTransaction, layers: &BTreeSet<LayerId>, ino: Ino) -> Result<bool> {
     for layer in layers {
+        // First what costs no scan: a change of content nearly always comes with one of the attributes.
         if txn.get(&encode_layer_key(*layer, MapKey::for_attr(ino).as_bytes()))?.is_some() {
             return Ok(true);
         }
@@ -163,6 +164,7 @@ pub(super) fn collect_replaced_chunks(
 /// The span of a file's extents in a layer.
 fn layer_extent_span(layer: LayerId, ino: Ino) -> KeySpan {
     let span = extent_span(ino);
+    // It has an end, since its prefix does not consist of the highest byte alone.
     let end = span.end.as_deref().unwrap_or_default();
     KeySpan::from_bounds(encode_layer_key(layer, &span.start), encode_layer_key(layer, end))
 }

@@ -157,6 +157,7 @@ impl PublishedFile<'_> {
         if attr.chunking == ChunkingMode::Fixed {
             return Ok(ChunkingMode::Fixed);
         }
+        // Changes next to each other count once: a long write is several pieces.
         let islands = self.pieces.chunk_by(|(_, a), (_, b)| is_dirty_extent(a) == is_dirty_extent(b));
         if islands.filter(|island| island.first().is_some_and(|(_, e)| is_dirty_extent(e))).count()
             >= SCATTERED

@@ -53,6 +53,7 @@ pub(super) struct InodePublication {
 impl InodePublication {
     /// Adds what it changes in the statistics.
     pub fn add_to_statistics(&self, counted: &mut SnapshotStatistics) {
+        // The filesystem's own record is no inode that anybody counts.
         if self.ino == Ino::SUPER {
             return;
         }
@@ -90,6 +91,7 @@ impl Publication<'_> {
         if ino == Ino::SUPER {
             return Ok(outcome(select_plain_changes(&job, |_| true), PublishedInode::AsItIs, None));
         }
+        // Not from the job: if only other keys changed, the attributes are in the base.
         let after = self.map.read_sealed_state(self.state, |view| view.inode_attr(ino))?;
         // What has no name is in no snapshot, though it may still be open.
         let Some(mut attr) = after else {
@@ -130,6 +132,7 @@ impl Publication<'_> {
     }
 
     fn read_base_attr(&self, ino: Ino) -> Result<Option<InodeAttr>> {
+        // What stands under this key are no attributes, and could not be decoded as such.
         if ino == Ino::SUPER {
             return Ok(None);
         }
@@ -144,6 +147,7 @@ impl Publication<'_> {
     /// Everything that the base has of an inode goes.
     fn plan_removal(&self, ino: Ino) -> Result<TreeChanges> {
         let mut changes = Vec::new();
+        // Not what the layers say: they may have more of the inode than the base, and need not have all of it.
         for entry in read_range(&**self.map.node_provider(), &self.state.base, inode_tree_span(ino))? {
             changes.push((entry?.key.to_vec(), None));
         }
@@ -155,6 +159,7 @@ impl Publication<'_> {
         let mut changes: BTreeMap<Vec<u8>, Option<Vec<u8>>> =
             new.into_iter().map(|(key, value)| (key, Some(value))).collect();
         for entry in read_range(&**self.map.node_provider(), &self.state.base, extent_span(ino))? {
+            // If both have an extent at an offset, the new one counts.
             changes.entry(entry?.key.to_vec()).or_insert(None);
         }
         Ok(changes.into_iter().collect())

@@ -134,11 +134,13 @@ impl PublisherState {
             let outcome = pool.install(|| {
                 if expired_at.is_none_or(|at| at.elapsed() > EXPIRE_EVERY) {
                     self.publisher.expire_trash()?;
+                    // Only after a success, so that a failure is not the last try for an hour.
                     expired_at = Some(Instant::now());
                 }
                 self.publish_changes(attempt.is_some(), &mut watch)
             });
             if let Some(attempt) = attempt {
+                // Before the attempt ends: those who wait are told then whether there is room.
                 self.publisher.free_log_space();
                 let is_full = outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::NoSpace);
                 self.publisher.log.end_publish_attempt(attempt, is_full);
@@ -211,6 +213,7 @@ impl LivePublisher {
         let store = self.volume.objects.local_dir().and_then(device);
         Some(LogDisk {
             size: disk.f_blocks.saturating_mul(disk.f_frsize),
+            // Without the blocks that only root may take.
             free: disk.f_bavail.saturating_mul(disk.f_frsize),
             metadata: self.map.live_store().memory_size() as u64,
             has_store: store.is_some() && store == device(path),

@@ -66,6 +66,7 @@ impl TrashedName {
             Some(&Dentry { ino: number, kind: attr.kind }.encode()),
         );
         (attr.parent, attr.name) = (Ino::ROOT, name);
+        // Its other links were elsewhere; a directory counts its own entry `.` as well.
         attr.nlink = if attr.kind == FileKind::Dir { 2 } else { 1 };
         txn.change_trash_key(&MapKey::for_attr(number), Some(&attr.encode()));
         let record = TrashRecord { path: self.path.clone(), uid: self.uid, removed };

@@ -57,6 +57,7 @@ impl LiveFilesystem {
         sorted.iter().try_for_each(|entry| restore.restore_entry(entry))?;
         restore.restore_dir_times()?;
         let created = restore.created;
+        // Before the entries go: a loss of power must leave one of the two.
         self.content().sync_all()?;
         let numbers: Vec<Ino> = entries.iter().map(|entry| entry.number).collect();
         self.trash().remove_entries(&numbers)?;
@@ -88,6 +89,7 @@ impl EntryRestore<'_> {
         for entry in entries {
             let names: Vec<&[u8]> = path_components(&entry.path).collect();
             let kind = match self.view.inode_attr(entry.number) {
+                // The caller named an entry, and never held an inode that could have become stale.
                 Err(FsError::Posix(Errno::STALE)) => return Err(Errno::NOENT.into()),
                 attr => attr?.kind,
             };
@@ -144,6 +146,7 @@ impl EntryRestore<'_> {
     /// Creates a directory that belongs to the owner of the one above it.
     fn create_parent(&mut self, dir: Ino, name: &[u8]) -> Result<Ino> {
         let above = self.fs.inode_attr(dir)?;
+        // No mask: there is no program whose own it would be.
         let caller = RequestCaller { uid: above.uid, gid: above.gid, umask: 0 };
         let ino = self.fs.names().mkdir(dir, name, PARENT_MODE, caller)?.ino;
         self.created.push(ReplacedName { dir, name: name.to_vec() });

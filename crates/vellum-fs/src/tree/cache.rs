@@ -134,6 +134,7 @@ impl InodeCache {
                 Ok(MapKeyRef::Xattr(ino, name)) => {
                     self.xattrs.invalidate_entry(self.hash_name(ino, name), match_name(ino, name))
                 }
+                // Of neither this cache keeps anything.
                 Ok(MapKeyRef::Extent(..)) | Err(_) => {}
             }
         }

@@ -156,6 +156,7 @@ impl LiveHead {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut writer = FieldWriter::new();
+        // Without a trash the form is that of the first version, so that programs which know only that can read it.
         let version = if self.trash.is_some() { TRASH_VERSION } else { VERSION };
         writer.write_u8(version).write_varint(self.next_layer.0).write_varint(self.next_pending);
         match &self.snapshot {
@@ -261,6 +262,7 @@ pub const LOANS: &[u8] = b"b";
 fn encode_numbered_key(tag: u8, number: u64) -> [u8; 9] {
     let mut key = [tag; 9];
     if let Some(digits) = key.get_mut(1..) {
+        // Big endian, so that keys sort as their numbers do.
         digits.copy_from_slice(&number.to_be_bytes());
     }
     key

@@ -79,6 +79,7 @@ impl<'a> LiveTransaction<'a> {
                 self.set_stored_value(key, bare);
             }
             None => {
+                // Only files have content apart, and no inode changes its kind.
                 if attr.kind == FileKind::File {
                     self.set_inline_content(&key, None);
                 }
@@ -133,6 +134,7 @@ impl<'a> LiveTransaction<'a> {
 
     /// Sets the attributes of an inode that did not exist.
     pub fn set_new_inode_attr(&mut self, ino: Ino, attr: &InodeAttr) {
+        // Otherwise the layers and the base would be searched for it.
         self.record_known_usage(ino, UsageAmount::default());
         self.set_inode_attr(ino, attr);
     }
@@ -178,6 +180,7 @@ impl<'a> LiveTransaction<'a> {
 
     /// Sets a key of the trash, if there is one, or removes it.
     pub fn change_trash_key(&mut self, key: &MapKey, value: Option<&[u8]>) {
+        // Not among the changed keys: no cache has keys of the trash, and no quota counts them.
         if let Some(layer) = self.head.top_trash_layer() {
             let key = key.as_bytes();
             self.live.set_key(&encode_layer_key(layer, key), encode_change(key, value));
@@ -202,6 +205,7 @@ impl MapReader for LiveTransaction<'_> {
         let mut attr = value
             .map(|value| InodeAttr::decode(&value).map_err(wrap_decode_error("an inode")))
             .transpose()?;
+        // Remembered, so that a change of this inode later in the transaction need not read it again.
         self.record_known_usage(ino, attr.as_ref().map_or_else(UsageAmount::default, UsageAmount::from_attr));
         if let Some(attr) = &mut attr {
             self.accesses.apply_access_time(ino, attr);

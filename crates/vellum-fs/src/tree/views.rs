@@ -65,6 +65,7 @@ impl OpenViews {
         let mut readers = self.readers.write();
         state.layers.iter().for_each(|layer| decrement_count(&mut readers.layers, layer));
         decrement_count(&mut readers.bases, &state.base);
+        // Where only a tree was read, no layer becomes free.
         if !state.layers.is_empty() {
             self.note_unneeded_layers();
         }

@@ -89,6 +89,7 @@ impl FuseAdapter {
             InodeOwner::Past(view, ino) => view.read(ino, offset, len),
             InodeOwner::Frozen(tree, ino) => tree.read(ino, offset, len),
             InodeOwner::Virtual(number) => self.virt.read_file(number, offset, len),
+            // Only directories are kept after their removal.
             InodeOwner::Removed(_) => Err(Errno::ISDIR.into()),
         }
     }
@@ -261,6 +262,7 @@ impl FuseAdapter {
             fs.content().copy_range(from_ino, offset, to_ino, to.offset, len)
         };
         self.answer_small(call, copy, |&copied| match u32::try_from(copied) {
+            // The older request is answered with 32 bits.
             Ok(copied) if !wide => SmallAnswer::for_byte_count(copied),
             Ok(_) | Err(_) => SmallAnswer::for_offset(copied),
         })

@@ -125,6 +125,7 @@ impl ReaderCount {
         let before = *read;
         *read = before.saturating_add(bytes);
         self.looked_into += usize::from(is_new);
+        // From here on the file counts as read. This happens once for each.
         if before < LOOK_MAX && *read >= LOOK_MAX {
             self.looked_into -= 1;
         }

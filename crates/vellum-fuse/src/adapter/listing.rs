@@ -142,6 +142,7 @@ impl FuseAdapter {
                     kind: entry.kind,
                 }));
             }
+            // Directories of a past state are answered from the present one.
             InodeOwner::Past(..) => return Err(Errno::NOTDIR.into()),
             InodeOwner::Removed(_) => {}
             InodeOwner::Frozen(tree, ino) => {

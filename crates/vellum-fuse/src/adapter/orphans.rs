@@ -66,6 +66,7 @@ impl Drop for OrphanRemover {
         self.shared.state.lock().is_over = true;
         self.shared.changed.notify_one();
         if let Some(thread) = self.thread.take() {
+            // A panic there was reported when it happened.
             let _ = thread.join();
         }
     }

@@ -86,6 +86,7 @@ impl AccessLog {
         } else {
             waiting.dropped = true;
         }
+        // Only when the number is reached: later notes would wake a thread that is on its way.
         let many = waiting.lines.len() == MANY;
         drop(waiting);
         if many {

@@ -99,6 +99,7 @@ impl FuseConnection {
             // Nobody waits for it any more if a ring has failed.
             let _ = ended.send(done);
         };
+        // In a thread of its own: the failure of a ring ends this wait while other threads go on.
         std::thread::Builder::new().name("vellum-joining".into()).spawn(join)?;
         end.recv().unwrap_or_else(|_| Err(io::Error::other("a thread of the mount died")))
     }
@@ -108,6 +109,7 @@ fn join_threads(threads: Vec<JoinHandle<io::Result<()>>>) -> io::Result<()> {
     let mut end = Ok(());
     for thread in threads {
         let done = thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread of the mount died")));
+        // The first error counts, and all threads are waited for.
         end = end.and(done);
     }
     end

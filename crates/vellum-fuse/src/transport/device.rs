@@ -77,6 +77,7 @@ impl FuseDevice {
     pub fn send_answer(&self, unique: u64, answer: FuseAnswer) {
         let _ = match answer {
             FuseAnswer::None | FuseAnswer::Later => Ok(0),
+            // The kernel takes the number of an error with a minus sign.
             FuseAnswer::Failed(error) => rustix::io::write(
                 &self.0,
                 &encode_answer_head(0, error.raw_os_error().wrapping_neg(), unique),

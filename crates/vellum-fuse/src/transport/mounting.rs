@@ -63,6 +63,7 @@ fn attach_directly(
     attachment: &MountParameters,
 ) -> rustix::io::Result<()> {
     let mode = rustix::fs::stat(mountpoint)?.st_mode;
+    // Without `allow_other`, the kernel lets only this user in.
     let uid = rustix::process::getuid().as_raw();
     let gid = rustix::process::getgid().as_raw();
     let fd = device.as_fd().as_raw_fd();

@@ -311,6 +311,7 @@ impl RequestRing {
         commit_id: u64,
         parts: Option<u64>,
     ) -> io::Result<()> {
+        // `struct fuse_uring_cmd_req`: flags, of which none is set, then the commit id and the number of the queue.
         let mut words = [0; 80];
         words[8..16].copy_from_slice(&commit_id.to_ne_bytes());
         words[16..18].copy_from_slice(&self.queue.to_ne_bytes());

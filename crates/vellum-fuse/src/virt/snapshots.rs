@@ -103,6 +103,7 @@ impl SnapshotsDir {
         }
         let mut tags: BTreeMap<String, SnapshotId> =
             self.volume.list_readable_tags()?.0.into_iter().collect();
+        // A tag that the store has stays where it is: publishing a snapshot does not move one.
         for (id, new) in waiting {
             new.into_iter().for_each(|tag| _ = tags.entry(tag).or_insert(id));
         }
@@ -127,7 +128,9 @@ impl SnapshotsDir {
         let id = *known.ids.get(usize::from(slot.0).checked_sub(1)?)?;
         let whole = id.to_string().into_bytes();
         let names = known.links.iter().filter(|(_, number)| Self::is_link_to(&known, **number, id));
+        // Prefixes of an id are symlinks as well, and no tags.
         let tags = names.map(|(name, _)| name).filter(|name| !whole.starts_with(name));
+        // The first by name, so that a snapshot with several tags has one path.
         Some(tags.min().cloned().unwrap_or(whole))
     }
 
@@ -175,6 +178,7 @@ impl SnapshotsDir {
         if known.targets.len() >= LINKS_MAX {
             return Err(Errno::NFILE.into());
         }
+        // Never the number of before: the kernel may have cached where that leads.
         let number = FIRST_LINK + known.targets.len() as u64;
         known.targets.push(id);
         known.links.insert(name.to_vec(), number);

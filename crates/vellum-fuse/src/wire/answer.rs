@@ -122,6 +122,7 @@ impl SmallAnswer {
             .with_u64(fs.files_free)
             .with_u32(fs.block_size)
             .with_u32(fs.name_max)
+            // The fragment size, in which the kernel counts blocks.
             .with_u32(fs.block_size)
             .with_zeros(STATFS_SPARE)
     }

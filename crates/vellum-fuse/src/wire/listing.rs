@@ -77,6 +77,7 @@ impl ListingAnswer {
         self.bytes.append_bytes(&len.to_ne_bytes());
         self.bytes.append_bytes(&kind.to_ne_bytes());
         self.bytes.append_bytes(listed.name);
+        // The kernel looks for the next record there.
         self.bytes.resize(self.bytes.len().next_multiple_of(ALIGNMENT), 0);
     }
 

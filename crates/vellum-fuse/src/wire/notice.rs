@@ -59,6 +59,7 @@ impl Invalidation<'_> {
                 bytes.extend(len.to_ne_bytes());
                 bytes.extend(flags.to_ne_bytes());
                 bytes.extend(name);
+                // The kernel requires a NUL behind the name, which the length does not count.
                 bytes.push(0);
             }
             Self::Names => {}

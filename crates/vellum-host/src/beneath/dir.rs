@@ -256,6 +256,7 @@ impl HeldDir {
 
     fn rename_with(&self, name: &[u8], to: &Self, new_name: &[u8], flags: RenameFlags) -> Result<()> {
         check_file_name(new_name)?;
+        // The older call is enough where there are no flags, and every kernel has it.
         self.call_on_name("rename", name, || match flags.is_empty() {
             true => fs::renameat(self, name, to, new_name),
             false => fs::renameat_with(self, name, to, new_name, flags),
@@ -325,6 +326,7 @@ pub(super) fn stat_fd(fd: BorrowedFd<'_>) -> Result<FileStat> {
 /// Splits a path into pieces that fit into one system call, and checks each component.
 fn split_path_parts(path: &[u8]) -> Result<Vec<Vec<u8>>> {
     let mut steps: Vec<Vec<u8>> = Vec::new();
+    // Empty components and `.` lead nowhere, and would be refused as names.
     for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".") {
         check_file_name(name)?;
         match steps.last_mut() {

@@ -27,6 +27,7 @@ impl HeldDir {
             return self.rename_over_empty_dir(name, to, new_name);
         }
         match self.link_file(name, to, new_name) {
+            // Filesystems without hard links answer EPERM.
             Err(error) if is_unsupported(&error) || error.errno() == Some(Errno::PERM) => {
                 self.rename_over_empty_file(name, to, new_name)
             }
@@ -39,6 +40,7 @@ impl HeldDir {
     pub(super) fn rename_over_empty_file(&self, name: &[u8], to: &Self, new_name: &[u8]) -> Result<()> {
         drop(to.create_file(new_name, PRIVATE & 0o666)?);
         self.rename(name, to, new_name).inspect_err(|_| {
+            // The placeholder must not be taken for the file. If it stays, the error of the rename says more than this one.
             let _ = to.unlink(new_name);
         })
     }

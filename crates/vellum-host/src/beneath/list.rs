@@ -20,6 +20,7 @@ pub struct DirNames {
 
 #[derive(Debug, Clone, Copy)]
 struct NameSpan {
+    // A span takes 8 bytes, since a directory may have millions of names.
     start: u32,
     len: u16,
     is_dir: Option<bool>,

@@ -42,11 +42,13 @@ fn remove_stale_entry_at(parent: &HeldDir, temp: &[u8], now: SystemTime) -> Resu
 }
 
 fn is_older(time: UnixTime, limit: Duration) -> bool {
+    // A change before 1970 was made by no writer, and tells nothing.
     u64::try_from(time.secs).is_ok_and(|secs| secs < limit.as_secs())
 }
 
 fn remove_stale_file(parent: &HeldDir, temp: &[u8]) -> Result<bool, BeneathError> {
     let opened = parent.open_file(temp)?;
+    // Its writer is alive, or the filesystem has no locks that could tell.
     if flock(&opened.file, FlockOperation::NonBlockingLockExclusive).is_err() {
         return Ok(false);
     }

@@ -75,6 +75,7 @@ impl WalkEnd {
         // The last component is opened without following links: it was found to be none, and must not have
         // become one since.
         let flags = if self.is_magic { flags } else { flags | OFlags::NOFOLLOW };
+        // Used only if the file is made. The umask takes away what the user does not want.
         let mode = Mode::from_raw_mode(0o666);
         rustix::io::retry_on_intr(|| fs::openat(&self.dir, &*self.name, flags, mode))
     }
@@ -182,6 +183,7 @@ impl<'p> TrustedWalk<'p> {
                 owner: stat.st_uid,
             });
         }
+        // The text of such a link need not be a path, as `pipe:[4026]` is none: only the kernel can follow it.
         let is_magic = fs::fstatfs(&link).is_ok_and(|found| found.f_type == fs::PROC_SUPER_MAGIC);
         if !is_magic {
             self.push_path(target.as_bytes()).map_err(|errno| self.wrap_errno(errno))?;

@@ -83,6 +83,7 @@ pub fn can_share_blocks(directory: &Path) -> bool {
         rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR).map(File::from)
     };
     let (Ok(from), Ok(to)) = (make(), make()) else { return false };
+    // To share the blocks of an empty file would prove nothing.
     from.write_all_at(&[1; 4096], 0).is_ok() && ioctl_ficlone(&to, &from).is_ok()
 }
 

@@ -55,6 +55,7 @@ impl Iterator for DataSegments<'_> {
                 self.position = self.size;
                 Some(Err(errno.into()))
             }
+            // The file has grown since its attributes were read.
             Ok(start) if start >= self.size => None,
             Ok(start) => {
                 // There is a hole at the end of every file, so this fails only if the file became shorter.

@@ -128,6 +128,7 @@ pub fn apply_fresh_metadata(
     let mut applied = AppliedMetadata::default();
     let kept = apply_owner(node, wanted, &fresh.now, caller, &mut applied);
     let mode = allowed_mode(wanted.mode, fresh.now.kind, kept);
+    // Most files were made with their mode, and need no call for it.
     if mode != fresh.now.mode {
         record_failure(node.set_mode(mode), &mut applied);
     }

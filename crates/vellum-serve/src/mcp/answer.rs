@@ -60,6 +60,7 @@ pub fn build_answer(value: Value) -> CallToolResult {
     if text.chars().count() > TEXT_MAX {
         let mut cut: String = text.chars().take(TEXT_MAX).collect();
         cut.push_str("… (cut; ask for less, or see the structured content)");
+        // Only the text is cut: the structured content stays whole for programs.
         answer.content = vec![ContentBlock::text(cut)];
     }
     answer

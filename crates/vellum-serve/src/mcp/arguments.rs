@@ -117,12 +117,14 @@ pub struct RestoreArguments {
 /// Reads the arguments of a call.
 pub fn parse_arguments<T: DeserializeOwned>(arguments: Option<Map<String, Value>>) -> ToolResult<T> {
     let value = Value::Object(arguments.unwrap_or_default());
+    // What is not described fails, too: a model that invents an option must not believe that it had an effect.
     serde_json::from_value(value)
         .map_err(|error| ToolError::usage(format!("the arguments are wrong: {error}")))
 }
 
 /// Fails unless a text can be the name of a snapshot.
 pub fn check_snapshot_name(name: &str) -> ToolResult<()> {
+    // Times in words have spaces and braces. No name has control characters, which could forge lines of a message.
     let is_odd = name.is_empty() || name.len() > SNAPSHOT_NAME_MAX || name.chars().any(char::is_control);
     match is_odd {
         true => Err(ToolError::usage("this is no name of a snapshot")
@@ -150,6 +152,7 @@ pub fn check_tool_paths(paths: &[String]) -> ToolResult<()> {
 /// Fails unless a text is short and plain enough for the name of a fork or a turn, which becomes that of a directory.
 pub fn check_plain_name(what: &str, name: &str) -> ToolResult<()> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    // An option begins with '-', and '..' and hidden directories with a dot.
     let begins_well = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
     match begins_well && name.len() <= NAME_MAX && name.bytes().all(is_plain) {
         true => Ok(()),
@@ -169,6 +172,7 @@ pub fn check_pattern(pattern: &str) -> ToolResult<()> {
 
 /// Fails unless the words are a command.
 pub fn check_command(words: &[String]) -> ToolResult<()> {
+    // The system passes no argument that contains a NUL.
     let is_odd = words.is_empty() || words.len() > WORDS_MAX || words.iter().any(|word| word.contains('\0'));
     match is_odd {
         true => Err(ToolError::usage(format!("'command' has to be 1 to {WORDS_MAX} words without NUL"))),

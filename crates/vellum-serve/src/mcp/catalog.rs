@@ -110,6 +110,7 @@ impl ToolName {
             | Self::Find
             | Self::RestorePlan => ToolEffect::ReadOnly,
             Self::Snapshot | Self::Fork | Self::KeepTry => ToolEffect::Additive,
+            // A command in a try can change what is outside the worktree, and what is discarded with a try is nowhere else.
             Self::Try | Self::DiscardTry | Self::Restore => ToolEffect::Destructive,
         }
     }
@@ -244,9 +245,11 @@ impl ToolName {
         let annotations = ToolAnnotations::new()
             .read_only(is_read_only)
             .destructive(is_destructive)
+            // Only a command that is tried can reach other machines.
             .open_world(self == Self::Try);
         let schema = |value: Value| Arc::new(value.as_object().cloned().unwrap_or_default());
         let mut tool = Tool::new(self.as_str(), self.description(), schema(self.input_schema()));
+        // Only which fields there are: their shapes are those of docs/json.md, to which fields may be added.
         tool.output_schema = Some(schema(json!({ "type": "object", "required": self.answer_fields() })));
         tool.annotations = Some(annotations);
         tool
@@ -259,6 +262,7 @@ fn text(description: &str) -> Value {
 
 fn number(least: u64, most: u64) -> Value {
     match most {
+        // Many readers of JSON take numbers for floating point, which has no such integer: then there is no maximum.
         u64::MAX => json!({ "type": "integer", "minimum": least }),
         _ => json!({ "type": "integer", "minimum": least, "maximum": most }),
     }

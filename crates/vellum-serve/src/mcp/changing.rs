@@ -51,6 +51,7 @@ impl SharedTools {
     }
 
     async fn record_worktree(&self, note: &str, turn: Option<&str>, client: &str) -> ToolResult<Value> {
+        // Each value in one word with its option, so that no text of a client can become an option.
         let mut words = vec!["snapshot".to_owned(), format!("--set=agent={client}")];
         words.extend(turn.map(|turn| format!("--set=turn={turn}")));
         if !note.is_empty() {
@@ -75,6 +76,7 @@ impl SharedTools {
         fs::create_dir_all(forks).map_err(failed)?;
         // The fork is in the directory itself, whatever that is a symlink to.
         let directory = forks.canonicalize().map_err(failed)?.join(&asked.name);
+        // Without following: a symlink there would lead the fork elsewhere.
         if directory.symlink_metadata().is_ok() {
             return Err(ToolError::new("conflict", format!("{} exists", directory.display())));
         }
@@ -84,6 +86,7 @@ impl SharedTools {
         words.extend(from.map(|id| OsString::from(format!("--from={id}"))));
         words.extend([OsString::from("--"), OsString::from(&asked.name)]);
         let made = self.run_in_worktree(words).await?;
+        // Only after it was made: what is listed here is restored without asking a person.
         self.forks.lock().insert(asked.name.clone(), directory);
         Ok(json!({ "name": made["name"], "directory": made["directory"], "snapshot": made["snapshot"] }))
     }
@@ -111,6 +114,7 @@ impl SharedTools {
         if result.answer["decision"] == "keep"
             && let Some(name) = result.answer["name"].as_str()
         {
+            // Before its changes are listed: if that fails, the client can decide about the try all the same.
             self.tries.lock().insert(name.into());
             answer["try"] = json!(name);
             // Applying changes the worktree: that is a person's to do.
@@ -147,6 +151,7 @@ impl SharedTools {
                 .with_hint("a person decides about other tries: 'vellum try --list'"));
         }
         let done = self.run_in_worktree(["try".to_owned(), format!("--{decision}={name}")]).await?;
+        // Only after it was done: a decision that failed can be made again.
         self.tries.lock().remove(name);
         Ok(json!({ "name": name, "decision": decision, "worktree": done["worktree"] }))
     }
@@ -161,6 +166,7 @@ struct TryEnd {
 impl TryEnd {
     fn read(end: &CommandEnd) -> ToolResult<Self> {
         let mut text = end.output.to_text();
+        // From the end: the output of the tried command comes first, and may contain the same text.
         let begin = text.rfind(RESULT_BEGIN);
         let answer = begin.and_then(|begin| serde_json::from_str::<Value>(text[begin..].trim_end()).ok());
         let (Some(begin), Some(answer)) = (begin, answer) else {

@@ -138,8 +138,11 @@ impl ServerHandler for ToolServer {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let Some(tool) = ToolName::find(&request.name) else {
+            // An error of the protocol, since there is no tool that could fail. What a tool refuses is an answer, which the model
+            // sees.
             return Err(ErrorData::invalid_params("there is no such tool", None));
         };
+        // Checked for each call: clients can call what was not listed.
         if !self.offers(tool) {
             let refused = ToolError::new("denied", "commands may not be tried here")
                 .with_hint("a person allows it: 'vellum mcp --allow try'");

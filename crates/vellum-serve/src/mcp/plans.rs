@@ -70,6 +70,7 @@ enum PlannedWay {
 impl PlanShelf {
     fn add(&self, plan: RestorePlan) {
         let mut plans = self.plans.lock();
+        // Here and by no timer: until then, `find` passes over plans that are too old.
         plans.retain(|plan| Instant::now() < plan.deadline);
         if plans.len() >= PLANS_MAX {
             plans.remove(0);
@@ -86,6 +87,7 @@ impl PlanShelf {
     /// Whoever takes a plan may carry it out; nobody else can then.
     fn take(&self, id: &str) -> ToolResult<RestorePlan> {
         let mut plans = self.plans.lock();
+        // `find` has looked at the time. An approval for which a person took long counts all the same.
         let place = plans.iter().position(|plan| plan.id == id).ok_or_else(no_such_plan)?;
         Ok(plans.remove(place))
     }
@@ -110,6 +112,7 @@ impl SharedTools {
         let target = self.resolve_snapshot(Some(&asked.to)).await?.to_string();
         let directory = match &asked.fork {
             None => self.settings.worktree.clone(),
+            // By the name of a fork that this connection made, never by a path: no other directory can be named.
             Some(name) => self
                 .forks
                 .lock()
@@ -124,6 +127,7 @@ impl SharedTools {
             directory,
             target,
             paths: asked.paths,
+            // Both ways of planning below replace it.
             how: PlannedWay::SameChanges(Value::Null),
             steps: Vec::new(),
             unsaved: 0,
@@ -131,6 +135,7 @@ impl SharedTools {
             request: None,
             forms: 0,
         };
+        // Forks are plain directories, whatever the worktree is.
         match self.settings.is_mounted && !plan.is_own_fork {
             true => self.plan_in_mount(&mut plan).await?,
             false => self.plan_in_directory(&mut plan).await?,
@@ -154,6 +159,7 @@ impl SharedTools {
 
     async fn plan_in_mount(&self, plan: &mut RestorePlan) -> ToolResult<()> {
         let changes = self.list_mount_changes(plan).await?;
+        // Nearly in the words of a directory's plan, which knows no renaming.
         plan.steps = read_steps(&changes, |change| match change["change"].as_str() {
             Some("added") => Some("create"),
             Some("deleted") => Some("delete"),
@@ -186,7 +192,9 @@ impl SharedTools {
         {
             return Ok(answer);
         }
+        // Only now: a plan that waits for a person can be called again. Of two calls at once, one finds it gone.
         let plan = self.plans.take(&asked.plan)?;
+        // Nobody is to be asked any more about what is carried out.
         self.volume.approvals().remove_request(&plan.id);
         self.carry_out(&plan).await
     }
@@ -199,6 +207,8 @@ impl SharedTools {
                 vec![OsString::from("restore"), option]
             }
             PlannedWay::SameChanges(planned) => {
+                // A mount writes no plan files, so the comparison is made here. What is changed between it and the restore is in
+                // the safety snapshot.
                 if self.list_mount_changes(plan).await? != *planned {
                     return Err(ToolError::new("conflict", "something has changed since the plan was made")
                         .with_hint("'restore_plan' makes another one"));

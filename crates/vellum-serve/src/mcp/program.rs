@@ -93,12 +93,14 @@ impl CommandLine {
 
     /// Runs a command that answers in JSON. `words` are its name, its options, and behind '--' what a client said.
     pub async fn run_for_json(&self, directory: &Path, words: Vec<OsString>) -> ToolResult<Value> {
+        // A part of an object in JSON is of no use: an answer that is longer fails as a whole.
         let limit = OutputLimit { head: JSON_MAX, tail: 0 };
         let words = ["--json", "--quiet"].into_iter().map(OsString::from).chain(words).collect();
         let end = self.run(directory, words, limit, COMMAND_TIME).await?;
         let answer = serde_json::from_slice::<Value>(&end.output.head).ok();
         match (end.code, answer) {
             (Some(code), Some(answer)) if DONE.contains(&code) => Ok(answer),
+            // With --json, commands report failures on standard output, too.
             (_, Some(answer)) if answer.get("error").is_some() => Err(read_failure(&answer["error"])),
             (_, _) => Err(end.to_error()),
         }
@@ -148,7 +150,8 @@ impl CommandLine {
             }
         };
         let code = status.map_err(failed)?.code();
-        // Something that the command left running may keep the pipes open: what it wrote until now is the answer.
+        // Something that the command left running may keep the pipes open. It is not waited for longer than ENDING_TIME, and
+        // nothing is kept of such an output.
         Ok(CommandEnd { code, output: finish(output).await, errors: finish(errors).await, timed_out })
     }
 }
@@ -169,6 +172,7 @@ impl CommandEnd {
 async fn end_child(child: &mut Child) -> std::io::Result<std::process::ExitStatus> {
     let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
     // It has not been waited for: the number is still its own.
+    // With TERM first: 'vellum try' passes it on to its command, and then still reports what that has changed.
     let asked = pid.map(|pid| kill_process(pid, Signal::TERM));
     if asked.is_some_and(|asked| asked.is_ok())
         && let Ok(status) = tokio::time::timeout(ENDING_TIME, child.wait()).await

@@ -32,6 +32,8 @@ impl SharedTools {
     pub async fn resolve_snapshot(&self, name: Option<&str>) -> ToolResult<SnapshotId> {
         let name = name.unwrap_or("HEAD");
         check_snapshot_name(name)?;
+        // A whole id that the volume knows needs no command. Any other name is resolved by one, which also publishes what a mount
+        // has not published yet.
         if name.len() == ID_DIGITS
             && let Ok(id) = name.parse()
             && self.volume.find_snapshot(id).is_ok()
@@ -59,11 +61,13 @@ impl SharedTools {
     ) -> ToolResult<T> {
         let volume = Arc::clone(&self.volume);
         let read = tokio::task::spawn_blocking(move || read(&volume));
+        // This fails only if the thread panicked, or the server is ending.
         read.await.map_err(|_| ToolError::new("io", "the call could not be carried out"))?
     }
 
     /// What changed since the last snapshot.
     pub async fn show_status(&self) -> ToolResult<Value> {
+        // Without '--all', a new directory is one row, and an agent would not see what is in it.
         let mut status = self.run_in_worktree(["status", "--all"]).await?;
         let truncated = cut_rows(&mut status["changes"]);
         let mut answer = json!({ "truncated": truncated, "head": status["head"]["id"].take() });
@@ -89,6 +93,7 @@ impl SharedTools {
         let limit = asked.limit.unwrap_or(20).clamp(1, ROWS_MAX);
         // Resolving the head publishes what a mount has not published yet.
         let head = self.resolve_snapshot(None).await;
+        // A new worktree has no snapshot, which is no failure.
         if matches!(&head, Err(error) if error.code == "not_found") {
             return Ok(json!({ "snapshots": [], "more": false }));
         }
@@ -121,6 +126,7 @@ impl SharedTools {
         let path = asked.path.unwrap_or_default();
         check_tool_path(&path)?;
         let from = self.resolve_snapshot(asked.from.as_deref()).await?.to_string();
+        // As ids, which are neither options nor paths, whatever the client called the snapshots.
         let mut sides = vec![OsString::from(from)];
         if let Some(to) = &asked.to {
             sides.push(self.resolve_snapshot(Some(to)).await?.to_string().into());
@@ -138,6 +144,7 @@ impl SharedTools {
             let patch =
                 self.command_line.run_for_text(&self.settings.worktree, words("--patch"), PATCH_MAX).await?;
             let text = String::from_utf8_lossy(&patch.head);
+            // Cut once more: replacement characters are longer than the bytes for which they stand.
             let cut = cut_text(&text, PATCH_MAX);
             answer["patch"] = json!(cut.0);
             answer["patch_truncated"] = json!(cut.1 || patch.total > PATCH_MAX as u64);
@@ -158,6 +165,7 @@ impl SharedTools {
             if !tree.lstat(&path)?.is_dir() {
                 return Err(ToolError::usage("this is no directory"));
             }
+            // From the first entry each time: an offset counts entries, and a directory can be entered only by a name.
             let page = tree.read_dir_page(&path, None, skip.saturating_add(limit))?;
             let entries: Vec<_> = page
                 .entries
@@ -190,6 +198,7 @@ impl SharedTools {
                 "truncated": end < found.size() });
             match readable_text(&content, end < found.size()) {
                 Some(text) => {
+                    // Behind the text and not behind what was read: the next part begins with a character that was cut.
                     answer["next_offset"] = json!(offset + text.len() as u64);
                     answer["text"] = json!(text);
                 }
@@ -207,6 +216,7 @@ impl SharedTools {
     pub async fn list_versions(&self, asked: PathArguments) -> ToolResult<Value> {
         let path = asked.path.ok_or_else(|| ToolError::usage("'path' is missing"))?;
         check_tool_path(&path)?;
+        // These arguments are shared with 'read' and 'list'. Here, an offset would be ignored without a word.
         if asked.offset.is_some() {
             return Err(ToolError::usage("'offset' is for 'read' and 'list'"));
         }
@@ -228,6 +238,7 @@ impl SharedTools {
     pub async fn find_names(&self, asked: FindArguments) -> ToolResult<Value> {
         check_pattern(&asked.pattern)?;
         let words = ["find"].into_iter().chain(asked.deleted.then_some("--deleted"));
+        // Behind '--' a pattern is no option, whatever it begins with.
         let mut answer = self.run_in_worktree(words.chain(["--", &asked.pattern])).await?;
         let truncated = cut_rows(&mut answer["found"]);
         Ok(json!({ "found": answer["found"].take(), "truncated": truncated }))
@@ -259,6 +270,7 @@ fn read_part(tree: &vellum_library::Snapshot, path: &Path, offset: u64, limit: u
     let file = tree.open(path)?;
     let mut content = vec![0; limit];
     let mut filled = 0;
+    // One read may give less than was asked for.
     while let Some(rest) = content.get_mut(filled..).filter(|rest| !rest.is_empty()) {
         match file.read_at(rest, offset.saturating_add(filled as u64))? {
             0 => break,
@@ -273,6 +285,7 @@ fn read_part(tree: &vellum_library::Snapshot, path: &Path, offset: u64, limit: u
 fn readable_text(content: &[u8], has_more: bool) -> Option<&str> {
     let text = match std::str::from_utf8(content) {
         Ok(text) => text,
+        // Without a length, the error is that the bytes end within a character.
         Err(error) if has_more && error.error_len().is_none() && error.valid_up_to() > 0 => {
             std::str::from_utf8(content.get(..error.valid_up_to())?).ok()?
         }

@@ -90,6 +90,7 @@ impl Body for AnswerBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         match &mut *self {
+            // Taken out, so that the next poll finds nothing and ends the body.
             Self::Whole(whole) => Poll::Ready(whole.take().map(|bytes| Ok(Frame::data(bytes)))),
             Self::Parts { parts, left } => parts.poll_recv(context).map(|part| {
                 Some(part?.map(|bytes| {
@@ -201,6 +202,7 @@ pub fn content_answer(body: AnswerBody, part: ContentPart, freshness: &Freshness
 pub fn unsatisfiable_answer(total: u64) -> Answer {
     let message = format!("the file has {total} bytes");
     let mut answer = error_answer(ApiError::new(StatusCode::RANGE_NOT_SATISFIABLE, "usage", message));
+    // RFC 9110 has the length here, from which a client sees what it could ask for.
     set(&mut answer, CONTENT_RANGE, &format!("bytes */{total}"));
     answer
 }
@@ -211,6 +213,7 @@ fn whole_answer(status: StatusCode, content_type: &'static str, bytes: Bytes) ->
     set_common(&mut answer);
     set(&mut answer, CONTENT_TYPE, content_type);
     set(&mut answer, CONTENT_SECURITY_POLICY, CONTENT_POLICY);
+    // The default, which failures keep: what is missing now may be there at the next request.
     set(&mut answer, CACHE_CONTROL, "no-store");
     answer
 }
@@ -220,6 +223,8 @@ fn set_common(answer: &mut Answer) {
     // Otherwise a browser looks into the content, and may find HTML in what is sent as bytes.
     set(answer, X_CONTENT_TYPE_OPTIONS, "nosniff");
     set(answer, REFERRER_POLICY, "no-referrer");
+    // Pages of other sites may embed answers as pictures or scripts without asking, and keep a handle on windows that they open:
+    // these two headers make browsers refuse both.
     set(answer, HeaderName::from_static("cross-origin-resource-policy"), "same-origin");
     set(answer, HeaderName::from_static("cross-origin-opener-policy"), "same-origin");
 }

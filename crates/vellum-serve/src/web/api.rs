@@ -82,6 +82,7 @@ impl ApiState {
         kept.truncate(COMPARISONS_KEPT - 1);
         let comparison =
             KeptComparison { a: asked.a, b: asked.b, path: asked.path.clone(), found: found.clone() };
+        // In front, so that the oldest one is what the next cuts off.
         kept.insert(0, comparison);
         Ok(found)
     }
@@ -100,6 +101,7 @@ fn immutable(parts: &[&[u8]]) -> Freshness {
     }
     // Another version may answer with more fields.
     hasher.update(env!("CARGO_PKG_VERSION").as_bytes());
+    // 128 bits are enough to tell contents apart.
     Freshness::Forever(format!("\"{}\"", &hasher.finalize().to_hex()[..32]))
 }
 
@@ -116,6 +118,7 @@ pub fn answer_question(state: &ApiState, request: &ApiRequest, body: &[u8]) -> R
         ApiRequest::Compare(asked) => answer_compare(state, asked),
         ApiRequest::Text(asked) => answer_text(state, asked),
         ApiRequest::NewTicket => issue_ticket(state, body),
+        // The server does not pass these on: content is sent while it is read, and is not in one answer.
         ApiRequest::Content(_) => {
             Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "io", "content is not answered here"))
         }
@@ -238,8 +241,10 @@ fn answer_versions(
     place: &PathInSnapshot,
     page: &PageParameters,
 ) -> Result<Answer, ApiError> {
+    // A part of each cursor, so that one of another list is refused.
     let list = format!("versions {} {:?}", place.snapshot, place.path);
     let skip = state.open_cursor(&list, page)?;
+    // The versions of earlier pages are looked for once more: where one begins and ends follows from the snapshots after it.
     let mut found = state.volume.path_versions(&place.path, place.snapshot)?.skip(skip);
     let mut versions = Vec::new();
     while versions.len() < page.limit {
@@ -253,6 +258,7 @@ fn answer_versions(
     let after = more.then(|| state.seal_cursor(&list, skip + versions.len()));
     json_answer(
         &VersionsPageJson { path: NameJson::new(&place.path), versions, more, after },
+        // Not kept by browsers: snapshots before this one may be forgotten, and leave the list.
         &Freshness::Now,
     )
 }
@@ -276,11 +282,13 @@ fn answer_compare(state: &ApiState, asked: &CompareParameters) -> Result<Answer,
     let json = CompareJson {
         from: asked.a.to_string(),
         to: asked.b.to_string(),
+        // Of all changes, whichever page this is.
         counts: ChangeCounts::from_changes(&found.changes),
         changes: page.iter().map(ChangeJson::from).collect(),
         more,
         after: more.then(|| state.seal_cursor(&list, skip + page.len())),
     };
+    // Not kept by browsers: the cursor in it is of no use to a later process.
     json_answer(&json, &Freshness::Now)
 }
 
@@ -298,6 +306,7 @@ fn answer_text(state: &ApiState, asked: &TextParameters) -> Result<Answer, ApiEr
         }
         (old, new) => compare_text(old.bytes(), new.bytes()),
     };
+    // Not kept by browsers: how far a comparison gets depends on the time that it had.
     json_answer(&comparison, &Freshness::Now)
 }
 
@@ -336,7 +345,9 @@ fn read_text(state: &ApiState, id: SnapshotId, path: &[u8]) -> Result<Option<Sid
         vellum_library::FileKind::File => {
             SideText::Content(state.volume.open_snapshot(&id.to_string())?.read(content::os_path(path))?)
         }
+        // As git has it: where a symlink leads is its content.
         vellum_library::FileKind::Symlink => SideText::Content(attr.target),
+        // Directories, devices and the like have no lines.
         _ => SideText::None,
     }))
 }

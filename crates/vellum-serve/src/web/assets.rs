@@ -14,6 +14,7 @@ macro_rules! assets {
         const ASSETS: &[Asset] = &[$(Asset {
             name: $name,
             content_type: $content_type,
+            // In the program itself: it needs no files beside it, and the page always fits the API.
             content: include_bytes!(concat!("../../page/", $name)),
         }),+];
     };
@@ -42,6 +43,7 @@ assets! {
 
 /// The file with a name.
 pub fn answer_asset(name: &str) -> Result<Answer, ApiError> {
+    // Looked up in a fixed list: no path of a request ever reaches the disk.
     let found = ASSETS.iter().find(|asset| asset.name == name);
     let missing =
         || ApiError::new(hyper::StatusCode::NOT_FOUND, "not_found", "there is nothing at this address");

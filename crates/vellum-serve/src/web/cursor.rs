@@ -34,6 +34,7 @@ impl CursorKey {
     /// The position in a cursor; None if it is not of this list and this process.
     #[must_use]
     pub fn open(&self, list: &str, cursor: &str) -> Option<Vec<u8>> {
+        // The longest position that is given out is a name of 255 bytes. What is longer need not be decoded.
         if cursor.len() > CURSOR_MAX {
             return None;
         }
@@ -45,6 +46,7 @@ impl CursorKey {
 
     fn authenticate(&self, list: &str, position: &[u8]) -> [u8; MAC_LEN] {
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
+        // With the length: otherwise a list and a position that are divided elsewhere would have the same bytes.
         hasher.update(&(list.len() as u64).to_le_bytes()).update(list.as_bytes()).update(position);
         let mut mac = [0; MAC_LEN];
         hasher.finalize_xof().fill(&mut mac);

@@ -20,6 +20,7 @@ impl RequestGuard {
     /// For a server that listens at this port of this machine.
     #[must_use]
     pub fn new(port: u16, token: AccessToken) -> Self {
+        // All three, whichever the server listens at: users type 'localhost', and forwarded ports of ssh have it, too.
         let hosts = ["127.0.0.1", "[::1]", "localhost"].map(|name| format!("{name}:{port}"));
         Self { hosts, token }
     }
@@ -31,7 +32,9 @@ impl RequestGuard {
         if !self.hosts.iter().any(|own| own.as_bytes() == host) {
             return Err(refuse("the Host of the request is not this server"));
         }
+        // Browsers leave it out of GET requests of the own page, and programs send none.
         let origin = single_value(headers, &ORIGIN)?;
+        // With the port: another server of this machine is another site.
         let is_own = |origin: &[u8]| origin.strip_prefix(b"http://").is_some_and(|name| name == host);
         if origin.is_some_and(|origin| !is_own(origin)) {
             return Err(refuse("the request comes from another site"));

@@ -26,6 +26,7 @@ impl QueryFields {
             return Err(BadAddress("the query is too long".into()));
         }
         let mut fields: Vec<(String, Vec<u8>)> = Vec::new();
+        // Two '&' in a row, or one at the end, do no harm.
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             // A misspelt filter would otherwise show everything, as if all of it matched.
@@ -75,6 +76,7 @@ impl QueryFields {
             (Some(plain), Some(decoded)) if plain == decoded => decoded,
             (Some(_), Some(_)) => return Err(BadAddress(format!("'{name}' and '{name}_hex' differ"))),
         };
+        // After decoding: '%2e%2e' is a harmless name before it, and leads out afterwards.
         check_path(&path)?;
         Ok(Some(path))
     }

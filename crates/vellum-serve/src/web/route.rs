@@ -144,10 +144,12 @@ impl From<BadAddress> for ApiError {
 
 /// Finds out what a request asks for. `path` and `query` are as the request has them.
 pub fn parse_route(method: &str, path: &str, query: &str) -> Result<Route, ApiError> {
+    // Split before anything is decoded, so that an encoded slash does not make two segments of one.
     let segments: Vec<&str> = path.strip_prefix('/').unwrap_or(path).split('/').collect();
     match (method, segments.as_slice()) {
         ("GET" | "HEAD", ["api", "v1", rest @ ..]) => Ok(Route::Api(parse_question(rest, query)?)),
         ("POST", ["api", "v1", "tickets"]) => {
+            // A ticket has no parameters: one that is given is a mistake, and is told.
             QueryFields::parse(query, &[])?;
             Ok(Route::Api(ApiRequest::NewTicket))
         }
@@ -156,6 +158,7 @@ pub fn parse_route(method: &str, path: &str, query: &str) -> Result<Route, ApiEr
         ("GET" | "HEAD", [name]) => {
             Ok(Route::Asset(if name.is_empty() { "index.html" } else { name }.into()))
         }
+        // Another status would say that the address exists, and only the method is wrong.
         ("GET" | "HEAD" | "POST", _) => Err(not_found()),
         _ => Err(ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "usage", "no request here has this method")),
     }
@@ -239,6 +242,7 @@ fn parse_tree(id: &str, query: &str) -> Result<TreeParameters, ApiError> {
 }
 
 fn parse_place(id: &str, fields: &QueryFields) -> Result<PathInSnapshot, ApiError> {
+    // Without a path, the root is meant.
     Ok(PathInSnapshot { snapshot: parse_id(id)?, path: fields.path("path")?.unwrap_or_default() })
 }
 
@@ -249,6 +253,7 @@ fn parse_page(fields: &QueryFields) -> Result<PageParameters, ApiError> {
     }
     let limit = match fields.number("limit")? {
         None => ROWS_DEFAULT,
+        // Refused instead of cut: a client that counts on its own limit would take a shorter page for the last one.
         Some(limit) => usize::try_from(limit)
             .ok()
             .filter(|limit| (1..=ROWS_MAX).contains(limit))
@@ -263,6 +268,7 @@ fn parse_id_field(fields: &QueryFields, name: &str) -> Result<SnapshotId, ApiErr
 
 /// Whole ids only: what an address says must mean the same tomorrow.
 fn parse_id(text: &str) -> Result<SnapshotId, ApiError> {
+    // What is not UTF-8 becomes a character that no id has.
     let text = percent_decode_str(text).decode_utf8_lossy();
     text.parse().map_err(|_| BadAddress("a snapshot is named by its whole id here".into()).into())
 }

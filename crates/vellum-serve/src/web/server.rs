@@ -78,6 +78,7 @@ impl WebServer {
         }
         let refused = |source| ServeError::Listen { address: settings.listen, source };
         let listener = TcpListener::bind(settings.listen).map_err(refused)?;
+        // The runtime takes over only sockets that do not block.
         listener.set_nonblocking(true).map_err(refused)?;
         let address = listener.local_addr().map_err(refused)?;
         let mut key = [0; 32];
@@ -121,6 +122,7 @@ impl WebServer {
 async fn accept_connections(listener: &tokio::net::TcpListener, shared: &Arc<SharedServer>) {
     let connections = Arc::new(Semaphore::new(CONNECTIONS));
     // A semaphore that nobody closes always gives a permit at last.
+    // Before the connection is accepted: those beyond the limit wait in the kernel, and take no memory here.
     while let Ok(permit) = connections.clone().acquire_owned().await {
         match listener.accept().await {
             Ok((stream, _)) => {
@@ -140,6 +142,7 @@ async fn serve_connection(
     let service = service_fn(move |request| {
         let shared = shared.clone();
         async move {
+            // A refusal is an answer, too. An error here would close the connection without a word.
             let answer = answer_request(&shared, request).await.unwrap_or_else(error_answer);
             Ok::<_, Infallible>(answer)
         }
@@ -167,6 +170,7 @@ async fn answer_request(
     match parse_route(head.method.as_str(), path, query)? {
         // Without the token: the page itself is the same for everybody, and holds nothing of the volume.
         Route::Asset(name) => Ok(if_changed(answer_asset(&name)?, &head.headers)),
+        // Without the token, which a link cannot show: who has a ticket has shown it before.
         Route::Download(ticket) => match shared.state.tickets.redeem(&ticket, Instant::now()) {
             // Without the headers: a ticket is used up, so a range or a revalidation could not be followed by another
             // request.
@@ -223,6 +227,7 @@ async fn run_blocking<T: Send + 'static>(
         let _permit = permit;
         read(&own.state)
     });
+    // Only a panic of that thread comes here. This request fails, and the server goes on.
     let failed =
         |_| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "io", "the request could not be carried out");
     reading.await.map_err(failed)?
@@ -244,9 +249,12 @@ async fn answer_content(
         return Ok(unchanged_answer(&reader.freshness));
     }
     let range = headers.get(RANGE).and_then(|value| value.to_str().ok());
+    // The file is there already, so that a refusal can say how long it is.
     let Ok(part) = parse_range(range, reader.size()) else { return Ok(unsatisfiable_answer(reader.size())) };
     let freshness = reader.freshness.clone();
     let (parts, read) = reader.into_parts(part);
+    // Not through `run_blocking`: this lasts as long as the client takes, and is counted by `downloads`. A HEAD request comes
+    // here, too; its body is dropped unread, and with it the receiver, so that the thread ends soon.
     tokio::task::spawn_blocking(move || {
         let _permit = permit;
         read();
@@ -257,6 +265,7 @@ async fn answer_content(
 fn is_known(headers: &HeaderMap, freshness: &Freshness) -> bool {
     match freshness {
         Freshness::Now => false,
+        // Compared as a whole: a list of tags, or a weak one, costs an answer that could have been spared, and nothing else.
         Freshness::Forever(tag) => headers.get(IF_NONE_MATCH).is_some_and(|known| known == tag.as_str()),
     }
 }
@@ -268,6 +277,7 @@ fn if_changed(answer: Answer, headers: &HeaderMap) -> Answer {
         return answer;
     }
     let mut unchanged = answer;
+    // The headers stay: a 304 repeats those about caching, as RFC 9110 has it.
     *unchanged.body_mut() = AnswerBody::Whole(None);
     *unchanged.status_mut() = StatusCode::NOT_MODIFIED;
     unchanged

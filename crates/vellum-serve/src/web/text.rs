@@ -84,6 +84,7 @@ fn make_hunk(ops: &[DiffOp], old: &[&[u8]], new: &[&[u8]], room: &mut usize) -> 
             ChangeTag::Insert => "+",
         };
         let line = show_line(change.value());
+        // An empty line takes room, too: otherwise line feeds alone would be shown without a limit.
         *room = room.saturating_sub(line.len() + 1);
         lines.push((mark, line));
         if !change.value().ends_with(b"\n") {
@@ -109,7 +110,9 @@ fn split_lines(content: &[u8]) -> Vec<&[u8]> {
 fn show_line(line: &[u8]) -> String {
     let body = line.strip_suffix(b"\n").unwrap_or(line);
     match body.get(..LINE_MAX) {
+        // The cut may go through a character, of which a replacement character is left.
         Some(cut) if body.len() > LINE_MAX => format!("{}…", String::from_utf8_lossy(cut)),
+        // Texts in other encodings are texts, too: bytes that are not UTF-8 show as replacement characters.
         _ => String::from_utf8_lossy(body).into_owned(),
     }
 }

@@ -31,6 +31,7 @@ pub struct TicketBox {
 impl TicketBox {
     /// A ticket for one file, for a minute, for one use. None: the system has no random bytes.
     pub fn issue(&self, place: PathInSnapshot) -> Option<String> {
+        // 192 bits: nobody guesses one within its minute.
         let mut bytes = [0; 24];
         getrandom::fill(&mut bytes).ok()?;
         let mut text = String::with_capacity(bytes.len() * 2);
@@ -42,6 +43,7 @@ impl TicketBox {
         let mut tickets = self.tickets.lock();
         // Here and by no timer: tickets take memory only when some are issued.
         tickets.retain(|_, (_, issued)| now.duration_since(*issued) < TICKET_TIME);
+        // Only a client that asks for so many within a minute comes here, so that no order of the tickets is kept.
         if tickets.len() >= TICKETS_MAX
             && let Some(oldest) =
                 tickets.iter().min_by_key(|(_, (_, issued))| *issued).map(|(ticket, _)| ticket.clone())

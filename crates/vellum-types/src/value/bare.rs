@@ -72,6 +72,7 @@ impl BareInodeAttr {
 
 impl From<InodeAttr> for BareInodeAttr {
     fn from(attr: InodeAttr) -> Self {
+        // The content is dropped here, not copied.
         Self { has_inline: attr.inline.is_some(), attr: InodeAttr { inline: None, ..attr } }
     }
 }

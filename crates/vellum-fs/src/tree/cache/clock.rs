@@ -13,9 +13,11 @@ pub struct ClockCache<K, V> {
 }
 
 struct ClockEntry<K, V> {
+    // Kept, since the table asks for it again when it grows.
     hash: u64,
     key: K,
     value: V,
+    // With 32 bits it shares 8 bytes with the mark.
     weight: u32,
     used: bool,
 }
@@ -85,6 +87,7 @@ impl<K: Eq, V: Clone> ClockCache<K, V> {
 
     fn evict_excess(&mut self) -> u64 {
         let mut gone = 0;
+        // This ends in the second round at the latest: the first one takes all marks away.
         while self.weight > self.limit && !self.entries.is_empty() {
             if self.hand >= self.entries.num_buckets() {
                 self.hand = 0;

@@ -33,7 +33,9 @@ impl SharedTools {
         peer: &Peer<RoleServer>,
     ) -> ToolResult<Option<Value>> {
         let approvals = self.volume.approvals();
+        // The same one that was written: the answer has a hash of it, with the time at which it expires.
         let request = plan.request.clone().unwrap_or_else(|| build_request(plan, client));
+        // First of all: a person may have answered on a terminal since the last call.
         match approvals.take_answer(&request) {
             Some(ApprovalAnswer::Approved) => return Ok(None),
             Some(ApprovalAnswer::Refused) => {
@@ -47,6 +49,7 @@ impl SharedTools {
         if self.ask_client(plan, client, peer).await? {
             return Ok(None);
         }
+        // Written once: a second one would expire at another time, and an answer to the first would fit no longer.
         if plan.request.is_none() {
             approvals.write_request(&request)?;
             self.plans.change(&plan.id, |plan| {
@@ -137,6 +140,7 @@ fn build_request(plan: &RestorePlan, client: &str) -> ApprovalRequest {
 fn draw_code() -> ToolResult<String> {
     let mut bytes = [0; 4];
     getrandom::fill(&mut bytes).map_err(|_| ToolError::new("io", "the system has no random bytes"))?;
+    // 2^32 is 4,294 times a million and some: no code is noticeably more frequent than another.
     Ok(format!("{:06}", u32::from_le_bytes(bytes) % 1_000_000))
 }
 

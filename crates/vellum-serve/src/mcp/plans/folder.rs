@@ -17,6 +17,7 @@ pub struct PlanFolder {
 impl PlanFolder {
     /// Where the file of a plan belongs.
     pub fn file(&self, id: &str) -> ToolResult<PathBuf> {
+        // Held until it is made, so that two plans at once get the same directory.
         let mut dir = self.dir.lock();
         let made = match &*dir {
             Some(made) => made.clone(),

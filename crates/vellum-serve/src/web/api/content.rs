@@ -33,6 +33,7 @@ pub fn os_path(path: &[u8]) -> &Path {
 
 /// Opens a file of a snapshot. No symlink is followed: who shows one shows where it leads.
 pub fn open_content(state: &ApiState, place: &PathInSnapshot) -> Result<ContentReader, ApiError> {
+    // This look-up fails for a path that leads through a symlink, and shows one at its end; `open` below would follow both.
     let found = state.volume.read_path(place.snapshot, &place.path)?;
     if found.inode.attr.kind != FileKind::File {
         return Err(ApiError::new(StatusCode::BAD_REQUEST, "usage", "only files have content"));
@@ -62,6 +63,7 @@ fn send_parts(file: &File, part: ContentPart, sender: &Sender<std::io::Result<By
     let mut left = part.len;
     while left > 0 {
         let want = usize::try_from(left).unwrap_or(usize::MAX).min(PART);
+        // A new one for each part: the one before belongs to the connection until it is sent.
         let mut buffer = vec![0; want];
         let read = match file.read_at(&mut buffer, at) {
             // A snapshot does not become shorter: an answer that ends early must not look whole.
@@ -98,6 +100,7 @@ pub fn parse_range(range: Option<&str>, total: u64) -> Result<ContentPart, ApiEr
         // The last byte is included in HTTP, and may lie behind the end of the file.
         (Ok(start), Ok(last)) if start <= last => Some((start, last.saturating_add(1).min(total))),
         (Ok(start), Err(_)) if last.is_empty() => Some((start, total)),
+        // "-N" asks for the last N bytes. More than there are stand for the whole file.
         (Err(_), Ok(suffix)) if first.is_empty() => Some((total.saturating_sub(suffix), total)),
         _ => None,
     };
@@ -106,6 +109,7 @@ pub fn parse_range(range: Option<&str>, total: u64) -> Result<ContentPart, ApiEr
         Some((start, end)) if start < end => {
             Ok(ContentPart { start, len: end - start, total, is_range: true })
         }
+        // An empty file has no part at all: for one, the page takes this answer for success.
         Some(_) => Err(ApiError::new(StatusCode::RANGE_NOT_SATISFIABLE, "usage", "no such part")),
     }
 }

@@ -40,6 +40,7 @@ struct HistoryPageJson {
 pub(super) fn answer_history(state: &ApiState, asked: &HistoryParameters) -> Result<Answer, ApiError> {
     // A cursor is of the same question only.
     let list = format!(
+        // In the debug form, which quotes texts: two different questions are never written alike.
         "history {:?} {:?} {:?} {:?} {:?} {:?}",
         asked.worktree, asked.path, asked.grep, asked.tag, asked.from, asked.to
     );
@@ -59,8 +60,11 @@ pub(super) fn answer_history(state: &ApiState, asked: &HistoryParameters) -> Res
         grep: asked.grep.clone(),
         tag: asked.tag.clone(),
         from: moment(asked.from, 0),
+        // Requests have whole seconds, and the last one counts to its end.
         to: moment(asked.to, 999_999_999),
     })?;
+    // The place is the id of a snapshot and not a number of rows: new snapshots come first in the list, and would shift the
+    // numbers.
     let last = page.rows.last().map(|row| row.entry.id.to_string());
     let json = HistoryPageJson {
         lanes: page.rows.iter().map(|row| row.lane.as_ref().map(lanes_json)).collect(),
@@ -147,6 +151,7 @@ pub(super) fn answer_tree(state: &ApiState, asked: &TreeParameters) -> Result<An
         }
         TreeOrder::Size | TreeOrder::Modified => {
             let skip = state.open_cursor(&list, &asked.page)?;
+            // The tree has its entries by name. In any other order, each page needs all of them, sorted anew.
             let page = tree.read_dir_page(path, None, SORTED_MAX)?;
             if page.more {
                 return Err(too_many_entries());
