@@ -183,7 +183,9 @@ fn a_worktree_with_changes_of_a_mount_is_not_taken_off_the_list() {
     world.run(&["worktree", "list"]).ok().says("changed").says("(unused, last mounted");
     for more in [&[][..], &["--delete"]] {
         let ran = world.run(&[&["worktree", "remove", "side"], more].concat());
-        ran.code(3).remarks("side holds changes that no snapshot does").remarks("vellum mount --worktree side DIR");
+        ran.code(3)
+            .remarks("side holds changes that no snapshot does")
+            .remarks("vellum mount --worktree side DIR");
     }
     world.run(&["gc", "run"]).ok();
     mount.again(&["--worktree", "side"]).ok();
