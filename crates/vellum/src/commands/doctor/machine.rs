@@ -103,22 +103,22 @@ pub fn list_machine_features(directory: &Path) -> Vec<MachineFeature> {
         MachineFeature {
             id: "fuse",
             available: has_fuse,
-            meaning: "this user can open /dev/fuse, which 'vellum mount' requires",
+            meaning: "access to /dev/fuse, which 'vellum mount' requires",
         },
         MachineFeature {
             id: "fuse-io-uring",
             available: has_rings,
-            meaning: "mounts answer through rings, which is faster; enabled by the option 'enable_uring' of the module fuse",
+            meaning: "mounts that answer through rings, which is faster; enabled by the option 'enable_uring' of the module fuse",
         },
         MachineFeature {
             id: "user-namespaces",
             available: has_namespaces,
-            meaning: "users other than root can have namespaces, which 'vellum try' requires",
+            meaning: "namespaces of users other than root, which 'vellum try' requires",
         },
         MachineFeature {
             id: "reflink",
             available: vellum_host::clone::can_share_blocks(directory),
-            meaning: "copies in this filesystem share blocks, so that 'vellum fork' copies no content",
+            meaning: "copies that share blocks in this filesystem, so that 'vellum fork' copies no content",
         },
     ]
 }
