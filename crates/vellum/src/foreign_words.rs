@@ -18,7 +18,10 @@ const WORDS: [(&str, &str); 33] = [
     ("copy", "'vellum push' sends snapshots to another store; 'vellum sync' copies directories"),
     ("create", "'vellum snapshot' records the directory; 'vellum init' makes a volume"),
     ("delete", "'vellum forget SNAP' takes a snapshot out of the history"),
-    ("du", "'vellum usage' shows what snapshots, worktrees and paths take; 'vellum info' how large the store is"),
+    (
+        "du",
+        "'vellum usage' shows what snapshots, worktrees and paths take; 'vellum info' how large the store is",
+    ),
     ("extract", "'vellum export SNAP --to DIR' writes a snapshot to a directory"),
     ("fetch", "'vellum pull' gets the snapshots of a remote"),
     ("format", "'vellum init' makes a volume"),
