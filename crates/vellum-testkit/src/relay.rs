@@ -34,15 +34,21 @@ struct RelayState {
     is_held: bool,
     /// Bytes that clients sent.
     sent: u64,
+    /// Bytes that the server sent.
+    received: u64,
     fault: Option<RelayFault>,
     resets: u32,
 }
 
-/// What is to happen once clients have sent this many bytes in all.
+/// What is to happen once so many bytes have gone through in all.
 #[derive(Clone, Copy)]
 enum RelayFault {
+    /// When clients have sent them, nothing is passed on any more.
     Hold(u64),
+    /// When clients have sent them, their connection is reset.
     Reset(u64),
+    /// When the server has sent them, the connection is reset.
+    ResetAnswer(u64),
 }
 
 /// What is done with a piece that was read.
@@ -117,6 +123,12 @@ impl TcpRelay {
         state.fault = Some(RelayFault::Reset(state.sent + bytes));
     }
 
+    /// Resets the connection on which the server has sent this many more bytes in all.
+    pub fn reset_answer_after(&self, bytes: u64) {
+        let mut state = self.shared.state.lock();
+        state.fault = Some(RelayFault::ResetAnswer(state.received + bytes));
+    }
+
     /// The number of connections that were reset so far.
     #[must_use]
     pub fn count_resets(&self) -> u32 {
@@ -180,25 +192,33 @@ impl RelayShared {
     /// Waits while the relay holds.
     fn choose_step(&self, len: usize, is_client: bool) -> RelayStep {
         let mut state = self.state.lock();
-        if is_client {
-            state.sent += len as u64;
-            match state.fault {
-                // The piece that reaches it is held back as well.
-                Some(RelayFault::Hold(at)) if state.sent >= at => {
-                    state.fault = None;
-                    state.is_held = true;
-                }
-                Some(RelayFault::Reset(at)) if state.sent >= at => {
-                    state.fault = None;
-                    state.resets += 1;
-                    return RelayStep::Reset;
-                }
-                Some(RelayFault::Hold(_) | RelayFault::Reset(_)) | None => {}
+        let passed = if is_client { &mut state.sent } else { &mut state.received };
+        *passed += len as u64;
+        let passed = *passed;
+        match state.fault {
+            // The piece that reaches it is held back as well.
+            Some(RelayFault::Hold(at)) if is_client && passed >= at => {
+                state.fault = None;
+                state.is_held = true;
             }
+            Some(RelayFault::Reset(at)) if is_client && passed >= at => return state.reset_connection(),
+            Some(RelayFault::ResetAnswer(at)) if !is_client && passed >= at => {
+                return state.reset_connection();
+            }
+            Some(RelayFault::Hold(_) | RelayFault::Reset(_) | RelayFault::ResetAnswer(_)) | None => {}
         }
         while state.is_held && !state.is_over {
             self.changed.wait(&mut state);
         }
         if state.is_over { RelayStep::End } else { RelayStep::Pass }
+    }
+}
+
+impl RelayState {
+    /// Counts a reset, which is the only one.
+    fn reset_connection(&mut self) -> RelayStep {
+        self.fault = None;
+        self.resets += 1;
+        RelayStep::Reset
     }
 }

@@ -271,9 +271,11 @@ fn clone_and_mount(args: &Args, context: &CommandContext, dir: &Path) -> Result<
     // The mount hides its mountpoint, and needs an empty one: what it keeps on this machine lies beside it.
     if state.symlink_metadata().is_ok() {
         let shown = |path: &Path| format_path(path.as_os_str().as_encoded_bytes());
+        // A worktree that is not named after the mountpoint is not found by it.
+        let name = args.name.as_ref().map(|name| format!("--worktree {name} ")).unwrap_or_default();
         return Err(CliError::usage_error(
             format!("{} exists already", shown(&state)),
-            format!("'vellum mount {} {}' mounts what was cloned before", shown(&state), shown(dir)),
+            format!("'vellum mount {name}{} {}' mounts what was cloned before", shown(&state), shown(dir)),
         ));
     }
     let name = args.name.clone().unwrap_or_else(|| base.to_string_lossy().into_owned());

@@ -32,13 +32,13 @@ pub struct Args {
     /// Use the content that this snapshot has at PATH
     #[arg(long, value_name = "SNAP", requires = "paths")]
     from: Option<String>,
-    /// Remove everything that is not pinned, of all worktrees
+    /// Remove everything from the cache that is not pinned, of all worktrees; no file of a plain directory
     #[arg(long, group = "what", conflicts_with_all = ["paths", "older", "to"])]
     all: bool,
-    /// Remove what was fetched more than AGE ago, such as 30d; the units are s, m, h, d, w and y
+    /// Remove from the cache what was fetched more than AGE ago, such as 30d; the units are s, m, h, d, w and y
     #[arg(long, value_name = "AGE", group = "what", value_parser = format::parse_duration, conflicts_with_all = ["paths", "to"])]
     older: Option<Duration>,
-    /// Remove the oldest content until SIZE is left, in bytes or with K, M, G
+    /// Remove the oldest content from the cache until SIZE is left, in bytes or with K, M, G
     #[arg(long, value_name = "SIZE", group = "what", value_parser = format::parse_size, conflicts_with = "paths")]
     to: Option<u64>,
 }
@@ -67,7 +67,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         let json = EvictJson { files: None, evicted: bytes, refused: Vec::new() };
         ui.print_outcome(&json, || {
             let left = format::format_size(evicted.left);
-            format!("Removed {} from this machine; {left} are left", format::format_size(bytes))
+            format!("Removed {} from the cache; {left} are left", format::format_size(bytes))
         })?;
         return Ok(CommandOutcome::Done);
     }

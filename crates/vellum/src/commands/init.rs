@@ -106,13 +106,19 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     args.meta.as_ref().map(|url| LogLocation::parse(url, None)).transpose()?;
     let rules = AttachRules { requires_volume: false, is_in_device_line: args.name.is_none() };
     let made = prepare_worktree(args, context, rules)?;
-    report_initialised(context, &made.initialised, made.is_protected)?;
+    // Without a code, nothing is lost if the output cannot be read.
+    if made.initialised.recovery.is_none() {
+        made.finish_with(args)?;
+    }
+    let reported = report_initialised(context, &made.initialised, made.is_protected)
+        .and_then(|()| context.ui.flush_output());
     // The code must have been shown before the volume can be used. If this process dies in between, the next `init`
     // finds an unfinished worktree, goes on with it and shows another code.
-    context.ui.flush_output()?;
-    made.initialised.finish_init()?;
-    if let Some(url) = &args.meta {
-        made.initialised.volume.change_setting(LOG_SETTING, Some(std::slice::from_ref(url)))?;
+    if made.initialised.recovery.is_some() {
+        reported.map_err(explain_unshown_code)?;
+        made.finish_with(args)?;
+    } else {
+        reported?;
     }
     let next = if made.initialised.attached {
         "'vellum history --all', then 'vellum restore SNAP'"
@@ -141,6 +147,15 @@ impl PreparedWorktree {
     pub fn finish(self) -> Result<Volume> {
         self.initialised.finish_init()?;
         Ok(self.initialised.volume)
+    }
+
+    /// Lets commands find the worktree that these arguments describe.
+    fn finish_with(&self, args: &Args) -> Result<()> {
+        self.initialised.finish_init()?;
+        if let Some(url) = &args.meta {
+            self.initialised.volume.change_setting(LOG_SETTING, Some(std::slice::from_ref(url)))?;
+        }
+        Ok(())
     }
 
     /// Takes a worktree back that was to be attached to a volume: whatever it would need is in the store.
@@ -360,6 +375,16 @@ fn initialise_volume(
             "choose another name with --name",
         )),
         (Err(error), None) => Err(error.into()),
+    }
+}
+
+/// A reader that went away is an error if it was to read the code.
+fn explain_unshown_code(error: CliError) -> CliError {
+    match error {
+        CliError::Output(source) => {
+            CliError::io_error("show", "the recovery code; 'vellum init' shows another one")(source)
+        }
+        other => other,
     }
 }
 

@@ -79,6 +79,47 @@ fn kill_a_push(world: &World, server: &CloudEmulator) {
 
 #[test]
 #[ignore = "services"]
+fn an_upload_to_azure_that_was_killed_goes_on_with_the_parts_that_are_missing() {
+    const PART: u64 = 8 << 20;
+    const CONTENT: u64 = 12 * PART;
+    // Four parts are under way when it is killed, so that the service has at least two.
+    const SENT: u64 = 6 * PART;
+    let world = world_for(CloudEmulator::AZURE_CREDENTIALS);
+    let server = CloudEmulator::start_azure(&world.path("azurite"));
+    let relay = TcpRelay::start(&server.store_url("files"));
+    let args = ["sync", "-a", "--credentials", "test", "src/", relay.store_url()];
+    world.write("src/large", noise(CONTENT as usize));
+    relay.hold_after(SENT);
+    let mut upload = spawn_in(&world, "tree", &args);
+    wait_until("the upload is held", || relay.is_held());
+    upload.kill().unwrap();
+    upload.wait().unwrap();
+    relay.release();
+    let before = relay.count_sent_bytes();
+    world.run_at_home(&args).ok();
+    let sent = relay.count_sent_bytes() - before;
+    assert!(sent < CONTENT - 2 * PART + (1 << 20), "{sent} bytes");
+    world.run_at_home(&args).ok().says("Nothing to do");
+    let back = ["sync", "-a", "--credentials", "test", relay.store_url(), "back"];
+    world.run_at_home(&back).ok();
+    assert!(fs::read(world.tree().join("back/large")).unwrap() == noise(CONTENT as usize));
+    let time = |name: &str| fs::metadata(world.tree().join(name)).unwrap().modified().unwrap();
+    assert_eq!(time("src/large"), time("back/large"));
+
+    // Another file of that name is uploaded from its beginning, and replaces the object.
+    world.write("src/large", noise(CONTENT as usize - 1));
+    let before = relay.count_sent_bytes();
+    world.run_at_home(&args).ok();
+    assert!(relay.count_sent_bytes() - before >= CONTENT - 1);
+    world.run_at_home(&back).ok();
+    assert!(fs::read(world.tree().join("back/large")).unwrap() == noise(CONTENT as usize - 1));
+    assert_eq!(fs::read_dir(world.path("state/vellum/uploads")).unwrap().flat_map(|dir| {
+        fs::read_dir(dir.unwrap().path()).unwrap()
+    }).count(), 0, "no record is left");
+}
+
+#[test]
+#[ignore = "services"]
 fn a_push_to_azure_that_was_killed_is_finished_by_the_next() {
     let world = world_for(CloudEmulator::AZURE_CREDENTIALS);
     let server = CloudEmulator::start_azure(&world.path("azurite"));

@@ -79,22 +79,51 @@ fn a_name_that_is_given_stays_as_it_is() {
         .says("'laptop.two'");
 }
 
-#[test]
-fn a_mounted_clone_of_a_device_is_on_its_line_and_is_mounted_again() {
+/// Clones into a mount, and mounts the clone again as one does who does not know the name of its worktree.
+fn clone_and_mount_again(dir: &str) {
     let world = world();
     let code = add(&world, "laptop");
-    let lazy = world.path("lazy");
-    clone(&world, "lazy", &code, &["--mount"]).ok().says("laptop.lazy");
+    let lazy = world.path("d").join(dir);
+    let beside = format!("{dir}.vellum");
+    let run_in = |args: &[&str]| run(&world.path("d"), args, Stdio::null());
+    let name = format!("laptop.{dir}");
+    clone(&world, &format!("d/{dir}"), &code, &["--mount"]).ok().says(&name);
     assert_eq!(fs::read_to_string(lazy.join("a")).unwrap(), "one\n");
     fs::write(lazy.join("b"), "two\n").unwrap();
-    run(&world.path(""), &["umount", "lazy"], Stdio::null()).ok();
-    run(&world.path(""), &["mount", "lazy.vellum", "lazy"], Stdio::null()).ok().says("laptop.lazy");
+    run_in(&["umount", dir]).ok();
+    run_in(&["mount", &beside, dir]).ok().says(&name);
     assert_eq!(fs::read_to_string(lazy.join("b")).unwrap(), "two\n");
-    run(&world.path(""), &["umount", "lazy"], Stdio::null()).ok();
+    run_in(&["umount", dir]).ok();
     let found = devices(&world);
     let worktrees: Vec<_> =
         found[0]["worktrees"].as_array().unwrap().iter().map(|one| &one["name"]).collect();
-    assert_eq!(worktrees, ["laptop.lazy", "laptop.lazy.vellum"]);
+    assert_eq!(worktrees, [&name, &format!("{name}.vellum")]);
+}
+
+#[test]
+fn a_mounted_clone_of_a_device_is_on_its_line_and_is_mounted_again() {
+    clone_and_mount_again("lazy");
+}
+
+#[test]
+fn a_device_mounts_a_worktree_of_its_own_though_another_machine_has_one_of_that_name() {
+    // The directory of the machine that made the volume is called so, and its worktree.
+    clone_and_mount_again("tree");
+}
+
+#[test]
+fn a_refusal_to_clone_twice_says_how_the_clone_is_mounted() {
+    let world = world();
+    let code = add(&world, "laptop");
+    let args = ["--mount", "--name", "mine"];
+    clone(&world, "lazy", &code, &args).ok().says("Mounted the worktree mine");
+    let run_in = |args: &[&str]| run(&world.path(""), args, Stdio::null());
+    run_in(&["umount", "lazy"]).ok();
+    let hint = clone(&world, "lazy", &code, &args).code(3);
+    let hint = hint.remarks("'vellum mount --worktree mine lazy.vellum lazy'").err;
+    let command = hint.split('\'').find(|part| part.starts_with("vellum mount")).unwrap();
+    run_in(&command.split(' ').skip(1).collect::<Vec<_>>()).ok().says("Mounted the worktree mine");
+    run_in(&["umount", "lazy"]).ok();
 }
 
 #[test]

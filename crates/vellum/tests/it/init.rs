@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
 use crate::terminal::Terminal;
-use crate::world::{World, run};
+use crate::world::{Ran, World, run};
 
 fn recovery_code(out: &str) -> String {
     let line = out.lines().find(|line| line.starts_with("Recovery code: ")).unwrap();
@@ -275,6 +275,26 @@ fn a_volume_whose_code_could_not_be_shown_is_finished_by_another_init_that_shows
     fs::write(world.path("code"), code).unwrap();
     let args = ["init", "../copy", "--store", ".vellum/store", "--passphrase-file", "../code"];
     world.run(&args).ok().says("worktree 'copy'");
+}
+
+#[test]
+fn a_reader_that_goes_away_misses_nothing_but_a_code() {
+    for (options, code) in [(&["--plain"][..], 0), (&[], 2)] {
+        let world = World::empty();
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_vellum"));
+        let args = [&["init", "--name", "one"], options].concat();
+        let ran = command.args(&args).current_dir(world.tree()).stdout(writer).output().unwrap();
+        let ran = Ran::of(&args, ran).code(code);
+        if code == 0 {
+            world.snapshot("s");
+        } else {
+            ran.remarks("cannot show the recovery code").remarks("'vellum init' shows another one");
+            world.run(&["status"]).code(2).remarks("no volume here");
+            recovery_code(&world.run(&["init", "--name", "one"]).ok().out);
+        }
+    }
 }
 
 #[test]

@@ -204,13 +204,17 @@ fn a_service_that_ignores_conditions_is_refused() {
     for (lie, words) in [
         (S3Lie::IgnoreConditions, "If-None-Match is ignored"),
         (S3Lie::Fail(S3Failure::new(501, "NotImplemented")), "cannot hold a volume"),
+        (S3Lie::RefuseConditions, "cannot hold a volume"),
     ] {
         let world = world_with_credentials();
         let server = LyingS3::start().unwrap();
         server.add_lie(every("PUT"), lie);
         let ran = init(&world, &server.store_url("store")).code(2).remarks(words);
-        ran.remarks("'vellum objbench URL' shows what a store keeps");
+        ran.remarks("use a service that keeps conditional writes")
+            .remarks("add 'single-writer' to the address")
+            .remarks("'vellum objbench URL' shows what a store keeps");
         assert!(!world.has(".vellum"));
+        assert!(server.list_keys().is_empty(), "{:?}", server.list_keys());
         let url = server.store_url("bench");
         let bench =
             ["objbench", &url, "--credentials", "test", "--small-objects", "0", "--big-object-size", "0"];

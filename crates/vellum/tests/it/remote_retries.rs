@@ -132,6 +132,30 @@ fn an_unknown_name_is_not_tried_again_and_a_refused_connection_is() {
 }
 
 #[test]
+fn a_service_that_is_out_of_reach_is_named_and_tried_again() {
+    let world = world_with_credentials();
+    let init = ["init", "--plain", "--credentials", "test", "--retry-for", "1s", "--store"];
+    // Without a network, no address can be reached; with a route that refuses it, one cannot.
+    for (network, host, words) in [
+        ("true", "127.0.0.1:9", "Network is unreachable"),
+        ("ip link set lo up; ip route add unreachable 10.9.0.0/16", "10.9.0.1", "No route to host"),
+    ] {
+        let url = format!("s3://bucket/store?endpoint=http://{host}&region=test&allow-http");
+        let args: Vec<_> = init.into_iter().chain([url.as_str()]).collect();
+        let own = world.command_at_home(&args);
+        let mut command = Command::new("unshare");
+        command.args(["--net", "sh", "-c", &format!("{network}; exec \"$@\""), "sh"]);
+        command.arg(own.get_program()).args(own.get_args()).current_dir(world.tree()).env_clear();
+        command.envs(own.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let ran = Ran::of(&args, command.env("VELLUM_LOG", "debug").output().unwrap()).code(2);
+        let ran = ran.remarks(host.split(':').next().unwrap()).remarks(words);
+        // A network can come back.
+        assert!(count_repeats(&ran) >= 1, "{}", ran.err);
+        assert!(!world.has(".vellum"));
+    }
+}
+
+#[test]
 fn connections_that_are_reset_in_a_put_are_made_again() {
     let world = world_with_credentials();
     let server = SeaweedServer::start(&world.path("seaweed"));
@@ -154,6 +178,27 @@ fn connections_that_are_reset_in_a_put_are_made_again() {
     world.run_at_home(&["gc", "run"]).ok().says("Nothing to free");
     attach(&world, "direct", &url);
     world.run_beside("direct", &["verify", "--all"]).ok();
+}
+
+#[test]
+fn connections_that_are_reset_in_a_get_are_made_again() {
+    let world = world_with_credentials();
+    let server = SeaweedServer::start(&world.path("seaweed"));
+    let relay = TcpRelay::start(&server.store_url("reset"));
+    init(&world, relay.store_url()).ok();
+    let content = noise(3_000_000);
+    world.write("file", &content);
+    world.run_at_home(&["snapshot", "-m", "one"]).ok();
+    for (round, at) in [1_u64, 30_000, 400_000, 1_500_000, 2_900_000].into_iter().enumerate() {
+        relay.reset_answer_after(at);
+        // Without a cache, all of it is fetched in each round.
+        let ran = run_logged(&world, &["cat", "HEAD", "file"]).ok();
+        assert_eq!(relay.count_resets() as usize, round + 1, "reset after {at} bytes");
+        assert!(ran.raw == content, "reset after {at} bytes");
+        // A connection that was idle is replaced by the transport itself.
+        assert!(count_repeats(&ran) <= 1, "{}", ran.err);
+    }
+    world.run_at_home(&["verify", "--all"]).ok();
 }
 
 /// What was sent to a service that paused in the middle of a push.

@@ -52,13 +52,13 @@ fn a_volume_on_a_webdav_server_is_written_by_one_machine_at_a_time() {
     assert_eq!(fs::read_dir(world.path("served/photos/ann/.tmp")).unwrap().count(), 0);
 }
 
-#[test]
-fn a_service_that_ignores_conditions_is_used_with_one_writer_if_that_is_asked_for() {
+/// A service without conditions is refused, and the address that the refusal names holds a volume.
+fn use_with_one_writer(lie: &S3Lie) {
     let world = world_with_credentials();
     let server = LyingS3::start().unwrap();
     for method in ["PUT", "DELETE"] {
         let all = S3Match { method, key: String::new(), skip: 0, times: u32::MAX };
-        server.add_lie(all, S3Lie::IgnoreConditions);
+        server.add_lie(all, lie.clone());
     }
     let url = server.store_url("store");
     let run = |args: &[&str]| {
@@ -77,4 +77,14 @@ fn a_service_that_ignores_conditions_is_used_with_one_writer_if_that_is_asked_fo
     run(&["restore", "HEAD~1"]).ok();
     assert_eq!(world.read("a.txt"), "one\n");
     run(&["verify", "--all"]).ok();
+}
+
+#[test]
+fn a_service_that_ignores_conditions_is_used_with_one_writer_if_that_is_asked_for() {
+    use_with_one_writer(&S3Lie::IgnoreConditions);
+}
+
+#[test]
+fn a_service_that_refuses_conditions_is_used_with_one_writer_if_that_is_asked_for() {
+    use_with_one_writer(&S3Lie::RefuseConditions);
 }

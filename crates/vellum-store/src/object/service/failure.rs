@@ -106,7 +106,8 @@ impl FailedRequest {
 
     /// Whether the service does not know the upload in parts that the request is about.
     pub fn is_missing_upload(&self) -> bool {
-        self.exchange.error_code().as_deref() == Some("NoSuchUpload")
+        // Azure's answer to a list with blocks that it has removed.
+        matches!(self.exchange.error_code().as_deref(), Some("NoSuchUpload" | "InvalidBlockList"))
     }
 
     /// Whether the condition of the request is not met.

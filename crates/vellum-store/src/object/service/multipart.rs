@@ -1,10 +1,11 @@
-//! The requests of S3 about uploads in parts. OpenDAL sends them, too, but does not show by which id the service knows an
-//! upload, so that no later run could continue it.
+//! The requests of S3 and Azure about uploads in parts. OpenDAL sends them, too, but does not show by which id the service
+//! knows an upload, so that no later run could continue it.
 //!
 //! Invariant: a request has the credentials, the address and the way of the operator beside it. Deliberately absent:
 //! repetition, and what an upload is for.
 
 mod answer;
+mod blocks;
 
 use std::time::Duration;
 
@@ -14,12 +15,13 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use opendal::raw::percent_encode_path;
 use opendal::{Buffer, ErrorKind as DalKind, Operator};
 use reqsign_aws_v4::Credential;
-use reqsign_core::{Context, OsEnv, Signer};
+use reqsign_core::{Context, OsEnv, Signer, SigningCredential};
 use reqsign_file_read_tokio::TokioFileRead;
 
 pub(crate) use self::answer::fuzz_decoder;
 pub(super) use self::answer::{PartPage, StoredPart};
 use self::answer::{find_text, parse_part_page};
+pub(super) use self::blocks::AzureBlockClient;
 use super::exchange::current_exchange;
 
 /// For how long an address is asked to be valid, of which only the path is used.
@@ -31,7 +33,16 @@ const SERVICE_KEYS: &str = "AES256";
 
 /// Sends requests about uploads in parts.
 #[derive(Clone)]
-pub(super) struct MultipartClient {
+pub(super) enum MultipartClient {
+    /// To S3.
+    S3(S3PartClient),
+    /// To Azure.
+    Azure(AzureBlockClient),
+}
+
+/// Sends requests about uploads in parts to S3.
+#[derive(Clone)]
+pub(super) struct S3PartClient {
     signer: Signer<Credential>,
     operator: Operator,
 }
@@ -54,16 +65,77 @@ pub(super) enum FinishCondition {
     Tag(String),
 }
 
-/// One request.
-struct MultipartRequest<'a> {
+/// What makes an object of parts, which are numbered from 1.
+#[derive(Debug, Clone)]
+pub(super) struct UploadFinish {
+    /// By which the service knows the upload.
+    pub id: String,
+    /// The tags of the parts.
+    pub tags: Vec<String>,
+    /// Metadata of the object. S3 was given it when the upload was begun.
+    pub metadata: (String, String),
+    /// What must stand at the key.
+    pub condition: Option<FinishCondition>,
+}
+
+/// One request about an object.
+struct MultipartRequest {
     method: Method,
-    path: &'a str,
     query: String,
     headers: HeaderMap,
     body: Bytes,
 }
 
 impl MultipartClient {
+    /// Begins an upload of an object with this metadata.
+    pub async fn begin_upload(&self, path: &str, metadata: (String, String)) -> opendal::Result<BegunUpload> {
+        match self {
+            Self::S3(client) => client.begin_upload(path, metadata).await,
+            Self::Azure(client) => client.begin_upload(),
+        }
+    }
+
+    /// Sends a part; returns its tag.
+    pub async fn send_part(
+        &self,
+        path: &str,
+        upload: &str,
+        number: u32,
+        body: Bytes,
+    ) -> opendal::Result<String> {
+        match self {
+            Self::S3(client) => client.send_part(path, upload, number, body).await,
+            Self::Azure(client) => client.send_part(path, upload, number, body).await,
+        }
+    }
+
+    /// The parts after a number that the service has, as many as it lists at once.
+    pub async fn list_parts(&self, path: &str, upload: &str, after: u32) -> opendal::Result<PartPage> {
+        match self {
+            Self::S3(client) => client.list_parts(path, upload, after).await,
+            Self::Azure(client) => client.list_parts(path, upload).await,
+        }
+    }
+
+    /// Makes an object of parts.
+    pub async fn finish_upload(&self, path: &str, finish: &UploadFinish) -> opendal::Result<()> {
+        match self {
+            Self::S3(client) => client.finish_upload(path, finish).await,
+            Self::Azure(client) => client.finish_upload(path, finish).await,
+        }
+    }
+
+    /// Gives up an upload, and its parts.
+    pub async fn abort_upload(&self, path: &str, upload: &str) -> opendal::Result<()> {
+        match self {
+            Self::S3(client) => client.abort_upload(path, upload).await,
+            // There is no such request: Azure removes what became no object after a week.
+            Self::Azure(_) => Ok(()),
+        }
+    }
+}
+
+impl S3PartClient {
     pub fn new(signer: Signer<Credential>, operator: Operator) -> Self {
         Self { signer, operator }
     }
@@ -74,8 +146,8 @@ impl MultipartClient {
         let (name, value) = metadata;
         headers.insert(parse_header_name(&format!("x-amz-meta-{name}"))?, parse_header_value(&value)?);
         let request =
-            MultipartRequest { headers, ..MultipartRequest::new(Method::POST, path, "uploads".to_owned()) };
-        let answer = self.send_request(request).await?;
+            MultipartRequest { headers, ..MultipartRequest::new(Method::POST, "uploads".to_owned()) };
+        let answer = self.send_request(path, request).await?;
         let encryption = answer.headers().get(ENCRYPTION_HEADER);
         let has_hashes = encryption.is_none_or(|algorithm| algorithm == SERVICE_KEYS);
         let body = answer.into_body().to_bytes();
@@ -94,8 +166,8 @@ impl MultipartClient {
     ) -> opendal::Result<String> {
         // The id is a text of the service's own, and may have characters that mean something in a query.
         let query = format!("partNumber={number}&uploadId={}", percent_encode_path(upload));
-        let request = MultipartRequest { body, ..MultipartRequest::new(Method::PUT, path, query) };
-        let answer = self.send_request(request).await?;
+        let request = MultipartRequest { body, ..MultipartRequest::new(Method::PUT, query) };
+        let answer = self.send_request(path, request).await?;
         let tag = answer.headers().get("etag").and_then(|tag| tag.to_str().ok());
         tag.map(str::to_owned).ok_or_else(|| unusable_answer("the part has no tag"))
     }
@@ -106,35 +178,20 @@ impl MultipartClient {
         if after > 0 {
             query = format!("part-number-marker={after}&{query}");
         }
-        let answer = self.send_request(MultipartRequest::new(Method::GET, path, query)).await?;
+        let answer = self.send_request(path, MultipartRequest::new(Method::GET, query)).await?;
         parse_part_page(&answer.into_body().to_bytes()).ok_or_else(|| unusable_answer("it lists no parts"))
     }
 
-    /// Makes an object of parts, which are numbered from 1.
-    pub async fn finish_upload(
-        &self,
-        path: &str,
-        upload: &str,
-        tags: &[String],
-        condition: Option<FinishCondition>,
-    ) -> opendal::Result<()> {
+    /// Makes an object of parts.
+    pub async fn finish_upload(&self, path: &str, finish: &UploadFinish) -> opendal::Result<()> {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
-        let has_old_version = match condition {
-            None => false,
-            Some(FinishCondition::Absent) => {
-                headers.insert(IF_NONE_MATCH, HeaderValue::from_static("*"));
-                false
-            }
-            Some(FinishCondition::Tag(tag)) => {
-                headers.insert(IF_MATCH, parse_header_value(&tag)?);
-                true
-            }
-        };
-        let query = format!("uploadId={}", percent_encode_path(upload));
-        let body = answer::format_part_list(tags).into();
-        let request = MultipartRequest { headers, body, ..MultipartRequest::new(Method::POST, path, query) };
-        let answer = match self.send_request(request).await {
+        add_condition(&mut headers, finish.condition.as_ref())?;
+        let has_old_version = matches!(finish.condition, Some(FinishCondition::Tag(_)));
+        let query = format!("uploadId={}", percent_encode_path(&finish.id));
+        let body = answer::format_part_list(&finish.tags).into();
+        let request = MultipartRequest { headers, body, ..MultipartRequest::new(Method::POST, query) };
+        let answer = match self.send_request(path, request).await {
             // The object with that tag is not there any more.
             Err(error) if has_old_version && has_error_code("NoSuchKey") => {
                 return Err(opendal::Error::new(DalKind::ConditionNotMatch, error.message().to_owned()));
@@ -162,37 +219,58 @@ impl MultipartClient {
     /// Gives up an upload, and its parts.
     pub async fn abort_upload(&self, path: &str, upload: &str) -> opendal::Result<()> {
         let query = format!("uploadId={}", percent_encode_path(upload));
-        self.send_request(MultipartRequest::new(Method::DELETE, path, query)).await.map(drop)
+        self.send_request(path, MultipartRequest::new(Method::DELETE, query)).await.map(drop)
     }
 
-    async fn send_request(&self, request: MultipartRequest<'_>) -> opendal::Result<Response<Buffer>> {
+    async fn send_request(
+        &self,
+        path: &str,
+        request: MultipartRequest,
+    ) -> opendal::Result<Response<Buffer>> {
         // OpenDAL knows the endpoint, the style of addresses, and how keys are written. Its signature is not used: it
         // is one of another request.
-        let object = self.operator.presign_stat(request.path, ADDRESS_VALIDITY).await?;
+        let object = self.operator.presign_stat(path, ADDRESS_VALIDITY).await?;
         let base = object.uri().to_string();
         let base = base.split('?').next().unwrap_or_default();
+        request.send_signed(base, &self.signer, &self.operator).await
+    }
+}
+
+impl MultipartRequest {
+    /// A request without headers and body.
+    fn new(method: Method, query: String) -> Self {
+        Self { method, query, headers: HeaderMap::new(), body: Bytes::new() }
+    }
+
+    /// Signs it, sends it to the address of an object, and returns the answer if it reports success.
+    async fn send_signed<C: SigningCredential>(
+        self,
+        base: &str,
+        signer: &Signer<C>,
+        operator: &Operator,
+    ) -> opendal::Result<Response<Buffer>> {
         let mut head = Request::builder()
-            .method(request.method)
-            .uri(format!("{base}?{}", request.query))
-            .header(CONTENT_LENGTH, request.body.len());
+            .method(self.method)
+            .uri(format!("{base}?{}", self.query))
+            .header(CONTENT_LENGTH, self.body.len());
         if let Some(headers) = head.headers_mut() {
-            headers.extend(request.headers);
+            headers.extend(self.headers);
         }
         let unusable = |error: http::Error| {
             opendal::Error::new(DalKind::Unexpected, "invalid request").set_source(error)
         };
         let (mut parts, ()) = head.body(()).map_err(unusable)?.into_parts();
-        let transport = self.operator.context().http_transport();
         // The signer may have to load credentials: from files, from the environment, or by a request.
+        let transport = operator.context().http_transport();
         let context =
             Context::new().with_file_read(TokioFileRead).with_http_send(transport.clone()).with_env(OsEnv);
-        let signed = self.signer.clone().with_context(context).sign(&mut parts, None).await;
+        let signed = signer.clone().with_context(context).sign(&mut parts, None).await;
         signed.map_err(|error| {
             opendal::Error::new(DalKind::Unexpected, "the request cannot be signed").set_source(error)
         })?;
         // The HTTP client writes it, as the version of the protocol demands.
         parts.headers.remove(HOST);
-        let body = Buffer::from(request.body);
+        let body = Buffer::from(self.body);
         let answer = transport.send(Request::from_parts(parts, body)).await?;
         match answer.status() {
             status if status.is_success() => Ok(answer),
@@ -201,11 +279,18 @@ impl MultipartClient {
     }
 }
 
-impl<'a> MultipartRequest<'a> {
-    /// A request without headers and body.
-    fn new(method: Method, path: &'a str, query: String) -> Self {
-        Self { method, path, query, headers: HeaderMap::new(), body: Bytes::new() }
+/// Adds what must stand at the key.
+fn add_condition(headers: &mut HeaderMap, condition: Option<&FinishCondition>) -> opendal::Result<()> {
+    match condition {
+        None => {}
+        Some(FinishCondition::Absent) => {
+            headers.insert(IF_NONE_MATCH, HeaderValue::from_static("*"));
+        }
+        Some(FinishCondition::Tag(tag)) => {
+            headers.insert(IF_MATCH, parse_header_value(tag)?);
+        }
     }
+    Ok(())
 }
 
 /// The error of an answer; its code and message are in the record of the exchange.

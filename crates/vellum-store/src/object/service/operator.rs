@@ -10,11 +10,12 @@ use opendal::{Executor, HttpTransporter, OperationContext, Operator};
 use reqsign_aws_v4::{
     DefaultCredentialProvider, DefaultCredentialProviderBuilder, RequestSigner, StaticCredentialProvider,
 };
+use reqsign_azure_storage::StaticCredentialProvider as AzureCredentialProvider;
 use reqsign_core::{Context, ProvideCredentialChain, Signer};
 use vellum_types::ErrorKind;
 
 use super::credentials::ServiceCredentials;
-use super::multipart::MultipartClient;
+use super::multipart::{AzureBlockClient, MultipartClient, S3PartClient};
 use super::runtime::RuntimeSpawner;
 use super::transport::ServiceTransport;
 use crate::error::StoreError;
@@ -68,18 +69,35 @@ pub(super) fn build_operator(
     Ok(operator.with_context(context))
 }
 
-/// What sends requests about uploads in parts to S3; none for other services, and for directory buckets, whose sessions
-/// are signed in another way.
+/// What sends requests about uploads in parts to S3 and Azure; none for other services, and for directory buckets, whose
+/// sessions are signed in another way. Google's uploads in parts have no conditions.
 pub(super) fn build_multipart_client(
     address: &ServiceAddress,
     credentials: Option<&str>,
     operator: &Operator,
 ) -> Result<Option<MultipartClient>, StoreError> {
-    if address.kind != ServiceKind::S3 || address.bucket.ends_with("--x-s3") {
-        return Ok(None);
-    }
     let credentials = credentials.map(ServiceCredentials::load).transpose()?;
-    let get = |field: &str| credentials.as_ref().and_then(|credentials| credentials.get_field(field));
+    let credentials = credentials.as_ref();
+    Ok(match address.kind {
+        ServiceKind::S3 if address.bucket.ends_with("--x-s3") => None,
+        ServiceKind::S3 => Some(MultipartClient::S3(build_s3_part_client(address, credentials, operator))),
+        ServiceKind::Azure => {
+            build_azure_block_client(address, credentials, operator).map(MultipartClient::Azure)
+        }
+        ServiceKind::Gcs
+        | ServiceKind::WebDavs
+        | ServiceKind::WebDav
+        | ServiceKind::Https
+        | ServiceKind::Http => None,
+    })
+}
+
+fn build_s3_part_client(
+    address: &ServiceAddress,
+    credentials: Option<&ServiceCredentials>,
+    operator: &Operator,
+) -> S3PartClient {
+    let get = |field: &str| credentials.and_then(|credentials| credentials.get_field(field));
     // The same sources, in the same order, as OpenDAL has them by `build_s3`.
     let mut sources = DefaultCredentialProvider::builder();
     if credentials.is_some() && get("profile").is_none() {
@@ -97,7 +115,32 @@ pub(super) fn build_multipart_client(
     // OpenDAL's operator was built, so there is a region.
     let region = find_s3_region(address).unwrap_or_default();
     let signer = Signer::new(Context::new(), chain, RequestSigner::new("s3", &region));
-    Ok(Some(MultipartClient::new(signer, operator.clone())))
+    S3PartClient::new(signer, operator.clone())
+}
+
+/// None if the address of the container is not known.
+fn build_azure_block_client(
+    address: &ServiceAddress,
+    credentials: Option<&ServiceCredentials>,
+    operator: &Operator,
+) -> Option<AzureBlockClient> {
+    let get = |field: &str| credentials.and_then(|credentials| credentials.get_field(field));
+    let account = find_azure_account(get);
+    let endpoint = find_azure_endpoint(address, account.as_deref())?;
+    // The same sources, in the same order, as OpenDAL has them by `build_azure`.
+    let mut chain = ProvideCredentialChain::new().push(reqsign_azure_storage::DefaultCredentialProvider::new());
+    // OpenDAL takes the account from the endpoint, too.
+    let host = endpoint.split_once("://").map_or(endpoint.as_str(), |(_, host)| host);
+    let account = account.as_deref().or_else(|| Some(host.split_once(".blob.")?.0));
+    if let (Some(account), Some(key)) = (account, get("account-key")) {
+        chain = chain.push_front(AzureCredentialProvider::new_shared_key(account, key));
+    }
+    if let Some(token) = get("sas-token") {
+        chain = chain.push_front(AzureCredentialProvider::new_sas_token(token));
+    }
+    let signer = Signer::new(Context::new(), chain, reqsign_azure_storage::RequestSigner::new());
+    let container = format!("{}/{}", endpoint.trim_end_matches('/'), address.bucket);
+    Some(AzureBlockClient::new(signer, operator.clone(), container))
 }
 
 /// The region of the address or of the environment, or the one of servers that have none.
@@ -159,17 +202,22 @@ fn build_gcs<'a>(
 
 fn build_azure<'a>(address: &ServiceAddress, root: &str, get: impl Fn(&str) -> Option<&'a str>) -> Azblob {
     let mut builder = Azblob::default().container(&address.bucket).root(root);
-    // The account is a part of the host name, so that it is needed before any request.
-    let account = get("account").map(str::to_owned).or_else(|| std::env::var("AZURE_STORAGE_ACCOUNT").ok());
-    let endpoint = address
-        .options
-        .endpoint
-        .clone()
-        .or_else(|| account.as_ref().map(|account| format!("https://{account}.blob.core.windows.net")));
+    let account = find_azure_account(&get);
+    let endpoint = find_azure_endpoint(address, account.as_deref());
     builder = endpoint.iter().fold(builder, |builder, endpoint| builder.endpoint(endpoint));
     builder = account.iter().fold(builder, |builder, account| builder.account_name(account));
     builder = get("account-key").into_iter().fold(builder, Azblob::account_key);
     get("sas-token").into_iter().fold(builder, Azblob::sas_token)
+}
+
+/// The account, which is a part of the host name, so that it is needed before any request.
+fn find_azure_account<'a>(get: impl Fn(&str) -> Option<&'a str>) -> Option<String> {
+    get("account").map(str::to_owned).or_else(|| std::env::var("AZURE_STORAGE_ACCOUNT").ok())
+}
+
+fn find_azure_endpoint(address: &ServiceAddress, account: Option<&str>) -> Option<String> {
+    let given = address.options.endpoint.clone();
+    given.or_else(|| Some(format!("https://{}.blob.core.windows.net", account?)))
 }
 
 fn build_webdav<'a>(

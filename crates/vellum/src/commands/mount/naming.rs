@@ -22,8 +22,12 @@ pub(super) fn choose_worktree(args: &Args, volume: &Volume, mountpoint: &Path) -
         return Ok(own);
     };
     let in_line = join_line_name(device, &own);
-    let is_there = |name: &str| live::find_live_worktree(volume, name).map(|found| found.is_some());
-    Ok(if is_there(&own)? && !is_there(&in_line)? { own } else { in_line })
+    if volume.read_worktree_head(&in_line)?.is_some() {
+        return Ok(in_line);
+    }
+    // One that is checked out, on whatever machine, is not what a mount is of.
+    let is_live = volume.read_worktree_head(&own)?.is_some_and(|head| live::is_live_worktree(&head));
+    Ok(if is_live { own } else { in_line })
 }
 
 fn worktree_name(args: &Args, mountpoint: &Path) -> Result<String> {

@@ -18,7 +18,7 @@ pub(in crate::object::service) struct StoredPart {
 }
 
 /// Some of the parts that the service has.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(in crate::object::service) struct PartPage {
     /// The parts; what has no number, length or tag is left out.
     pub parts: Vec<StoredPart>,
@@ -59,6 +59,34 @@ pub(super) fn parse_part_page(body: &[u8]) -> Option<PartPage> {
     let is_truncated = find_text(xml, "IsTruncated").as_deref() == Some("true");
     let next = find_number(xml, "NextPartNumberMarker").and_then(|number| u32::try_from(number).ok());
     Some(PartPage { parts, next: next.filter(|_| is_truncated) })
+}
+
+/// Reads a list of blocks that belong to no object yet; none if it is something else. Their numbers are 0: only their names,
+/// which are their tags, have them.
+pub(super) fn find_block_sizes(body: &[u8]) -> Option<Vec<StoredPart>> {
+    let xml = std::str::from_utf8(body).ok()?;
+    if !xml.contains("<BlockList") {
+        return None;
+    }
+    let uncommitted = find_element(xml, "UncommittedBlocks").map_or("", |element| element.text);
+    let mut blocks = Vec::new();
+    let mut rest = uncommitted;
+    while let Some(element) = find_element(rest, "Block") {
+        let block = find_text(element.text, "Name").zip(find_number(element.text, "Size"));
+        blocks.extend(block.map(|(tag, size)| StoredPart { number: 0, size, tag }));
+        rest = element.rest;
+    }
+    Some(blocks)
+}
+
+/// The list of blocks by which an upload to Azure is finished.
+pub(super) fn format_block_list(names: &[String]) -> String {
+    let mut xml = String::from("<?xml version=\"1.0\" encoding=\"utf-8\"?><BlockList>");
+    for name in names {
+        xml.push_str(&format!("<Latest>{}</Latest>", escape_text(name)));
+    }
+    xml.push_str("</BlockList>");
+    xml
 }
 
 fn parse_part(xml: &str) -> Option<StoredPart> {
@@ -102,6 +130,10 @@ fn unescape_text(text: &str) -> String {
 /// # Panics
 /// When a list that is made of what was read has other tags.
 pub(crate) fn fuzz_decoder(bytes: &[u8]) {
+    for block in find_block_sizes(bytes).unwrap_or_default() {
+        let list = format_block_list(std::slice::from_ref(&block.tag));
+        assert_eq!(find_text(&list, "Latest"), Some(block.tag), "a name that is sent is the one that was read");
+    }
     let Some(page) = parse_part_page(bytes) else { return };
     for part in page.parts {
         let list = format_part_list(std::slice::from_ref(&part.tag));
@@ -132,6 +164,18 @@ mod tests {
             assert_eq!(parse_part_page(other.as_bytes()), None, "{other}");
         }
         assert_eq!(parse_part_page(b"<ListPartsResult>\xff"), None);
+    }
+
+    #[test]
+    fn blocks_that_belong_to_no_object_are_read() {
+        let list = "\u{feff}<?xml version=\"1.0\"?><BlockList><CommittedBlocks><Block><Name>b2xk</Name><Size>1</Size></Block>\
+            </CommittedBlocks><UncommittedBlocks><Block><Name>bmV3</Name><Size>8</Size></Block>\
+            <Block><Size>9</Size></Block></UncommittedBlocks></BlockList>";
+        let block = StoredPart { number: 0, size: 8, tag: "bmV3".to_owned() };
+        assert_eq!(find_block_sizes(list.as_bytes()), Some(vec![block]));
+        assert_eq!(find_block_sizes(b"<BlockList><UncommittedBlocks /></BlockList>"), Some(Vec::new()));
+        assert_eq!(find_block_sizes(b"<Error><Code>x</Code></Error>"), None);
+        assert!(format_block_list(&["bmV3".to_owned()]).contains("<BlockList><Latest>bmV3</Latest></BlockList>"));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! An upload in parts to S3, which a later run can continue.
+//! An upload in parts to S3 or Azure, which a later run can continue.
 //!
 //! Invariant: a part of an earlier run becomes a part of the object only if the service has it with the length that it has
 //! now, and with the same content: by its tag, if that is a hash; otherwise because the file has the length and the time
@@ -20,7 +20,7 @@ use crate::object::RequestPurpose;
 use crate::object::plain::{MTIME_FIELD, ObjectCondition, ObjectTag};
 use crate::object::service::exchange::{ExchangeRecord, record_exchange};
 use crate::object::service::failure::FailedRequest;
-use crate::object::service::multipart::{FinishCondition, MultipartClient, StoredPart};
+use crate::object::service::multipart::{FinishCondition, MultipartClient, StoredPart, UploadFinish};
 use crate::object::service::runtime::run_future_to_end;
 use crate::object::service::{Attempt, RequestSubject, ServiceStore};
 
@@ -149,16 +149,24 @@ impl<'a> ResumableUpload<'a> {
         };
         // Not every service looks at the condition of an upload in parts.
         self.objects.check_condition(file.key, &self.expected)?;
-        let WriteRequest { mtime: _, condition } = self.objects.write_request(file.mtime, &self.expected);
+        let WriteRequest { mtime, condition } = self.objects.write_request(file.mtime, &self.expected);
         let condition = condition.and_then(|condition| match condition {
             WriteCondition::Absent => Some(FinishCondition::Absent),
             WriteCondition::Unchanged(VersionMatch::Etag(tag)) => Some(FinishCondition::Tag(tag)),
-            // S3 compares tags.
+            // S3 and Azure compare tags.
             WriteCondition::Unchanged(VersionMatch::Version(_)) => None,
         });
-        let finished = match self.send_finish(condition)? {
+        let finish = UploadFinish {
+            id: self.record.id.clone(),
+            tags: self.tags.lock().values().cloned().collect(),
+            metadata: (MTIME_FIELD.to_owned(), mtime),
+            condition,
+        };
+        let finished = match self.send_finish(&finish)? {
             // The service has no such condition, and the object was looked at just now.
-            Err(failed) if failed.is_unsupported() => self.send_finish(None)?,
+            Err(failed) if failed.is_unsupported() => {
+                self.send_finish(&UploadFinish { condition: None, ..finish })?
+            }
             finished => finished,
         };
         let Err(failed) = finished else { return Ok(()) };
@@ -172,15 +180,11 @@ impl<'a> ResumableUpload<'a> {
         }
     }
 
-    fn send_finish(&self, condition: Option<FinishCondition>) -> Result<Attempt<()>, StoreError> {
-        // In the order of their numbers, since the list that finishes the upload numbers them by their places.
-        let tags: Vec<String> = self.tags.lock().values().cloned().collect();
+    fn send_finish(&self, finish: &UploadFinish) -> Result<Attempt<()>, StoreError> {
         self.objects.send_multipart(&self.record.key, |client| {
             let path = self.record.key.clone();
-            let id = self.record.id.clone();
-            let tags = tags.clone();
-            let condition = condition.clone();
-            async move { client.finish_upload(&path, &id, &tags, condition).await }
+            let finish = finish.clone();
+            async move { client.finish_upload(&path, &finish).await }
         })
     }
 
