@@ -7,6 +7,7 @@
 #   make web-test    the page of 'vellum web' in Chromium, and what axe-core has to say about it
 #   make mcp-test    the tools of 'vellum mcp', driven by the official Python client
 #   make documents-test   the commands in README.md and docs/, run as they are written, as root; DOCUMENTS="docs/web.md" some
+#   make gateways-test  'vellum serve webdav', used by curl and rclone
 #   make python-test the package for Python: its tests, fsspec's own, pandas and pyarrow, and mypy
 #   make wheel   the package for Python, in target/wheels
 #   make posix   pjdfstest, fsx and a storm of renames on a mount, and on a client of a shared worktree, as root
@@ -61,14 +62,14 @@ DEB_DIR    ?= $(TARGET_DIR)/deb
 # what is built and run in mounts, the rival whose rules and results are ours, a browser for pages, ssh to reach this
 # host from itself, certificates for servers, the databases that hold shared logs, shells that complete, readers of manual
 # pages and units, and networks.
-PACKAGES := acl attr btrfs-progs chromium dosfstools e2fsprogs etcd-server exfat-fuse exfatprogs faketime fish fuse3 fusefat \
+PACKAGES := acl attr btrfs-progs chromium curl dosfstools e2fsprogs etcd-server exfat-fuse exfatprogs faketime fish fuse3 fusefat \
 	golang-go iproute2 man-db npm ntfs-3g openssh-client openssh-server openssl postgresql python3 rclone redis-server rsync strace \
 	systemd xfsprogs zsh
 # A program of each package, by which to see that it is there.
-PROGRAMS := getfacl getfattr mkfs.btrfs chromium mkfs.vfat mkfs.ext4 etcd mount.exfat-fuse mkfs.exfat faketime fish fusermount3 fusefat \
+PROGRAMS := getfacl getfattr mkfs.btrfs chromium curl mkfs.vfat mkfs.ext4 etcd mount.exfat-fuse mkfs.exfat faketime fish fusermount3 fusefat \
 	go ip man npm ntfs-3g ssh sshd openssl pg_ctlcluster python3 rclone redis-server rsync strace systemd-analyze mkfs.xfs zsh
 
-.PHONY: profile-build history-record machine-record regression counts counts-build counts-record install release static deb deb-test test test-cluster tools services emulators fmt workflows clippy deny report report-check unit slow-tests coverage web-test mcp-test documents-test python-test wheel posix fuzz-check fuzz demo bench measure against bench-build bench-baseline bench-compare soak clean
+.PHONY: profile-build history-record machine-record regression counts counts-build counts-record install release static deb deb-test test test-cluster tools services emulators fmt workflows clippy deny report report-check unit slow-tests coverage web-test mcp-test gateways-test documents-test python-test wheel posix fuzz-check fuzz demo bench measure against bench-build bench-baseline bench-compare soak clean
 
 install: $(BINARY) $(SERVE)
 	install -d $(DESTDIR)$(BINDIR) $(DESTDIR)$(SBINDIR) $(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(MANDIR)/man8 \
@@ -112,7 +113,7 @@ deb-test: deb
 	./packaging/deb/test.sh $(DEB_DIR)/vellum_*.deb $(DEB_DIR)/chroot
 
 test: tools fmt workflows clippy deny report-check unit
-	$(MAKE) -j2 -Otarget web-test mcp-test documents-test python-test BUILT=1
+	$(MAKE) -j2 -Otarget web-test mcp-test gateways-test documents-test python-test BUILT=1
 
 tools:
 	@TOOLS=$(abspath $(TARGET_DIR)/tools) ./.ci/tools $(PACKAGES) -- $(PROGRAMS)
@@ -236,6 +237,11 @@ mcp-test:
 documents-test:
 	$(if $(BUILT),,$(CARGO) build --locked -p vellum -p vellum-serve)
 	VELLUM=$(abspath $(TARGET_DIR)/debug/vellum) TOOLS=$(abspath $(TARGET_DIR)/tools) ./tests/documents/run.sh $(DOCUMENTS)
+
+# Gateways and their clients. BUILT=1: the binaries that `make unit` has built.
+gateways-test:
+	$(if $(BUILT),,$(CARGO) build --locked -p vellum -p vellum-serve)
+	VELLUM=$(abspath $(TARGET_DIR)/debug/vellum) ./tests/gateways/run.sh
 
 # The package for Python, with the oldest and the newest version that it is for; VERSIONS="3.10 3.12" with others.
 python-test:

@@ -31,6 +31,33 @@ pub enum ServeError {
         /// The reason.
         reason: String,
     },
+    /// Others could read or replace the credentials, or they cannot be parsed.
+    #[error("cannot use {place} for the names and passwords: {reason}")]
+    Credentials {
+        /// The file or the variable of the environment.
+        place: String,
+        /// The reason.
+        reason: String,
+    },
+    /// The volume has no such worktree.
+    #[error("there is no worktree '{name}'; there are: {known}")]
+    NoWorktree {
+        /// The name.
+        name: String,
+        /// The names of those that there are.
+        known: String,
+    },
+    /// A worktree that is checked out has nothing that could be served.
+    #[error("the worktree '{0}' has no snapshot yet; make one with 'vellum snapshot'")]
+    NoSnapshot(String),
+    /// Another process has the worktree open.
+    #[error("{source}; its newest snapshot can be served meanwhile: {name}@HEAD")]
+    WorktreeHeld {
+        /// The worktree.
+        name: String,
+        /// Who has it.
+        source: Box<vellum_library::OpenError>,
+    },
     /// Something of the system failed.
     #[error("cannot {action}: {source}")]
     Io {

@@ -5,13 +5,21 @@
 //!
 //! [`mcp`] answers one agent over standard input and output (docs/agents.md).
 //!
+//! [`webdav`] is a gateway: programs that know nothing of volumes read a snapshot, or read and write a live worktree
+//! (docs/gateways.md).
+//!
 //! Invariant: no request leaves the tree of a snapshot, and none is answered before its `Host`, its origin and, beyond the
 //! page's own files, its token were checked. Deliberately absent: the command line, which executes this program.
 
+pub mod credentials;
+pub mod end_signal;
 pub mod error;
 pub mod mcp;
 pub mod open;
+mod private_file;
+pub mod served_tree;
 pub mod token;
 pub mod web;
+pub mod webdav;
 
 pub use error::{Result, ServeError};

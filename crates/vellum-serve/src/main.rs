@@ -1,4 +1,5 @@
-//! `vellum-serve`: what `vellum web` and `vellum mcp` execute. Its arguments are an affair between the two programs.
+//! `vellum-serve`: what `vellum web`, `vellum mcp` and `vellum serve webdav` execute. Its arguments are an affair between the
+//! two programs.
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -6,11 +7,15 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use vellum_host::beneath::raise_open_files_limit;
 use vellum_library::Volume;
+use vellum_serve::credentials::{GatewayCredentials, GeneratedPassword};
 use vellum_serve::mcp::{McpSettings, serve_tools};
 use vellum_serve::open::BrowserRedirect;
+use vellum_serve::served_tree::{NamedTree, ServedTree};
 use vellum_serve::token::AccessToken;
 use vellum_serve::web::{WebServer, WebSettings};
+use vellum_serve::webdav::{WebdavServer, WebdavSettings};
 use vellum_serve::{Result, ServeError};
 
 /// What a command that failed ends with.
@@ -21,6 +26,7 @@ const EXIT_USAGE: u8 = 3;
 /// What was asked for.
 enum ServeArguments {
     Web(WebArguments),
+    Webdav(GatewayArguments),
     Mcp {
         /// Where the volume is.
         directory: PathBuf,
@@ -38,6 +44,17 @@ struct WebArguments {
     json: bool,
 }
 
+/// What a gateway is to serve, and how.
+#[derive(Default)]
+struct GatewayArguments {
+    directory: PathBuf,
+    tree: String,
+    listen: Option<SocketAddr>,
+    credentials: Option<PathBuf>,
+    read_only: bool,
+    json: bool,
+}
+
 fn main() -> ExitCode {
     let words: Vec<_> = std::env::args_os().skip(1).collect();
     // 'vellum' asks for this before it executes the program: the two may only run together if they are of one version.
@@ -46,11 +63,14 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let Some(arguments) = parse_arguments(words.into_iter()) else {
-        eprintln!("error: 'vellum web' and 'vellum mcp' execute this program; try 'vellum help web'");
+        eprintln!(
+            "error: 'vellum web', 'vellum mcp' and 'vellum serve webdav' execute this program; try 'vellum help web'"
+        );
         return ExitCode::from(EXIT_USAGE);
     };
     let served = match arguments {
         ServeArguments::Web(arguments) => serve_page(&arguments),
+        ServeArguments::Webdav(arguments) => serve_webdav(&arguments),
         ServeArguments::Mcp { directory, settings } => {
             Volume::open(directory).map_err(ServeError::from).and_then(|volume| serve_tools(volume, settings))
         }
@@ -68,6 +88,7 @@ fn parse_arguments(mut words: impl Iterator<Item = OsString>) -> Option<ServeArg
     match words.next()?.to_str()? {
         "web" => parse_web_arguments(words).map(ServeArguments::Web),
         "mcp" => parse_mcp_arguments(words),
+        "webdav" => parse_gateway_arguments(words).map(ServeArguments::Webdav),
         _ => None,
     }
 }
@@ -96,6 +117,22 @@ fn parse_web_arguments(mut words: impl Iterator<Item = OsString>) -> Option<WebA
             "--listen" => arguments.listen = Some(words.next()?.to_str()?.parse().ok()?),
             "--token-file" => arguments.token_file = Some(words.next()?.into()),
             "--open" => arguments.open = true,
+            "--json" => arguments.json = true,
+            _ => return None,
+        }
+    }
+    Some(arguments)
+}
+
+fn parse_gateway_arguments(mut words: impl Iterator<Item = OsString>) -> Option<GatewayArguments> {
+    let directory = words.next()?.into();
+    let tree = words.next()?.into_string().ok()?;
+    let mut arguments = GatewayArguments { directory, tree, ..GatewayArguments::default() };
+    while let Some(word) = words.next() {
+        match word.to_str()? {
+            "--listen" => arguments.listen = Some(words.next()?.to_str()?.parse().ok()?),
+            "--credentials" => arguments.credentials = Some(words.next()?.into()),
+            "--read-only" => arguments.read_only = true,
             "--json" => arguments.json = true,
             _ => return None,
         }
@@ -138,5 +175,75 @@ fn announce(arguments: &WebArguments, address: &str) -> std::io::Result<()> {
             "The page is at {address}\nIt shows everything in the volume, and changes nothing. Ctrl-C ends it."
         )?;
     }
+    out.flush()
+}
+
+fn serve_webdav(arguments: &GatewayArguments) -> Result<()> {
+    // For each connection and for the store.
+    raise_open_files_limit();
+    let (credentials, generated) = GatewayCredentials::load(arguments.credentials.as_deref())?;
+    let named = NamedTree::open(&Volume::open(&arguments.directory)?, &arguments.tree)?;
+    let listen = arguments.listen.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)));
+    let can_write = !arguments.read_only && named.tree.worktree().is_some();
+    let settings = WebdavSettings { listen, tree: named.tree.clone(), can_write, credentials };
+    let server = WebdavServer::bind(settings)?;
+    let address = format!("http://{}/", server.address());
+    let announced = if arguments.json {
+        announce_gateway_json(&named, &address, can_write, generated.as_ref())
+    } else {
+        announce_gateway(&named, &address, can_write, generated.as_ref())
+    };
+    announced.map_err(|source| ServeError::Io { action: "print the address", source })?;
+    server.run()?;
+    // Into the store, as when a mount ends. If that fails, everything is still on this machine.
+    named.tree.worktree().map_or(Ok(()), |worktree| Ok(worktree.flush()?))
+}
+
+fn announce_gateway(
+    named: &NamedTree,
+    address: &str,
+    can_write: bool,
+    generated: Option<&GeneratedPassword>,
+) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    let worktree = &named.worktree;
+    match &named.tree {
+        ServedTree::Snapshot(snapshot) => writeln!(
+            out,
+            "The snapshot {} of the worktree {worktree} is at {address} for reading",
+            snapshot.id().to_string().get(..12).unwrap_or_default()
+        )?,
+        ServedTree::Live(_) if can_write => {
+            writeln!(out, "The worktree {worktree} is at {address} for reading and writing")?;
+        }
+        ServedTree::Live(_) => writeln!(out, "The worktree {worktree} is at {address} for reading")?,
+    }
+    if let Some(GeneratedPassword { name, password }) = generated {
+        writeln!(out, "Name: {name}  password: {password}")?;
+    }
+    writeln!(out, "Ctrl-C ends it.")?;
+    out.flush()
+}
+
+fn announce_gateway_json(
+    named: &NamedTree,
+    address: &str,
+    can_write: bool,
+    generated: Option<&GeneratedPassword>,
+) -> std::io::Result<()> {
+    let mut json = serde_json::json!({
+        "version": 1,
+        "worktree": named.worktree,
+        "snapshot": named.tree.snapshot_id().map(|id| id.to_string()),
+        "address": address,
+        "writable": can_write,
+        "pid": std::process::id(),
+    });
+    if let Some(GeneratedPassword { name, password }) = generated {
+        json["name"] = name.as_str().into();
+        json["password"] = password.as_str().into();
+    }
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{json}")?;
     out.flush()
 }

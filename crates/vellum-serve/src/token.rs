@@ -2,13 +2,12 @@
 
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use rustix::fs::OFlags;
-
 use crate::error::{Result, ServeError};
+use crate::private_file::{NO_FOLLOW, describe_open_error, open_private_file, read_private_file};
 
 /// Bytes of a token: nobody guesses it.
 const TOKEN_LEN: usize = 32;
@@ -42,9 +41,7 @@ impl AccessToken {
     /// The one in a file, which is made with a new one if it is missing. Fails if others could read or replace the file.
     pub fn from_file(path: &Path) -> Result<Self> {
         let refuse = |reason: String| ServeError::TokenFile { path: path.into(), reason };
-        // In a directory that others can write to, a symlink could make this read or create a file of their choice.
-        let no_follow = OFlags::NOFOLLOW.bits().cast_signed();
-        match OpenOptions::new().read(true).custom_flags(no_follow).open(path) {
+        match open_private_file(path) {
             Ok(file) => Self::read_file(file, refuse),
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 let token = Self::generate()?;
@@ -54,38 +51,19 @@ impl AccessToken {
                     // token that is shown.
                     .create_new(true)
                     .mode(0o600)
-                    .custom_flags(no_follow)
+                    .custom_flags(NO_FOLLOW)
                     .open(path)
                     .and_then(|mut file| writeln!(file, "{}", token.text));
                 made.map_err(|error| refuse(error.to_string()))?;
                 Ok(token)
             }
-            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => {
-                Err(refuse("it is a symlink".into()))
-            }
-            Err(error) => Err(refuse(error.to_string())),
+            Err(error) => Err(refuse(describe_open_error(&error))),
         }
     }
 
     fn read_file(file: File, refuse: impl Fn(String) -> ServeError) -> Result<Self> {
-        // Of the open file: what is at the path may be exchanged between a look and the opening.
-        let meta = file.metadata().map_err(|error| refuse(error.to_string()))?;
-        if !meta.is_file() {
-            return Err(refuse("it is no file".into()));
-        }
-        // Whoever owns the file knows the token, or can set one.
-        if meta.uid() != rustix::process::geteuid().as_raw() {
-            return Err(refuse("it belongs to another user".into()));
-        }
-        if meta.mode() & 0o077 != 0 {
-            return Err(refuse(format!(
-                "others may read it: its mode is {:04o}, not 0600",
-                meta.mode() & 0o7777
-            )));
-        }
-        let mut text = String::new();
         // More than a token is no token.
-        file.take(1024).read_to_string(&mut text).map_err(|error| refuse(error.to_string()))?;
+        let text = read_private_file(file, 1024).map_err(&refuse)?;
         let text = text.trim().to_owned();
         if text.len() != TOKEN_LEN * 2 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Err(refuse(format!("it does not hold {} hexadecimal digits", TOKEN_LEN * 2)));

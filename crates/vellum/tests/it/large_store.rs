@@ -13,7 +13,7 @@ use vellum_volume::Volume;
 use vellum_volume::state::StateDir;
 
 use crate::remote::{init, world_with_credentials};
-use crate::remote_faults::{measure_peak_memory, spawn_in, finish};
+use crate::remote_faults::{finish, measure_peak_memory, spawn_in};
 use crate::world::World;
 
 /// Requests of a command that lists nothing: it opens the volume, asks for what the user named, and says what it has done.
@@ -105,7 +105,13 @@ impl LargeStore {
         self.put_sealed(volume, RecordDomain::Snapshot, &format!("snapshots/{id}"), (id.as_bytes(), &plain));
     }
 
-    fn put_sealed(&self, volume: &Volume, domain: RecordDomain, key: &str, (bound_to, plain): (&[u8], &[u8])) {
+    fn put_sealed(
+        &self,
+        volume: &Volume,
+        domain: RecordDomain,
+        key: &str,
+        (bound_to, plain): (&[u8], &[u8]),
+    ) {
         let mut sealed = Vec::new();
         volume.keys.seal_record(domain, bound_to, plain, &mut sealed);
         self.server.overwrite_object(&format!("store/{key}"), &sealed);
@@ -129,14 +135,43 @@ impl LargeStore {
 fn check_large_store(size: StoreSize) {
     let large = LargeStore::new(size);
     // Opens the volume, and lists nothing.
-    for args in [&["cat", "HEAD", "a.txt"][..], &["history", "-n", "1"], &["tag", "list"], &["worktree", "list"], &["history", "--all"], &["info"], &["gc", "plan"], &["snapshot", "-m", "two"], &["status"], &["tag", "add", "new"], &["tag", "remove", "new"], &["usage"], &["doctor"], &["verify"]] {
+    for args in [
+        &["cat", "HEAD", "a.txt"][..],
+        &["history", "-n", "1"],
+        &["tag", "list"],
+        &["worktree", "list"],
+        &["history", "--all"],
+        &["info"],
+        &["gc", "plan"],
+        &["snapshot", "-m", "two"],
+        &["status"],
+        &["tag", "add", "new"],
+        &["tag", "remove", "new"],
+        &["usage"],
+        &["doctor"],
+        &["verify"],
+    ] {
         let cold = large.count_requests(args);
         let warm = large.count_requests(args);
         let _ = (cold, warm);
     }
     fs::create_dir(large.world.path("other")).unwrap();
     let _ = large.server.take_requests();
-    finish(spawn_in(&large.world, "other", &["init", "--plain", "--name", "other", "--store", &large.server.store_url("store"), "--credentials", "test"])).ok();
+    finish(spawn_in(
+        &large.world,
+        "other",
+        &[
+            "init",
+            "--plain",
+            "--name",
+            "other",
+            "--store",
+            &large.server.store_url("store"),
+            "--credentials",
+            "test",
+        ],
+    ))
+    .ok();
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for request in large.server.take_requests() {
         *counts.entry(request.method).or_default() += 1;

@@ -1,4 +1,4 @@
-//! `vellum web`: which program it executes.
+//! `vellum web` and gateways: which program they execute.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -25,8 +25,12 @@ fn write_script(path: &Path, text: &str) {
 }
 
 fn run_web(world: &World, own: &Path, path: &str) -> (Option<i32>, String) {
+    run_words(world, own, path, &["web", "--listen", "127.0.0.1:0"])
+}
+
+fn run_words(world: &World, own: &Path, path: &str, words: &[&str]) -> (Option<i32>, String) {
     let output = std::process::Command::new(own)
-        .args(["web", "--listen", "127.0.0.1:0"])
+        .args(words)
         .current_dir(world.tree())
         .envs(crate::world::profile())
         .env("PATH", path)
@@ -70,4 +74,36 @@ fn the_program_beside_this_one_takes_its_place() {
     let (code, said) = run_web(&world, &own, "/usr/bin:/bin");
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("executed web /") && said.contains("--listen 127.0.0.1:0"), "{said}");
+}
+
+#[test]
+fn gateways_stand_beside_serving_a_shared_worktree() {
+    let world = World::with_snapshot();
+    let version = env!("CARGO_PKG_VERSION");
+    let script = format!("[ \"$1\" = --version ] && echo vellum-serve {version} || echo executed \"$@\"");
+    let own = place_programs(&world, Some(&script));
+    let run = |words: &[&str]| run_words(&world, &own, "/usr/bin:/bin", words);
+    let (code, said) = run(&["serve", "webdav", "main@HEAD", "--credentials", "users", "--read-only"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("executed webdav /") && said.contains("main@HEAD --listen 127.0.0.1:0"), "{said}");
+    assert!(said.contains("/users --read-only") && !said.contains("--credentials users"), "{said}");
+    // A worktree that is called like a gateway, and one that is not.
+    for words in [
+        ["serve", "--listen", "127.0.0.1:0", "--", "webdav"].as_slice(),
+        &["serve", "nothing", "--listen", "127.0.0.1:0"],
+    ] {
+        let (code, said) = run(words);
+        assert_eq!(code, Some(2), "{said}");
+        assert!(said.contains("no worktree") && !said.contains("executed"), "{said}");
+    }
+    for words in [
+        ["serve"].as_slice(),
+        &["serve", "main"],
+        &["serve", "--listen", "127.0.0.1:0"],
+        &["serve", "webdav"],
+    ] {
+        let (code, said) = run(words);
+        assert_eq!(code, Some(3), "{said}");
+        assert!(said.contains("required"), "{said}");
+    }
 }
