@@ -1,4 +1,5 @@
-//! `vellum-serve`: what `vellum web`, `vellum mcp` and `vellum serve webdav` execute. Its arguments are an affair between the two programs.
+//! `vellum-serve`: what `vellum web`, `vellum mcp` and `vellum serve webdav` execute. Its arguments are an affair between the
+//! two programs.
 
 use std::ffi::OsString;
 use std::io::Write as _;

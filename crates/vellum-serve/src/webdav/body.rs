@@ -105,3 +105,24 @@ impl Body for AnswerBody {
         frame
     }
 }
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+mod tests {
+    use http_body_util::BodyExt as _;
+    use tokio::runtime::Builder;
+
+    use super::*;
+
+    #[test]
+    fn a_listing_that_failed_does_not_look_whole() {
+        let runtime = Builder::new_current_thread().build().unwrap();
+        let collect = |has_failed| {
+            let has_failed = Arc::new(AtomicBool::new(has_failed));
+            let body = AnswerBody { inner: "listing".into(), has_failed, _permit: None };
+            runtime.block_on(body.collect()).map(|collected| collected.to_bytes())
+        };
+        assert_eq!(collect(false).unwrap(), "listing");
+        assert!(collect(true).is_err());
+    }
+}

@@ -149,6 +149,10 @@ fn check_destination(headers: &mut HeaderMap, host: &[u8], source: &PathBuf) -> 
     let name = HeaderName::from_static("destination");
     let bad = refuse(StatusCode::BAD_REQUEST, "the Destination cannot be used");
     let uri = Uri::try_from(single_value(headers, &name)?.ok_or(bad.clone())?).map_err(|_| bad.clone())?;
+    // A word without a slash counts as an authority, which a destination has only behind its scheme.
+    if uri.scheme().is_none() && uri.authority().is_some() {
+        return Err(bad);
+    }
     // `dav-server` looks at the path only, and would copy to its own path what was meant for another server.
     if uri.authority().is_some_and(|authority| authority.as_str().as_bytes() != host) {
         return Err(refuse(StatusCode::BAD_GATEWAY, "the Destination is another server"));
@@ -202,5 +206,4 @@ pub fn check_xml(body: &[u8]) -> Result<(), DavRefusal> {
 }
 
 #[cfg(test)]
-#[path = "guard/tests.rs"]
 mod tests;
