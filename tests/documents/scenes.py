@@ -31,6 +31,7 @@ BRIEFLY = (
     "vellum web",
     "vellum mount --foreground",
     "VELLUM_LOG=debug vellum mount --foreground",
+    "vellum serve webdav",
     "vellum sync --watch",
     "vellum stats",
     "vellum profile",
@@ -125,6 +126,16 @@ SCENES = {
         replaced=SMALL_BENCH
         | {"s3://bucket/trial": f"'s3://bucket/trial?{SEAWEED}'", "--sizes 1G --counts 1000": "--sizes 1M --counts 10"},
         codes={"vellum bench compare": {0, 1}},
+    ),
+    "docs/gateways.md": Scene(
+        setup="make_volume ~/project; cd ~/project; mkdir album; seq 9 > album/one.jpg; seq 99 > notes.txt; "
+        "vellum snapshot -q --tag v1.0",
+        # A gateway with a password of ours, for the clients.
+        before={
+            "rclone copy": "VELLUM_SERVE_CREDENTIALS='vellum correct-horse-battery' vellum serve webdav main "
+            "--listen 127.0.0.1:41873 & wait_for is_open 127.0.0.1 41873",
+        },
+        replaced={"PASSWORD": "correct-horse-battery", "curl -u vellum ": "curl -u vellum:correct-horse-battery "},
     ),
     "docs/measuring.md": Scene(
         setup="start_sshd; make_volume ~/project; mkdir /mnt/work /mnt/x /srv/work; vellum mount -q ~/project /mnt/work; "
