@@ -91,6 +91,7 @@ pub struct UnixTime {
 impl UnixTime {
     /// Appends it as the formats have it.
     pub fn encode(self, writer: &mut FieldWriter) {
+        // Signed, since files may have times before 1970.
         writer.write_signed_varint(self.secs).write_varint(u64::from(self.nanos));
     }
 
@@ -191,6 +192,7 @@ impl InodeAttr {
             btime: UnixTime::default(),
             rdev: 0,
             generation: 0,
+            // What has no name has no other parent: decoding demands the same.
             parent: Ino::SUPER,
             name: Vec::new(),
             target: Vec::new(),
