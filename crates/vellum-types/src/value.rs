@@ -241,7 +241,7 @@ impl InodeAttr {
                 time.encode(writer);
             }
         }
-        // Zero, which nearly all inodes have, is left out, and the flags say so.
+        // What is no device has 0 here, which is left out: the flags say so.
         if self.rdev != 0 {
             writer.write_varint(self.rdev);
         }
