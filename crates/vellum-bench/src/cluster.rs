@@ -261,6 +261,7 @@ impl<'a> ClusterSession<'a> {
         parameters: &ClusterBenchParameters,
         meter: &'a ProgressMeter,
     ) -> Result<Self> {
+        // All are started before the first is greeted, so that connections are made side by side.
         let workers = hosts.iter().map(HostWorker::start).collect::<Result<Vec<_>>>()?;
         let target = BTreeMap::new();
         let mut session = Self { origin: Instant::now(), workers, target, meter, made: None };

@@ -205,6 +205,7 @@ impl MdtestTrees<'_> {
         visit.visit_before_children(dir, bottom)?;
         if !bottom {
             for number in 0..self.parameters.branch {
+                // As between names: `walk_trees` reports the interruption.
                 if check_interrupted(self.meter).is_err() {
                     return Ok(());
                 }

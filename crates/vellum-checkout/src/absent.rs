@@ -246,6 +246,7 @@ impl AbsentSummary {
             };
             let is_file = |entry: &ScanEntryRef<'_>| entry.kind() != FileKind::Dir;
             for entry in
+                // The statistics, too, count a file with several names once.
                 tree.walk_entries().filter(is_file).filter(|entry| captured.is_first_name(entry.id()))
             {
                 content.files = content.files.saturating_sub(1);

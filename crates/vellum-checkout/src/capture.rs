@@ -191,6 +191,7 @@ impl CaptureRequest<'_> {
             self.meter.add_progress(batch.len() as u64, 0);
         }
         sum.emit_outcomes(done, changes)?;
+        // It borrows from the plan, of which a part goes into the result.
         drop(reader);
         let kept = plan.kept;
         Ok(sum.into_result(CapturedNames { numbers, shadowed, kept }, self.tree))

@@ -154,6 +154,7 @@ impl MaterializeRun<'_> {
     /// Removes entries, children before their directories: the reverse of the plan's order.
     fn delete_entries(&mut self, deletes: &[ScanEntryId]) -> Result<()> {
         let Some(now) = &self.what.now else { return Ok(()) };
+        // From the end: directories stand before what is in them.
         for id in deletes.iter().rev() {
             self.what.meter.check_stopped()?;
             let entry = now.tree.entry(*id);

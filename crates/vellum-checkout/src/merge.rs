@@ -18,6 +18,7 @@ impl CheckoutWorktree {
     pub fn has_unsaved_changes(&self, meter: &ProgressMeter) -> Result<bool> {
         let looked = self.capture_unstored(&[], meter)?;
         let is_saved = looked.state.map_view().layers.iter().all(|layer| layer.is_empty());
+        // What could not be read is in no layer, and before the first snapshot nothing holds it.
         Ok(!is_saved || !looked.captured.problems.is_empty() && self.head_snapshot()?.is_none())
     }
 

@@ -180,6 +180,7 @@ impl RepairSearch<'_> {
 
     /// Looks in the files of a directory: first where the snapshots have the content, then everywhere.
     fn search_directory(&mut self, directory: &Path) -> Result<()> {
+        // The caller may have named the directory of a worktree that was searched already.
         if !self.has_lost_chunks() || !self.searched.insert(directory.to_owned()) {
             return Ok(());
         }

@@ -55,6 +55,7 @@ pub fn create_stream_snapshot(
     confirm()?;
     let statistics =
         SnapshotStatistics { files: 1, dirs: 1, bytes: content.size, changed: 1, ..Default::default() };
+    // The clock may have been set back, but no snapshot is older than the one before it.
     let time = last.as_ref().map_or(current_time(), |last| current_time().max(last.record.time));
     let root = store_tree(volume, &session, request, content, time)?;
     let stored = session.flush_blobs()?.bytes_stored;
@@ -109,6 +110,7 @@ fn store_tree(
 
 fn new_attributes(kind: FileKind, mode: u32, time: UnixTime) -> InodeAttr {
     let mut attr = InodeAttr::new(kind, mode);
+    // A stream has no owner whose numbers could be recorded.
     (attr.uid, attr.gid) = (getuid().as_raw(), getgid().as_raw());
     attr.set_all_times(time);
     attr

@@ -365,6 +365,7 @@ impl CheckoutWorktree {
         session.flush_blobs()?;
         session.resume_session(&self.volume)?;
         let mut keys: Vec<_> = captured.corrections.iter().flat_map(|c| c.removed_keys()).collect();
+        // The map takes changes in ascending order only, and of each key one.
         keys.sort_unstable();
         keys.dedup();
         let removals = keys.iter().map(|key| (key.as_slice(), None::<&[u8]>));

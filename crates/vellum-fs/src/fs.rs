@@ -242,6 +242,7 @@ fn create_root(txn: &mut LiveTransaction<'_>) -> Result<()> {
     let mut root = InodeAttr::new(FileKind::Dir, 0o755);
     root.uid = rustix::process::geteuid().as_raw();
     root.gid = rustix::process::getegid().as_raw();
+    // `.` and `..`, which both are the root itself.
     root.nlink = 2;
     root.set_all_times(current_time());
     txn.set_key(MapKey::for_attr(Ino::SUPER), &SuperBlock { next_ino: Ino(Ino::ROOT.0 + 1) }.encode());

@@ -167,6 +167,7 @@ fn has_orphans_only(live: &dyn LiveStore, layer: LayerId) -> Result<bool> {
             ControlFlow::Break(())
         })?;
         let Some(key) = next else { return Ok(true) };
+        // A key that cannot be read counts as a change, so that nothing is taken for published that may not be.
         let Some(Ok(found)) = parse_map_key(&key).map(MapKeyRef::parse) else { return Ok(false) };
         let ino = found.ino();
         if live.get(&orphan_key(ino))?.is_none() {

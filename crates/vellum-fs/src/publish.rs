@@ -438,6 +438,7 @@ fn list_layers(txn: &dyn StoreTransaction) -> Result<BTreeSet<LayerId>> {
             ControlFlow::Break(())
         })?;
         layers.extend(from);
+        // The next scan begins behind the whole layer, so that only one key of each is read.
         from = from.map(|LayerId(found)| LayerId(found.saturating_add(1)));
     }
     Ok(layers)

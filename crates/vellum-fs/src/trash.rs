@@ -218,6 +218,7 @@ impl LiveTrash {
 /// The published part of the trash, as the worktree's ref is to name it.
 pub(crate) fn published_trash(head: &LiveHead, empty: MapRoot) -> Option<UnsnapshottedTree> {
     let LayeredState { base, counted, .. } = *head.trash.as_ref()?;
+    // With the empty tree as base nothing of it is published.
     (base != empty).then_some(UnsnapshottedTree { root: base, counted })
 }
 

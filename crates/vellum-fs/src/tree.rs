@@ -197,6 +197,7 @@ impl LiveMap {
     /// Waits until all changes so far are durable. It need not be known that the lease is still held: this is for who is
     /// about to give everything up.
     pub fn sync_changes(&self) -> Result<()> {
+        // No change has a higher number, so that all of them are waited for.
         Ok(self.live_store().wait_until_durable(CommitSequence(u64::MAX))?)
     }
 
@@ -211,6 +212,7 @@ impl LiveMap {
             match nodes.missing_node().filter(|_| done.is_err()) {
                 Some(missing) => {
                     self.retries.fetch_add(1, Ordering::Relaxed);
+                    // With nothing locked, since this may wait for the store.
                     self.nodes.load_node(&missing)?
                 }
                 None => return done,

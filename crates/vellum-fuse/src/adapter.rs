@@ -112,6 +112,7 @@ enum InodeOwner<'a> {
     /// The virtual directory.
     Virtual(u64),
     /// A directory that was removed while a process has it open or as its working directory.
+    // Boxed, or every owner would take the room of attributes.
     Removed(Box<InodeAttr>),
 }
 

@@ -91,6 +91,7 @@ impl RequestKind {
             Do::Read { .. } => Self::Read,
             Do::Write { .. } => Self::Write,
             Do::Fsync { .. } => Self::Fsync,
+            // Programs ask for the same in both cases: the kernel chooses between the two.
             Do::Readdir { .. } | Do::Readdirplus { .. } => Self::Readdir,
             Do::Fsyncdir { .. } => Self::Fsyncdir,
             Do::Statfs => Self::Statfs,

@@ -112,6 +112,7 @@ impl DurationDistribution {
         let mut total = 0_u64;
         for DurationClass { class, count } in classes {
             total = total.checked_add(*count).filter(|total| *total <= FOREIGN_COUNT_MAX)?;
+            // The bound of the total keeps this sum from an overflow.
             *reading.counts.get_mut(usize::try_from(*class).ok()?)? += count;
         }
         Some(reading)

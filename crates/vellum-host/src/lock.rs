@@ -60,6 +60,7 @@ pub fn find_file_lock_holder(path: &Path) -> Option<u32> {
 fn find_holder(stat: &Stat) -> Option<u32> {
     let major = rustix::fs::major(stat.st_dev);
     let minor = rustix::fs::minor(stat.st_dev);
+    // As the kernel writes it: the device in hexadecimal, the inode number in decimal.
     let wanted = format!("{major:02x}:{minor:02x}:{}", stat.st_ino);
     let locks = std::fs::read_to_string("/proc/locks").ok()?;
     // 1: FLOCK  ADVISORY  WRITE 1234 fe:01:5678 0 EOF

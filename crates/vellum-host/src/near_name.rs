@@ -32,6 +32,7 @@ pub fn find_nearest_name<T: AsRef<str>>(typed: &str, names: impl IntoIterator<It
 /// How many characters have to be inserted, removed, replaced or exchanged with their neighbour to make one of the other
 /// (optimal string alignment, row by row).
 fn count_differences(one: &[char], other: &[char]) -> usize {
+    // The second row above the current one, which only an exchange looks at.
     let mut before = Vec::new();
     let mut above: Vec<usize> = (0..=other.len()).collect();
     for (row, mine) in one.iter().enumerate() {

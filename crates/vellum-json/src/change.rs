@@ -56,6 +56,7 @@ impl From<&FileChange> for ChangeJson {
         Self {
             change: change_word(change.kind),
             name: NameJson::new(change.path()),
+            // A change has one side at least, which its type does not say.
             kind: either.map_or("file", |side| file_kind_name(side.kind)),
             old_path: moved.map(|side| NameJson::new(&side.path)),
             old_size: change.old.as_ref().map(|side| side.size),

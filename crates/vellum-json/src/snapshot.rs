@@ -88,6 +88,7 @@ impl SnapshotJson {
 #[must_use]
 pub fn origin_name(origin: SnapshotOrigin) -> &'static str {
     match origin {
+        // Programs compare these words: they stay, whatever the variants are called.
         SnapshotOrigin::User => "user",
         SnapshotOrigin::Safety => "safety",
     }

@@ -9,6 +9,7 @@ const VERSION: u32 = 1;
 #[derive(Serialize)]
 pub struct VersionedJson<'a, T> {
     version: u32,
+    // Only objects can be flattened, so that no result is a bare list.
     #[serde(flatten)]
     value: &'a T,
 }

@@ -50,7 +50,7 @@ pub fn nanoseconds(time: UnixTime) -> i64 {
 /// The bits of `st_mode` that tell the kind.
 fn format_bits(kind: FileKind) -> u32 {
     match kind {
-        // Spelled out instead of taken from the platform: the module `stat` of Python has these numbers on every system.
+        // The numbers of Python's module `stat`, to whose functions the mode is given.
         FileKind::File => 0o100_000,
         FileKind::Dir => 0o040_000,
         FileKind::Symlink => 0o120_000,

@@ -15,6 +15,7 @@ const BATCH: usize = 1024;
 /// The entries at and below a path, directories before their content.
 #[pyclass(frozen)]
 pub struct NativeScan {
+    // Methods of a frozen class get shared references only, and a walk changes with each entry.
     walk: Mutex<TreeWalk>,
 }
 

@@ -147,7 +147,9 @@ fn serve_page(arguments: &WebArguments) -> Result<()> {
         Some(path) => AccessToken::from_file(path)?,
         None => AccessToken::generate()?,
     };
+    // Other machines cannot reach this address, and for port 0 the kernel chooses a free one.
     let listen = arguments.listen.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)));
+    // The address needs the port, which is known only when the server has the token.
     let text = token.as_text().to_owned();
     let server = WebServer::bind(volume, WebSettings { listen, token })?;
     let address = format!("http://{}/#token={text}", server.address());

@@ -54,6 +54,7 @@ pub struct McpSettings {
 /// Answers a client until it closes standard input.
 pub fn serve_tools(volume: Volume, settings: McpSettings) -> Result<()> {
     let runtime = Builder::new_multi_thread()
+        // These only move messages: what waits for a store has threads of its own.
         .worker_threads(2)
         .max_blocking_threads(THREADS)
         .enable_all()

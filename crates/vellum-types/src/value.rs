@@ -91,6 +91,7 @@ pub struct UnixTime {
 impl UnixTime {
     /// Appends it as the formats have it.
     pub fn encode(self, writer: &mut FieldWriter) {
+        // Signed, since files may have times before 1970.
         writer.write_signed_varint(self.secs).write_varint(u64::from(self.nanos));
     }
 
@@ -191,6 +192,7 @@ impl InodeAttr {
             btime: UnixTime::default(),
             rdev: 0,
             generation: 0,
+            // What has no name has no other parent: decoding demands the same.
             parent: Ino::SUPER,
             name: Vec::new(),
             target: Vec::new(),
@@ -239,7 +241,7 @@ impl InodeAttr {
                 time.encode(writer);
             }
         }
-        // Zero, which nearly all inodes have, is left out, and the flags say so.
+        // What is no device has 0 here, which is left out: the flags say so.
         if self.rdev != 0 {
             writer.write_varint(self.rdev);
         }

@@ -117,6 +117,7 @@ pub enum WorkerReply {
     /// A command is done.
     Done,
     /// A workload is done.
+    // Boxed, since it is far larger than the other replies.
     Measured(Box<WorkloadSample>),
     /// What is in the file of records.
     Appended {

@@ -138,6 +138,7 @@ impl PreparedThread {
                 let dir = of_all("lock")?;
                 // One more than hosts: there is always one that is free to go on.
                 for number in 0..=ranks {
+                    // For writing, too: over NFS, an exclusive lock needs that.
                     shared_files.push(open_shared_file(&dir, &format!("bench-{number}"), OFlags::RDWR)?);
                 }
                 (dir, of_all("lock")?)

@@ -38,6 +38,7 @@ pub enum ClusterWorkload {
 impl ClusterWorkload {
     /// All, in the order in which they run by default.
     pub const ALL: [Self; 12] = [
+        // What makes files stands before what reads them.
         Self::Create,
         Self::CreateOneDir,
         Self::CreateEmpty,

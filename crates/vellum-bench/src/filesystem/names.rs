@@ -26,6 +26,7 @@ pub fn run_name_steps(step: &FilesystemBenchStep<'_>, report: &mut BenchReport) 
     let count = step.total_of_threads(step.parameters.small_file_count);
     let every = |work: &(dyn Fn(&HeldDir, &str) -> NamesOutcome + Sync)| {
         run_in_threads(step.parameters.threads, |thread| {
+            // There is one for each thread, which the type does not say.
             let Some(folder) = folders.get(thread) else { return Ok(()) };
             for_each_small_file(step, |name, _| {
                 work(folder, name).map_err(|error| step.ground.to_bench_error(error))

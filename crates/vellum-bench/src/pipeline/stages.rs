@@ -35,6 +35,7 @@ pub fn run_stage_benches(
         check_interrupted(meter)?;
         let start = Instant::now();
         let mut times = 0_u32;
+        // Once at least, however slow the machine is.
         while times == 0 || start.elapsed() < LEAST {
             work()?;
             times += 1;
@@ -111,6 +112,7 @@ fn compression_error(what: &'static str) -> impl FnOnce(std::io::Error) -> Bench
 }
 
 fn seal_chunks(keys: &VolumeKeys, chunks: &[&[u8]]) {
+    // One buffer for all chunks, so that no allocations are measured.
     let mut out = Vec::new();
     for chunk in chunks {
         out.clear();
@@ -160,6 +162,7 @@ fn measure_whole_pipeline(
 fn generate_text(len: usize, series: u64) -> Vec<u8> {
     const LETTERS: &[u8; 32] = b"eeeeettttaaaoooiiinnssrrhhdlu   ";
     let mut state = 0x9e37_79b9_7f4a_7c15 ^ series.wrapping_mul(0xd134_2543_de82_ef95).wrapping_add(1);
+    // Eight letters are added at once, of which the last ones may be cut off.
     let mut text = Vec::with_capacity(len + 8);
     while text.len() < len {
         // xorshift64, Marsaglia.

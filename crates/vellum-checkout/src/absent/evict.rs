@@ -120,6 +120,7 @@ impl CheckoutWorktree {
         if listed != absent {
             self.write_absent_paths(&listed)?;
         }
+        // What the plan refused and what failed when it was carried out stand in one list.
         report.refused.sort_by(|a, b| a.path.cmp(&b.path));
         Ok(report)
     }

@@ -60,7 +60,6 @@ impl AbsentPaths {
     /// The list of some bytes.
     pub fn decode(bytes: &[u8]) -> Result<Self, AbsentListError> {
         let mut head = FieldReader::new(bytes);
-        // Before the checksum, which another version may have elsewhere, or not at all.
         if head.read_array()? != *MAGIC {
             return Err(DecodeError::Magic.into());
         }

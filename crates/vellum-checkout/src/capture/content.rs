@@ -354,6 +354,7 @@ fn is_rewritten_in_place(content: &RecordedContent, before: Option<PreviousConte
     }
     let old: std::collections::HashSet<_> = before.extents.iter().map(|(_, extent)| extent.source).collect();
     let known: Vec<bool> = content.extents.iter().map(|(_, extent)| old.contains(&extent.source)).collect();
+    // A run of changed chunks is counted where it begins, behind a chunk that was known.
     let runs = known.windows(2).filter(|pair| matches!(pair, [true, false])).count();
     runs >= SCATTERED_RUNS
 }

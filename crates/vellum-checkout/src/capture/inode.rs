@@ -66,6 +66,7 @@ impl StatisticsDelta {
 
     /// Brings statistics up to date.
     pub fn add_to_statistics(&self, sum: &mut SnapshotStatistics) {
+        // Added before the old is taken away, so that the sum does not stop at 0 in between.
         let step = |sum: &mut u64, old: u64, new: u64| *sum = sum.saturating_add(new).saturating_sub(old);
         step(&mut sum.files, self.old.files, self.new.files);
         step(&mut sum.dirs, self.old.dirs, self.new.dirs);
@@ -159,6 +160,7 @@ impl InodeReader<'_> {
                 Dentry { ino: self.numbers.number_of_entry(entry.id()), kind: entry.kind() },
             )
         });
+        // Of a name on both sides, what was scanned counts.
         let entries: BTreeMap<_, _> = retained.chain(scanned).collect();
         attr.nlink = count_dir_links(entries.values());
         let (xattrs, trouble) = match self.dirs.open_dir(index).and_then(|dir| dir.hold_self().read_xattrs())

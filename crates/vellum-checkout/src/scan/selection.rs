@@ -75,6 +75,7 @@ impl PathSelection {
     fn part_of_node(&self, node: u32) -> SelectedPart {
         match self.nodes.get(node as usize) {
             Some(selected) if !selected.whole => SelectedPart::Some(node),
+            // Below a selected path, others that are selected make no difference.
             _ => SelectedPart::Whole,
         }
     }

@@ -116,6 +116,7 @@ impl StatCacheRecord {
             .write_u32(stat.nlink)
             .write_u32(self.name_start)
             .write_u32(self.block);
+        // Permissions fit into 2 bytes; the kind has a field of its own.
         let [mode_low, mode_high, ..] = stat.mode.to_le_bytes();
         writer.write_raw(&self.device.to_le_bytes()).write_raw(&[mode_low, mode_high]);
         writer

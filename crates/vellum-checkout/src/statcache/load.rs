@@ -279,6 +279,7 @@ fn read_blocks(
     count: u32,
     end: usize,
 ) -> Result<Vec<StatCacheBlock>, DecodeError> {
+    // A table of so many lines was found in the file, so that the count can be trusted.
     let mut blocks = Vec::with_capacity(count as usize);
     for _ in 0..count {
         let start = usize::try_from(reader.read_u64()?).map_err(|_| DecodeError::Invalid("block start"))?;

@@ -92,6 +92,7 @@ pub(crate) fn copy_stat_cache(
             let block = writer.write_entry(&copy)?;
             stack.extend(block.zip(entry.child).map(|(block, child)| (child, entry.ino, block)));
         }
+        // Blocks lie in the order of a walk here, too.
         stack.get_mut(first_child..).unwrap_or_default().reverse();
     }
     writer.commit_cache(name)

@@ -154,6 +154,7 @@ impl StatCacheWriter {
         tail.write_raw(&StatCacheFooter { entries: self.entries, blocks, devices }.encode());
         self.write_bytes(tail.as_slice())?;
         let checksum = self.hasher.finalize();
+        // Not by `write_bytes`: the checksum does not cover itself.
         self.out.write_all(checksum.as_bytes())?;
         self.out.flush()?;
         self.target.commit(name, ReplacePolicy::Always)?;
@@ -180,6 +181,7 @@ impl StatCacheWriter {
         let Some(current) = self.current.take() else { return Ok(()) };
         let names_len =
             u32::try_from(current.names.len()).map_err(|_| StatCacheError::TooLarge("the names"))?;
+        // There is a line for each block whose id was given out.
         if let Some(line) = self.blocks.get_mut(current.block.0 as usize) {
             *line = (self.position, current.count, names_len);
         }

@@ -129,6 +129,7 @@ fn match_restored_numbers(
 
 /// Whether a file has the attributes that it was given. Who is not root may not have been able to give them all.
 fn has_applied_attributes(attr: &InodeAttr, stat: &FileStat, privileged: bool) -> bool {
+    // Whatever else has a size has it from the filesystem.
     let sized = attr.kind != FileKind::File || attr.size == stat.size;
     // Linux does not keep the mode of a symlink: it always shows 0777.
     let moded = attr.kind == FileKind::Symlink || attr.mode == stat.mode;

@@ -27,6 +27,7 @@ pub fn visit_extents<R: MapReader + ?Sized>(
         MapKey::for_extent(ino, starts.start).as_bytes(),
         MapKey::for_extent(ino, starts.end).as_bytes(),
     );
+    // The visitor of a scan cannot fail, so that the error is kept until the scan has ended.
     let mut failed = None;
     view.scan(span, &mut |key, value| match parse_extent(ino, key, value) {
         Ok(extent) => visit(extent),

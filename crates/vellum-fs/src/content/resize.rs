@@ -123,6 +123,7 @@ impl LiveContent {
             if let Some(caller) = mode.drops_set_ids_for {
                 clear_set_ids_for(&mut attr, caller);
             }
+            // An allocation within the size stores nothing, and leaves the times as they are.
             if punch_hole || zero_range || attr.size != size || attr.mode != mode_before {
                 update_change_times(&mut attr, now);
                 txn.set_inode_attr(ino, &attr);

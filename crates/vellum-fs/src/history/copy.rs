@@ -318,6 +318,7 @@ pub(crate) fn is_hidden_name(name: &[u8]) -> bool {
 
 /// A name for what is being made, and is nobody's yet.
 pub(crate) fn new_hidden_name() -> Result<Vec<u8>> {
+    // Random, since several copies into one directory may be under way.
     let random =
         getrandom::u64().map_err(|error| VolumeError::wrap_local_error("/dev/urandom")(error.into()))?;
     Ok([HIDDEN_PREFIX, format!("{random:016x}").as_bytes()].concat())

@@ -80,6 +80,7 @@ impl LiveNames {
         if target.is_empty() {
             return Err(Errno::NOENT.into());
         }
+        // In the limit of the kernel, the NUL at the end counts.
         if target.len() >= SYMLINK_MAX {
             return Err(Errno::NAMETOOLONG.into());
         }
@@ -219,6 +220,7 @@ pub(super) fn put_whiteout(
     place: &NameInDir<'_>,
     owner: RequestCaller,
 ) -> Result<()> {
+    // The times of the directory are those of the rename, which sets them.
     let parent = read_dir_attr(txn, place.dir)?;
     let new = NewInode::with_kind(FileKind::CharDevice, 0);
     let mut attr = new_inode_attr(txn, ino, ParentDir { ino: place.dir, attr: &parent }, &new, owner)?;

@@ -109,6 +109,7 @@ fn find_hard_links(map: &LiveMap, first: Ino) -> Result<HashMap<Ino, Vec<HardLin
     let mut found: HashMap<Ino, Vec<HardLink>> = HashMap::new();
     visit_entries_from(map, first, &mut |key, value| {
         if let MapKeyRef::Attr(ino) = key
+            // Under this number lies the record of the filesystem, which has no attributes.
             && ino != Ino::SUPER
         {
             let attr = InodeAttr::decode(value)?;

@@ -204,6 +204,7 @@ fn visit_layer_extents(
     within: &KeySpan,
     visit: &mut dyn FnMut(Extent),
 ) -> Result<()> {
+    // The visitor of a scan cannot fail, so that the error is kept until the scan has ended.
     let mut failed = None;
     scan(within, &mut |key, value| {
         let key = parse_map_key(key).unwrap_or_default();

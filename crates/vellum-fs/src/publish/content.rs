@@ -218,6 +218,7 @@ impl PublishedFile<'_> {
     fn read_bytes(&self, wanted: Range<u64>) -> Result<Vec<u8>> {
         let mut bytes = vec![0; (wanted.end - wanted.start) as usize];
         let end_of = |(offset, extent): &(u64, Extent)| offset + extent.len;
+        // Pieces are in order and do not overlap: that was checked when they were read.
         let first = self.pieces.partition_point(|piece| end_of(piece) <= wanted.start);
         let last = self.pieces.partition_point(|(offset, _)| *offset < wanted.end);
         for batch in self.pieces.get(first..last).unwrap_or_default().chunks(FILLED) {

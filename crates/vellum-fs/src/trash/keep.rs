@@ -95,6 +95,7 @@ impl TrashedName {
                     }
                     keys.push((MapKey::for_extent(number, offset), value.to_vec()));
                 }
+                // The span begins behind these.
                 MapKeyRef::Attr(_) | MapKeyRef::Dentry(..) => {}
             }
             Ok(ControlFlow::Continue(()))
@@ -123,6 +124,7 @@ fn find_path(map: &LiveMap, place: &NameInDir<'_>) -> Result<Option<Vec<u8>>> {
     let mut len = place.name.len();
     while dir != Ino::ROOT {
         let attr = map.inode_attr(dir)?;
+        // A directory without a name has been removed: no path leads to it.
         if attr.name.is_empty() || len > TRASH_PATH_MAX || names.len() > DEPTH_MAX {
             return Ok(None);
         }

@@ -94,6 +94,7 @@ impl InodeCache {
 
     /// Keeps what was read after a miss.
     pub fn insert_attr(&self, ino: Ino, attr: &Arc<InodeAttr>, ticket: InsertTicket) {
+        // What is allocated counts, and not what is used of it.
         let inline = attr.inline.as_ref().map_or(0, Vec::capacity);
         let weight = ENTRY + size_of::<InodeAttr>() + attr.name.capacity() + attr.target.capacity() + inline;
         self.attrs.insert(self.hash_ino(ino), ino, Arc::clone(attr), weight, ticket);

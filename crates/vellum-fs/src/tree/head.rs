@@ -98,6 +98,7 @@ impl LiveHead {
     /// Returns the top layer.
     #[must_use]
     pub fn top_layer(&self) -> LayerId {
+        // There is always one: a head without layers is refused when it is read.
         self.state.layers.first().copied().unwrap_or(LayerId(0))
     }
 

@@ -74,6 +74,7 @@ impl RequestService for FuseAdapter {
                 self.answer_setxattr(call, name, value, flags, drops_set_gid)
             }
             Do::Removexattr { name } => self.answer_removexattr(call, name),
+            // Nothing is kept for an open directory, and the unmount shows at the device.
             Do::Releasedir | Do::Destroy => FuseAnswer::Done,
             // The handshake was before the first request that arrives here.
             Do::Init(_) => FuseAnswer::Failed(Errno::IO),
@@ -97,6 +98,7 @@ impl RequestService for FuseAdapter {
     fn may_write_wait(&self, len: usize) -> bool {
         match &self.main {
             MountedState::Live(fs) => fs.write_log().is_nearly_full(len as u64),
+            // A write to it fails at once.
             MountedState::Frozen(_) | MountedState::Followed(_) => false,
         }
     }

@@ -49,6 +49,7 @@ impl FuseAdapter {
 
     pub(super) fn answer_symlink(&self, call: ServedRequest<'_>, name: &[u8], target: &[u8]) -> FuseAnswer {
         self.answer_new_entry(call, name, |fs, dir| {
+            // A symlink has no permissions of its own that a umask could take away.
             fs.names().symlink(dir, name, target, request_caller(call.head, 0))
         })
     }
@@ -56,6 +57,7 @@ impl FuseAdapter {
     pub(super) fn answer_link(&self, call: ServedRequest<'_>, node: u64, name: &[u8]) -> FuseAnswer {
         self.answer_new_entry(call, name, |fs, dir| match self.inode_owner(node)? {
             InodeOwner::Live(_, ino) => fs.names().link(ino, dir, name),
+            // Refused like a link across filesystems, which programs replace by a copy.
             InodeOwner::Past(..)
             | InodeOwner::Frozen(..)
             | InodeOwner::Virtual(_)

@@ -89,10 +89,12 @@ impl LineDetail for u64 {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum RequestArgument {
     None,
+    // A copy: another thread formats the line, when the request may be gone.
     Name(Box<[u8]>),
     Number(u64),
     Octal(u32),
     Flags(u32),
+    // Boxed, or each argument of each line would take the room of all attributes.
     Set(Box<AttributeChanges>),
 }
 
@@ -126,6 +128,7 @@ pub struct LineNote {
     gid: u32,
     pid: u32,
     node: u64,
+    // An array, so that a read or a write is recorded without an allocation.
     arguments: [RequestArgument; ARGUMENTS],
     outcome: LineOutcome,
 }
@@ -211,6 +214,7 @@ fn collect_arguments(what: &FuseOperation<'_>) -> [RequestArgument; ARGUMENTS] {
     let number = RequestArgument::Number;
     let octal = RequestArgument::Octal;
     let flags = RequestArgument::Flags;
+    // Of content and values only the length: a log of them would be as large as they are.
     let len = |bytes: &[u8]| RequestArgument::Number(bytes.len() as u64);
     match *what {
         Do::Lookup { name: n } | Do::Unlink { name: n } | Do::Rmdir { name: n } => pad_arguments([name(n)]),

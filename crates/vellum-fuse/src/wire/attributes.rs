@@ -83,6 +83,7 @@ impl NodeAttributes {
             .with_u32(self.nlink)
             .with_u32(self.uid)
             .with_u32(self.gid)
+            // This structure has 16 bits for kind and permissions, which need no more.
             .with_u16((self.mode & 0xffff) as u16)
             .with_u16(0)
             .with_u64(self.ino)

@@ -136,6 +136,7 @@ impl ForgottenNodes<'_> {
             let ForgottenNode { node, lookups } = ForgottenNode::read(&mut RequestFields(bytes)).ok()?;
             Some((node, lookups))
         };
+        // The list has whole nodes only: it was cut to their number when it was decoded.
         self.0.chunks_exact(FORGOTTEN_LEN).filter_map(forgotten)
     }
 }
@@ -309,6 +310,7 @@ impl<'a> FuseOperation<'a> {
             Opcode::Getattr => Self::Getattr,
             Opcode::Setattr => Self::Setattr(decode_setattr(&SetattrBody::read(fields)?)),
             Opcode::Readlink => Self::Readlink,
+            // The fields are read in the order in which they are written here, which is that of the request.
             Opcode::Symlink => Self::Symlink { name: fields.read_name()?, target: fields.read_name()? },
             Opcode::Mknod => {
                 let MknodBody { mode, device, umask, .. } = MknodBody::read(fields)?;
@@ -322,6 +324,7 @@ impl<'a> FuseOperation<'a> {
             Opcode::Rmdir => Self::Rmdir { name: fields.read_name()? },
             Opcode::Rename => {
                 let RenameBody { to_dir } = RenameBody::read(fields)?;
+                // The kernel sends this older form of the request for a rename without flags.
                 Self::Rename { name: fields.read_name()?, to_dir, to_name: fields.read_name()?, flags: 0 }
             }
             Opcode::Link => {
@@ -356,6 +359,7 @@ impl<'a> FuseOperation<'a> {
                 let GetxattrBody { room, .. } = GetxattrBody::read(fields)?;
                 Self::Getxattr { name: fields.read_name()?, room }
             }
+            // It has the body of `getxattr`, and no name.
             Opcode::Listxattr => Self::Listxattr { room: GetxattrBody::read(fields)?.room },
             Opcode::Removexattr => Self::Removexattr { name: fields.read_name()? },
             Opcode::Init => Self::Init(InitRequest::decode(fields)?),
@@ -388,6 +392,7 @@ impl<'a> FuseOperation<'a> {
             }
             Opcode::CopyFileRange => decode_copy_range(fields, false)?,
             Opcode::Tmpfile => {
+                // The kernel sends a name as well, which the file does not get.
                 let CreateBody { mode, umask, .. } = CreateBody::read(fields)?;
                 Self::Tmpfile { mode, umask }
             }
@@ -440,6 +445,7 @@ fn decode_setxattr<'a>(fields: &mut RequestFields<'a>) -> Result<FuseOperation<'
 fn decode_batch_forget<'a>(fields: &mut RequestFields<'a>) -> Result<FuseOperation<'a>> {
     let BatchForgetBody { count, .. } = BatchForgetBody::read(fields)?;
     let len = usize::try_from(count).ok().and_then(|count| count.checked_mul(FORGOTTEN_LEN));
+    // A product that does not fit is more than any request has.
     let nodes = fields.read_bytes(len.ok_or(MalformedRequest::Short)?)?;
     Ok(FuseOperation::BatchForget(ForgottenNodes(nodes)))
 }

@@ -114,5 +114,6 @@ pub fn file_kind_from_type(kind: FileType) -> Option<FileKind> {
 }
 
 fn time_from_statx(time: &StatxTimestamp) -> UnixTime {
+    // A moment with more nanoseconds than a second has could be written, and not be read again.
     UnixTime { secs: time.tv_sec, nanos: time.tv_nsec.min(999_999_999) }
 }

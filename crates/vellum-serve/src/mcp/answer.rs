@@ -68,6 +68,7 @@ pub fn build_answer(value: Value) -> CallToolResult {
 
 /// A text of at most so many bytes, and whether something was cut off.
 pub fn cut_text(text: &str, max: usize) -> (&str, bool) {
+    // After three steps at most: a character has up to 4 bytes.
     let end = (0..=max.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
     (&text[..end], end < text.len())
 }

@@ -98,6 +98,7 @@ impl SharedTools {
         if !(1..=TRY_SECONDS_MAX).contains(&seconds) {
             return Err(ToolError::usage(format!("'timeout' has to be 1 to {TRY_SECONDS_MAX} seconds")));
         }
+        // Nothing behind the `--` is an option of 'vellum': the words are those of the command.
         let words = ["--json=lines", "--quiet", "try", "--"].into_iter().map(OsString::from);
         let words = words.chain(asked.command.into_iter().map(OsString::from)).collect();
         let time = Duration::from_secs(seconds);

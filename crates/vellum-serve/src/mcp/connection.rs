@@ -49,6 +49,7 @@ pub struct SharedTools {
     /// The tries that this connection made and did not decide about.
     pub tries: Mutex<HashSet<String>>,
     /// Held while the snapshot of a turn is looked for and made.
+    // Of tokio: the commands that find and make the snapshot are awaited while it is held.
     pub snapshots: tokio::sync::Mutex<()>,
     /// Plans of restores.
     pub plans: PlanShelf,

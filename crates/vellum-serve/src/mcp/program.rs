@@ -76,6 +76,7 @@ impl KeptOutput {
 
     fn add(&mut self, piece: &[u8], limit: OutputLimit) {
         self.total += piece.len() as u64;
+        // The head is never longer than its limit, so that the difference is not negative.
         let to_head = piece.len().min(limit.head - self.head.len());
         let parts = piece.split_at(to_head);
         self.head.extend_from_slice(parts.0);

@@ -101,6 +101,7 @@ impl SharedTools {
         let worktree = self.find_worktree_name().await?;
         let query = HistoryQuery {
             worktree: Some(worktree),
+            // The empty path is the root, and means the whole history.
             path: asked.path.filter(|path| !path.is_empty()).map(String::into_bytes),
             grep: asked.grep,
             ..HistoryQuery::first_rows(limit)
@@ -226,6 +227,7 @@ impl SharedTools {
             let mut found = volume.path_versions(path.as_bytes(), id)?;
             let versions: Vec<PathVersion> =
                 found.by_ref().take(limit).collect::<vellum_library::Result<_>>()?;
+            // How many there are is not known: one more is looked for, and not shown.
             let more = found.next().transpose()?.is_some();
             let name = serde_json::to_value(NameJson::new(path.as_bytes())).unwrap_or_default();
             let rows: Vec<_> = versions.iter().map(version_json).collect();

@@ -73,6 +73,7 @@ pub fn compare_text(old: &[u8], new: &[u8]) -> TextComparison {
 
 /// The lines of some changes, as far as there is room for them; then no room is left.
 fn make_hunk(ops: &[DiffOp], old: &[&[u8]], new: &[&[u8]], room: &mut usize) -> Option<TextHunk> {
+    // A group has one change at least, which its type does not say.
     let first = ops.first()?;
     let old_start = first.old_range().start + 1;
     let new_start = first.new_range().start + 1;

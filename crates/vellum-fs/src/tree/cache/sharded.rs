@@ -28,6 +28,7 @@ struct CacheShard<K, V>(Mutex<CacheShardState<K, V>>);
 struct CacheShardState<K, V> {
     entries: ClockCache<K, V>,
     epoch: u64,
+    // Counted under the lock that is held in any case.
     hits: u64,
     misses: u64,
     evictions: u64,

@@ -103,6 +103,7 @@ fn is_approved(answer: &ElicitResult, code: &str, waited: Duration) -> bool {
     let typed = answer.content.as_ref().and_then(|content| content["code"].as_str());
     answer.action == ElicitationAction::Accept
         && waited >= PERSON_TIME
+        // Whoever copies the code may copy blanks with it.
         && typed.is_some_and(|typed| typed.trim() == code)
 }
 

@@ -139,6 +139,7 @@ pub(super) fn answer_tree(state: &ApiState, asked: &TreeParameters) -> Result<An
     if !tree.lstat(path)?.is_dir() {
         return Err(ApiError::new(StatusCode::BAD_REQUEST, "usage", "this is no directory"));
     }
+    // A cursor is of the same directory in the same order only.
     let list = format!("tree {id} {:?} {:?}", asked.at.path, asked.order);
     let limit = asked.page.limit;
     let (entries, total, more, after) = match asked.order {
