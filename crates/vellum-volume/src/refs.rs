@@ -255,6 +255,7 @@ impl RefStore {
                 refs.push(found);
             }
         }
+        // They were listed by their objects, whose names are hashes: that order says nothing.
         refs.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(refs)
     }
@@ -397,6 +398,7 @@ impl RefStore {
 
     /// The object that a ref of this name is in.
     pub(crate) fn ref_object_key(&self, kind: RefKind, name: &str) -> Result<ObjectKey> {
+        // Keyed, because whoever can list the store is not to learn the names of refs.
         let id =
             self.keys.compute_name_id(RecordDomain::Ref, format!("{}/{name}", kind.folder_name()).as_bytes());
         Ok(ObjectKey::new(format!("refs/{}/{}", kind.folder_name(), BlobId(id)))?)

@@ -82,6 +82,7 @@ impl Volume {
         if let Some(found) = self.find_by_prefix(text)? {
             return Ok(found);
         }
+        // Last, so that a tag or a worktree of this name comes first.
         if text == LATEST {
             return self.find_latest_snapshot()?.ok_or_else(|| unresolved_error(text, "none was made yet"));
         }
@@ -200,6 +201,7 @@ impl Volume {
                 let parent = entry.record.parents.first().copied();
                 self.find_live_ancestor(parent, text, "the history is not that long")
             }),
+            // As in git, this is the snapshot itself.
             RevisionStep::Parent(0) => Ok(entry),
             RevisionStep::Parent(number) => {
                 let place = usize::try_from(number - 1).unwrap_or(usize::MAX);
@@ -231,6 +233,7 @@ impl Volume {
     /// Returns the shortest beginning of `id` that no other snapshot shares, at least 8 hexadecimal digits. A service is not
     /// asked for its list only for that: the snapshots that are known here must do.
     pub fn short_id(&self, id: &SnapshotId) -> Result<String> {
+        // To list a service takes a request, which is too much for the display of an id.
         let ids = match self.objects.is_remote() {
             true => self.catalog.ids_for_display(),
             false => self.catalog.last_listed_ids()?,

@@ -160,6 +160,7 @@ impl Volume {
             match old.map(decode_pin).transpose()? {
                 // A command that is repeated succeeds.
                 Some(old) if old.is_in_force(now) && (&old.reason, old.until) == (&new.reason, new.until) => {
+                    // Written once more as it is: `None` would remove the pin.
                     Ok(Some(old.encode()))
                 }
                 Some(old) if old.is_in_force(now) => {
@@ -218,6 +219,7 @@ impl Volume {
         pins.retain(|(_, pin)| pin.is_pinned);
         // Only if a pin has ended by this clock: to learn the time of the store, a session has to be written there.
         if pins.iter().any(|(_, pin)| !pin.is_in_force(now)) {
+            // The earlier of the two clocks: one that is ahead must not end a pin too soon.
             let now = read_store_time(self)?.map_or(now, |store| store.min(now));
             pins.retain(|(_, pin)| pin.is_in_force(now));
         }
@@ -270,6 +272,7 @@ pub(crate) fn copy_pins(from: &Volume, to: &Volume) -> Result<u64> {
             continue;
         }
         to.refs.update_ref(RefKind::Pin, &id.to_string(), |old| {
+            // Compared again with the value that is replaced: it may have changed since it was listed.
             let old = old.map(decode_pin).transpose()?;
             Ok(Some(old.map_or_else(|| pin.clone(), |old| old.max(pin.clone())).encode()))
         })?;

@@ -219,6 +219,7 @@ impl NewerKeySource for EpochSource {
 /// What is sealed in the object of an epoch.
 pub(super) fn open_epoch_secret(record: &EpochRecord, keys: &EpochKeys) -> Result<EpochSecret> {
     let key = epoch_object_key(record.epoch)?;
+    // Reserved whole: growing would leave copies of the keys in freed memory.
     let mut plain = vellum_crypto::Zeroizing::new(Vec::with_capacity(record.seal.len()));
     keys.open_record(RecordDomain::Config, &build_epoch_data(&key, record), &record.seal, &mut plain)
         .map_err(|error| damaged_epoch_error(&key, &error.to_string()))?;

@@ -295,6 +295,7 @@ impl HeldLease {
             self.expect_own_lease(&mut decode_worktree_head(old)?)?;
             Ok(None)
         })?;
+        // Writers of this process are refused from here on: what they changed would never be published.
         self.mark_lost("the worktree was removed".into());
         Ok(())
     }
@@ -348,6 +349,7 @@ impl HeldLease {
         let (reply, replies) = mpsc::channel();
         let asker = self.clone();
         let ask = move || {
+            // The writer may have stopped waiting for the answer.
             let _ = reply.send(asker.renew_lease());
         };
         let asker = std::thread::Builder::new().name("lease".into()).spawn(ask);

@@ -149,6 +149,7 @@ impl MergeWork<'_> {
         let is_edited = *file.is_touched.get(keeper) && self.is_edited(id, keeper)?;
         let is_renamed = !links.removed.is_empty() && !links.added.is_empty();
         let is_linked = links.removed.is_empty() && !links.added.is_empty();
+        // Asked last, since it reads the directories above the file.
         let is_in_renamed = !is_edited && !is_renamed && self.lies_in_renamed_dir(id, deleter)?;
         // The other side did nothing with it that the deleter has not seen.
         if !is_edited && !is_renamed && !is_linked && !is_in_renamed {
@@ -406,6 +407,7 @@ fn take_content(record: &mut InodeRecord, from: &InodeRecord) {
 /// Of a time that both sides changed, the later one counts; of the time of creation the earlier one.
 fn merge_times(attr: &mut InodeAttr, base: Option<&InodeAttr>, first: &InodeAttr, second: &InodeAttr) {
     let merge = |get: fn(&InodeAttr) -> vellum_types::UnixTime, preferred: SideName| {
+        // A conflict of times is not reported: nobody would want to decide it.
         merge_fact(base.map(get), get(first), get(second), preferred).0
     };
     let later = |get: fn(&InodeAttr) -> vellum_types::UnixTime| {

@@ -153,6 +153,7 @@ impl MergeWork<'_> {
                 continue;
             }
             let file = self.table.get_mut(id);
+            // With its move undone, the directory keeps the name that the move took away.
             file.retained = std::mem::take(&mut file.outcome).removed;
             self.report_conflict(ConflictKind::Cycle, id, ConflictOther::Path(path));
             is_undone = true;
@@ -254,6 +255,7 @@ impl MergeWork<'_> {
 
     fn are_same(&self, first: FileId, second: FileId) -> Result<bool> {
         let kind = self.table.get(first).kind;
+        // Two directories count as the same, whatever is in them: their entries are merged one by one.
         if kind != self.table.get(second).kind || kind == FileKind::Dir {
             return Ok(kind == self.table.get(second).kind);
         }

@@ -83,6 +83,7 @@ impl StoredSettings {
             // Of a setting that is not known here, nobody can tell what it would do.
             if is_later
                 && is_allowed(name, field)
+                // With more fields, the ref could not be decoded again.
                 && (self.fields.len() < SETTINGS_MAX || self.fields.contains_key(name))
             {
                 self.fields.insert(name.clone(), field.clone());

@@ -114,6 +114,7 @@ impl PlanDraft<'_> {
             self.plan.before.insert(0, RevertStep::Recover(recovered));
         }
         if !self.forgotten.is_empty() {
+            // After all else: until then, refs and the head of the worktree may still name them.
             let forgotten = Vec::from_iter(self.forgotten);
             self.volume.check_forgettable(&forgotten)?;
             self.plan.after.push(RevertStep::Forget(forgotten));
