@@ -233,7 +233,6 @@ impl Volume {
     /// Returns the shortest beginning of `id` that no other snapshot shares, at least 8 hexadecimal digits. A service is not
     /// asked for its list only for that: the snapshots that are known here must do.
     pub fn short_id(&self, id: &SnapshotId) -> Result<String> {
-        // To list a service takes a request, which is too much for the display of an id.
         let ids = match self.objects.is_remote() {
             true => self.catalog.ids_for_display(),
             false => self.catalog.last_listed_ids()?,

@@ -219,7 +219,6 @@ impl Volume {
         pins.retain(|(_, pin)| pin.is_pinned);
         // Only if a pin has ended by this clock: to learn the time of the store, a session has to be written there.
         if pins.iter().any(|(_, pin)| !pin.is_in_force(now)) {
-            // The earlier of the two clocks: one that is ahead must not end a pin too soon.
             let now = read_store_time(self)?.map_or(now, |store| store.min(now));
             pins.retain(|(_, pin)| pin.is_in_force(now));
         }

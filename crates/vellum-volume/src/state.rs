@@ -422,6 +422,7 @@ impl StateDir {
             }
         };
         write().map_err(|error| {
+            // One that stays is removed later, as other files that are old and have such a name.
             let _ = fs::remove_file(&temporary);
             VolumeError::wrap_local_error(&path)(error)
         })
@@ -498,6 +499,7 @@ impl StateDir {
     /// is held.
     pub(crate) fn share_named_lock(&self, name: &str) -> Result<WorktreeLock> {
         let file = self.open_lock_file(name)?;
+        // The time of the file says when the transfer began, to those who ask for how long it has been under way.
         flock(&file, FlockOperation::LockShared)
             .map_err(std::io::Error::from)
             .and_then(|()| file.set_modified(SystemTime::now()))

@@ -223,6 +223,7 @@ fn check_store(
     }
     let check = match read_kept_check(state, objects)? {
         Some(known) => {
+            // The probe may be from before the store was set up, when it had no mode yet.
             if mode.is_some() && known.mode != mode {
                 StoreCheck { mode, ..known.clone() }.keep(state);
             }

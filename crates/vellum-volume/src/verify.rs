@@ -238,6 +238,7 @@ impl Verification {
             VerifyScope::All => {
                 // The trees are made of blobs that were read with their packs.
                 let checked = objects::check_all_objects(volume, metadata_only, &mut damage, meter)?;
+                // The walk below reads all nodes: announced, each of their packs is fetched in two requests.
                 volume.blobs.announce_all_nodes();
                 let is_content_there = volume.blobs.has_source() && !metadata_only;
                 let content =

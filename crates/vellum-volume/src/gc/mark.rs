@@ -87,6 +87,7 @@ pub(crate) fn mark_reached_blobs(
         }
     }
     if !waiting.is_empty() {
+        // All nodes are going to be read: announced, each of their packs is fetched in two requests.
         volume.blobs.announce_all_nodes();
     }
     while !waiting.is_empty() {

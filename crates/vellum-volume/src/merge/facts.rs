@@ -407,7 +407,6 @@ fn take_content(record: &mut InodeRecord, from: &InodeRecord) {
 /// Of a time that both sides changed, the later one counts; of the time of creation the earlier one.
 fn merge_times(attr: &mut InodeAttr, base: Option<&InodeAttr>, first: &InodeAttr, second: &InodeAttr) {
     let merge = |get: fn(&InodeAttr) -> vellum_types::UnixTime, preferred: SideName| {
-        // A conflict of times is not reported: nobody would want to decide it.
         merge_fact(base.map(get), get(first), get(second), preferred).0
     };
     let later = |get: fn(&InodeAttr) -> vellum_types::UnixTime| {

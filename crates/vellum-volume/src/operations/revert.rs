@@ -291,7 +291,6 @@ fn note_direction(last: &mut LastDirections, operation: &ChainedOperation) -> bo
     let Some(RevertedOperation { direction, worktree, link }) = operation.record.reverted_operation() else {
         return false;
     };
-    // The timeline begins with the newest operation: the first direction that is met is the one that counts.
     last.entry((worktree.clone(), *link)).or_insert(*direction);
     true
 }
@@ -304,6 +303,5 @@ fn key_of(operation: &ChainedOperation) -> (Option<String>, OperationLink) {
 fn is_same_command(one: &ChainedOperation, other: &ChainedOperation) -> bool {
     let one = &one.record;
     let other = &other.record;
-    // A program that does not say which command it runs records no words. Then nothing says that two operations belong together.
     !one.command.is_empty() && one.host == other.host && one.pid == other.pid && one.command == other.command
 }

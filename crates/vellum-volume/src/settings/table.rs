@@ -332,7 +332,6 @@ fn is_log_address(value: &str) -> bool {
     let Some((scheme, rest)) = value.split_once("://") else { return value == "store:" };
     let is_scheme = !scheme.is_empty() && scheme.bytes().all(|byte| byte.is_ascii_lowercase());
     let authority = rest.split(['/', '?']).next().unwrap_or(rest);
-    // Everybody who opens the volume can read its settings: a password does not belong there.
     let has_password = authority.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'));
     is_scheme && !authority.is_empty() && !has_password
 }

@@ -107,6 +107,7 @@ fn check_records(
             }
         }
     }
+    // A record that was seen here must still be there, even if nothing in the store names it any more.
     needed.extend(volume.catalog.known_ids());
     check_needed_records(volume, &needed, &met, damage);
     Ok(sound)
