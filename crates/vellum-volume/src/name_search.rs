@@ -93,6 +93,7 @@ impl Volume {
         let history = SearchedHistory::new(self, snapshots)?;
         let search = NameSearch { volume: self, is_wanted, split, hasher: RandomState::new() };
         let root = |place: usize| history.entries[place].record.root;
+        // Each is compared with its first parent alone, so that all can be compared at once.
         let changes = (0..history.entries.len())
             .into_par_iter()
             .map(|place| match history.parents[place].first() {

@@ -423,6 +423,7 @@ impl RefStore {
             .keys
             .open_record_in_epoch(RecordDomain::Ref, &build_associated_data(kind, key), &stored, &mut plain)
             .map_err(|error| self.epochs.explain_unseal_error(key, error))?;
+        // A device that was revoked has the earlier keys, and can seal a ref with them.
         self.epochs.require_current_seal(key, epoch)?;
         let (counter, name, value) =
             parse_ref(&plain).map_err(VolumeError::wrap_decode_error(key.to_string()))?;

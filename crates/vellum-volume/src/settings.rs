@@ -108,6 +108,7 @@ impl Settings {
         if let (CHUNK_SIZE, Some(size)) = (setting.name, &self.chunk_size) {
             return SettingInForce { values: vec![size.clone()], scope: Some(SettingScope::Volume) };
         }
+        // The map is sorted by scope, which is the order in which the scopes count.
         let found = self.places.iter().find_map(|(scope, values)| Some((*scope, values.get(setting.name)?)));
         match found {
             Some((scope, values)) => SettingInForce { values: values.clone(), scope: Some(scope) },

@@ -61,6 +61,7 @@ impl SnapshotPin {
     pub(crate) fn none() -> Self {
         let nobody = String::new();
         Self {
+            // Before any pin that was ever set: each of those counts as later.
             set: UnixTime { secs: i64::MIN, nanos: 0 },
             is_pinned: false,
             until: None,
@@ -183,6 +184,7 @@ impl Volume {
         self.refs.update_ref(RefKind::Pin, &id.to_string(), |old| {
             let old = old.map(decode_pin).transpose()?.filter(|old| old.is_pinned);
             let old = old.ok_or(VolumeError::NotPinned(id))?;
+            // The ref stays, and says that nothing is pinned: if it were removed, the next transfer would bring the pin back.
             let mut new = SnapshotPin::by_current_user(false, NewSnapshotPin::default());
             new.follow(&old);
             removed.replace(Some(old));

@@ -243,6 +243,7 @@ fn check_store(
                 },
             };
             check.keep(state);
+            // What was read from the store need not be put there again.
             if let (true, Some(keys)) = (is_new, keys) {
                 share_store_check(state, objects, keys);
             }

@@ -277,6 +277,7 @@ impl VolumeState<'_> {
                 if roles.outside & bit == 0 && path.is_none_or(|path| !path.elsewhere.contains(id)) {
                     usage.unique += len;
                 }
+                // Only whole snapshots can be forgotten: a path by itself frees nothing.
                 if roles.kept & bit == 0 && path.is_none() {
                     *share.freed.entry(number).or_default() += len;
                 }

@@ -282,6 +282,7 @@ impl MergeWork<'_> {
         let joined = self.table.get_mut(other);
         joined.result = FileResult::Joined(id);
         joined.outcome = LinkChanges::default();
+        // After the two have become one file: a conflict names it by its numbers on both sides.
         let record = self.merge_versions(id, FileVersions { base: None, first, second })?;
         self.table.get_mut(id).result = FileResult::Kept(Box::new(record));
         Ok(())

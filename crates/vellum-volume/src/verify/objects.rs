@@ -101,6 +101,7 @@ fn check_records(
         meter.check_stopped()?;
         let fetched = map_requests(&*volume.objects, ids, |id| volume.catalog.fetch_forgotten_record(id));
         for (id, fetched) in ids.iter().zip(fetched) {
+            // Its tree may be gone: a forgotten snapshot only leads to its parents.
             if let Some(record) = record_if_damage(damage, &format!("forgotten/{id}"), fetched)? {
                 met.insert(*id);
                 needed.extend(record.parents);
@@ -166,6 +167,7 @@ pub fn accept_record(
     damage: &mut FoundDamage,
 ) -> Result<Option<SnapshotRecord>> {
     let object = format!("snapshots/{id}");
+    // A record that is forgotten meanwhile is still found. One that is in neither folder is lost.
     if let Err(VolumeError::MissingRecord(_)) = fetched {
         damage.add_object(object, "it is missing");
         return Ok(None);
@@ -299,6 +301,7 @@ fn read_packs(
             let PackRangeCheck { findings, next } = found?;
             let pack = &reading.pack.id;
             let from = reading.range.map_or(0, |range| range.from);
+            // Without a next place, the pack was read to its end.
             read.ranges.insert(*pack, from..next.unwrap_or(u64::MAX));
             match (findings.is_empty(), next) {
                 (true, Some(next)) => verified.note_begun(pack, next),

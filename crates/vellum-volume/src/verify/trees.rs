@@ -184,6 +184,7 @@ fn collect_blob_references(node: &MapNode) -> Result<BlobReferences, DecodeError
     }
     let mut chunks = Vec::new();
     for (key, value) in node.entries() {
+        // Most values are decoded only to be checked: what comes of them is not needed here.
         match MapKeyRef::parse(key)? {
             MapKeyRef::Attr(Ino::SUPER) => {
                 SuperBlock::decode(value)?;

@@ -375,12 +375,14 @@ impl PlanDraft<'_> {
             RevertDirection::Undo => to_head = ours.or(to_head),
             RevertDirection::Redo => from_head = ours.or(from_head),
         }
+        // Done already, as in `add_value`: what is left of the plan can still be carried out.
         if current.head == to_head {
             return Ok(());
         }
         if current.head != from_head {
             return self.refuse_changed(effect);
         }
+        // A head goes back together with the files of its directory, which only a command there changes.
         if effect.name != self.volume.worktree.worktree {
             return self.refuse(format!("it changed worktree '{}'; run 'vellum undo' there", effect.name));
         }
