@@ -146,6 +146,7 @@ impl Volume {
     /// Fails if the name of a new worktree is that of a tag.
     pub(crate) fn check_new_worktree(&self, name: &str) -> Result<()> {
         crate::refs::check_ref_name(name)?;
+        // A name that a tag has, too, would be ambiguous.
         match self.refs.get_ref(RefKind::Tag, name)? {
             Some(_) => Err(VolumeError::BadName { name: name.into(), reason: "a tag is called that" }),
             None => Ok(()),

@@ -47,6 +47,7 @@ const GITIGNORE_FILE: &str = ".gitignore";
 const CACHE_TAG_FILE: &str = "CACHEDIR.TAG";
 /// Disk space reserved for operations that free space, if the store is on another disk.
 pub(crate) const RESERVE_FILE: &str = "reserve";
+// The Cache Directory Tagging Specification prescribes this signature: backup programs look for it.
 const CACHE_TAG: &[u8] = b"Signature: 8a477f597d28d172789f06886806bc55\n\
 # Copies of a part of the store, which Vellum makes anew when they are missing.\n";
 const KEY_PREFIX: &str = "vellum-master-key-1:";

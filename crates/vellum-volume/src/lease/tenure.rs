@@ -239,6 +239,7 @@ impl HeldLease {
         let id = record.compute_id(&self.volume.keys);
         self.volume.catalog.store_record_during(record, |put| {
             let mut sink = OperationSink { effects: vec![OperationEffect::Made(id)], put };
+            // `live` counts from the last snapshot, which is this one from now on.
             self.update_worktree_ref_recording(&mut sink, |head| (head.head, head.live) = (Some(id), None))
         })?;
         Ok(id)
@@ -419,6 +420,7 @@ impl LeaseClaimant {
 /// Returns the tree that the previous holder published last.
 fn read_base_root(volume: &Volume, head: &WorktreeHead) -> Result<MapRoot> {
     match (&head.live, &head.head) {
+        // What was published since the last snapshot is newer than that.
         (Some(live), _) => Ok(live.root),
         (None, Some(id)) => Ok(volume.catalog.get_record(id)?.root),
         (None, None) => Ok(volume.empty_root()),

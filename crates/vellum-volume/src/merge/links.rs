@@ -129,6 +129,7 @@ impl MergeWork<'_> {
     /// The only name of a directory.
     fn find_dir_link(&mut self, id: FileId) -> Result<FileLink> {
         let file = self.table.get(id);
+        // A directory has one name: one that the merge gives it replaces that of the base.
         if let Some(link) = file.outcome.added.first() {
             return Ok(link.clone());
         }

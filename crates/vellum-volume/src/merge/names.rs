@@ -214,6 +214,7 @@ impl MergeWork<'_> {
     /// The file that had a name in the base, if it keeps that.
     fn find_base_holder(&mut self, link: &FileLink) -> Result<Option<FileId>> {
         let Some(dir) = self.table.get(link.0).base else { return Ok(None) };
+        // Unchecked, as in `find_replaced`: only the number is asked for.
         let Some(dentry) = self.table.base.lookup_dentry_unchecked(dir, &link.1)? else { return Ok(None) };
         let holder = self.table.find_base_file(dentry.ino, dentry.kind);
         let file = self.table.get(holder);

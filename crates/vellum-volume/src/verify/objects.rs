@@ -321,6 +321,7 @@ fn read_packs(
 fn list_indexed_packs(fresh: &BlobStore) -> HashMap<PackId, BlobKind> {
     let mut known = HashMap::new();
     fresh.for_each_entry(|_, place| {
+        // A pack holds blobs of one kind.
         known.insert(place.pack, place.kind);
     });
     known

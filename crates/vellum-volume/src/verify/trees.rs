@@ -73,7 +73,7 @@ pub fn walk_trees(
         // From the end, so that the walk goes down first: of a wide tree, few nodes wait at a time.
         let batch = waiting.split_off(waiting.len().saturating_sub(NODE_BATCH));
         for ((place, parent), outcome) in batch.iter().zip(check_nodes(volume, &batch)?) {
-            // Beside a walk for the content of the source, what is here is counted with its packs.
+            // If only the content of the source is read here, what the store itself has was counted with its packs.
             if content != CheckedContent::InSource || volume.blobs.locate_blob(&place.id).is_none() {
                 read.add_blob(volume, &place.id);
             }
