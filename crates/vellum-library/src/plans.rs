@@ -178,6 +178,7 @@ impl Volume {
 
     /// Pins a snapshot as it was planned. Fails with a conflict if it was pinned or unpinned meanwhile.
     pub fn run_pin(&self, planned: &PinPlan) -> Result<()> {
+        // A pin that is set after this look is refused by the pinning itself.
         if self.find_pin_reason(planned.snapshot)? != planned.replaces {
             let name = planned.snapshot.to_string();
             return Err(VolumeError::Exists { kind: "another pin of the snapshot", name }.into());

@@ -32,7 +32,6 @@ fn shorten_name(mut name: String) -> String {
     if name.len() <= REF_NAME_MAX {
         return name;
     }
-    // Long paths may begin alike: without the digest, their lines would become one.
     let digest = blake3::hash(name.as_bytes()).to_hex();
     name.truncate(name.floor_char_boundary(REF_NAME_MAX - 1 - DIGEST_DIGITS));
     name.push(SEPARATOR);

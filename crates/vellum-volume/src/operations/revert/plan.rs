@@ -350,6 +350,7 @@ impl PlanDraft<'_> {
         let ChainedOperation { chain, link, .. } = self.operation;
         let Some(found) = self.volume.find_chain(chain.clone())? else { return Ok(false) };
         let Some(end) = found.end else { return Ok(false) };
+        // Numbers may be left out, but none occurs twice: there are no more later ones than this.
         let limit = usize::try_from(end.sequence.saturating_sub(link.sequence)).unwrap_or(usize::MAX);
         let later = self.volume.read_chain(&found, limit)?.operations.into_iter();
         Ok(later
