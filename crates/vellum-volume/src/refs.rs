@@ -536,7 +536,7 @@ pub fn check_ref_name(name: &str) -> Result<()> {
     } else if name.chars().any(|c| c.is_control() || c.is_whitespace()) {
         "it has white space or control characters"
     } else if name.contains(['~', '^', '@', '{', '}', ':', '/', '\\']) {
-        // These are the signs of expressions: steps (~ ^), moments (@ { }), lines of directories (:) and refs of remotes (/).
+        // Expressions use them: for steps (~ ^), moments (@ { }), paths and lines of directories (:) and refs of remotes (/).
         "it has one of ~ ^ @ { } : / \\"
     } else if name.starts_with('-') {
         "it begins with a hyphen"

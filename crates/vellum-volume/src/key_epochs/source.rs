@@ -139,7 +139,7 @@ impl EpochSource {
 
     /// Keeps these keys beside those up to `known`.
     fn keep_masters(&self, known: KeyEpoch, masters: &[EpochMaster]) -> Result<()> {
-        // Another process may have kept some of the later keys meanwhile. These are among those that are added here.
+        // Another process may have kept the same later keys meanwhile: each is to be in the list once.
         let mut all = self.home.store.read_epoch_masters(self.volume)?;
         all.retain(|kept| kept.epoch <= known);
         let copy = |kept: &EpochMaster| EpochMaster {
