@@ -100,6 +100,7 @@ impl Checkout {
         let request = self.worktree().open_saved_plan(&planned.saved)?;
         // Locked before the plan is drawn again: nobody else changes the worktree between that and the restore.
         let _lock = self.lock_worktree()?;
+        // As in `restore_snapshot`: single paths may be restored while a merge is under way.
         if request.paths.is_empty() {
             self.worktree().volume.check_no_merge()?;
         }

@@ -139,6 +139,7 @@ impl Settings {
     }
 
     fn get_count(&self, name: &str) -> u32 {
+        // 0 only if it is unset: what does not parse was left out by `add_place`.
         self.get_text(name).and_then(|text| text.parse().ok()).unwrap_or(0)
     }
 

@@ -174,6 +174,7 @@ impl Volume {
         if self.catalog.has_snapshot(&id)? {
             return Ok(());
         }
+        // Removed, unlike in `unpin_snapshot`: no transfer brings a pin to a store that does not have the snapshot.
         self.refs.update_ref(RefKind::Pin, &id.to_string(), |_| Ok(None))?;
         Err(VolumeError::MissingRecord(id))
     }
