@@ -106,6 +106,7 @@ impl Volume {
             .into_par_iter()
             .map(|period| self.resolve_period(&history.entries, period))
             .collect::<Result<_>>()?;
+        // Of periods that count as one below, the one with the latest end comes first, and stays.
         found.sort_by(|a, b| {
             a.path.cmp(&b.path).then_with(|| a.first.cmp(&b.first)).then_with(|| b.last.cmp(&a.last))
         });

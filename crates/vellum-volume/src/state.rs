@@ -313,6 +313,7 @@ impl StateDir {
         // Reserved whole: a string that grows leaves copies of the key in freed memory.
         let mut text = Zeroizing::new(String::with_capacity(KEY_PREFIX.len() + 65));
         text.push_str(KEY_PREFIX);
+        // Digit by digit into the reserved string: what `format!` makes would not be wiped.
         for byte in key.as_bytes() {
             text.push(char::from_digit(u32::from(byte >> 4), 16).unwrap_or('0'));
             text.push(char::from_digit(u32::from(byte & 15), 16).unwrap_or('0'));

@@ -127,6 +127,7 @@ pub(crate) struct CheckedAmount {
 
 impl CheckedAmount {
     fn add_blob(&mut self, volume: &Volume, id: &BlobId) {
+        // Only a figure: that a blob is not found is reported where it is read.
         let held = volume.blobs.find_holder(id).ok().flatten();
         self.add_stored_bytes(held.map_or(0, |held| held.place.len));
     }

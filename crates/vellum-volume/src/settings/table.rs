@@ -241,6 +241,7 @@ pub fn suggest_setting(typed: &str) -> Option<&'static str> {
 /// exactly.
 fn count_typos(typed: &str, name: &str) -> usize {
     let typed: Vec<_> = typed.chars().take(name.len() + TYPOS_MAX + 1).collect();
+    // Levenshtein's distance, of whose table only one row is kept.
     let mut row: Vec<usize> = (0..=typed.len()).collect();
     for (line, letter) in name.chars().enumerate() {
         let mut diagonal = line;

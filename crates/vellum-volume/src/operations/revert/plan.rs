@@ -133,6 +133,7 @@ impl PlanDraft<'_> {
             }
             OperationEffect::Thinned(_) => self.refuse("old records of operations are gone"),
             OperationEffect::Discarded(_) => self.refuse("it is the end of a merge; undo the merge itself"),
+            // In the line of a worktree, a snapshot goes with the change of the head that came to name it.
             OperationEffect::Made(id) => match self.operation.record.outside_snapshot() {
                 Some(_) => self.add_outside_snapshot(*id),
                 None => Ok(()),
@@ -234,6 +235,7 @@ impl PlanDraft<'_> {
                 }
                 self.require_snapshot(SnapshotId::from_slice(to))?;
             }
+            // What says that nothing is pinned needs no snapshot.
             RefKind::Pin if SnapshotPin::decode(to).is_ok_and(|pin| pin.is_pinned) => {
                 self.require_snapshot(name.parse().ok())?;
             }
