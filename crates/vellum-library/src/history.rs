@@ -92,6 +92,7 @@ struct LabelIndex {
 
 impl LabelIndex {
     fn load(volume: &vellum_volume::Volume) -> Result<Self> {
+        // Refs of three kinds are read below, all from one listing.
         let _listing = volume.refs.share_listing()?;
         let mut tags: HashMap<_, Vec<_>> = HashMap::new();
         // A damaged ref must not hide the others: it has no label here, and 'vellum verify' reports it.
@@ -152,6 +153,7 @@ impl Volume {
         // An error matches every query: it must come through, and end the list.
         let matching =
             entries.filter(|entry| entry.as_ref().map_or(true, |entry| labels.matches(query, entry)));
+        // Last, because only this reads trees: all else that is asked for is in records and refs.
         let entries: EntryWalk<'_> = match &query.path {
             None => Box::new(matching),
             Some(path) => {

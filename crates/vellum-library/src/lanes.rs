@@ -82,7 +82,9 @@ impl<T: Copy + PartialEq> HistoryLanes<T> {
                 edges.push(LaneEdge { above: Some(at), below, colour });
             }
         }
+        // Before the forks are added: the line to a further parent may begin in a column that has just become free.
         ends.iter().for_each(|end| self.lanes[*end] = None);
+        // Never empty: the lane of the entry was found waiting, or was opened above.
         let own = self.lanes[column].map_or(0, |line| line.colour);
         self.lanes[column] = parents.first().map(|parent| LaneLine { waiting: *parent, colour: own });
         if !parents.is_empty() {

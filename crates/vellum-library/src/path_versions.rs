@@ -79,6 +79,7 @@ impl Volume {
     }
 
     fn find_content(&self, tree: &FsTree, path: &[u8]) -> Result<Option<FoundContent>> {
+        // Without a place, because its message is not shown: here a missing path is an answer.
         let ino = match tree.find_path(path, "") {
             Ok((ino, _)) => ino,
             Err(VolumeError::NoSuchPath { .. }) => return Ok(None),

@@ -82,6 +82,7 @@ impl PathReader {
     /// Resolves a path, or returns where it can be created.
     pub(crate) fn resolve_or_free(&self, path: &[u8]) -> Result<ResolvedPath> {
         let mut way = self.new_resolution()?;
+        // In this order: the resolution is what sets `free`.
         match (way.resolve_from_root(path, true), way.free) {
             (Ok(()), _) => Ok(ResolvedPath::There(way.at)),
             (Err(FsError::Posix(Errno::NOENT)), Some((dir, name))) => Ok(ResolvedPath::Free(dir, name)),

@@ -100,6 +100,7 @@ impl Checkout {
         let request = self.worktree().open_saved_plan(&planned.saved)?;
         // Locked before the plan is drawn again: nobody else changes the worktree between that and the restore.
         let _lock = self.lock_worktree()?;
+        // As in `restore_snapshot`: single paths may be restored while a merge is under way.
         if request.paths.is_empty() {
             self.worktree().volume.check_no_merge()?;
         }
@@ -178,6 +179,7 @@ impl Volume {
 
     /// Pins a snapshot as it was planned. Fails with a conflict if it was pinned or unpinned meanwhile.
     pub fn run_pin(&self, planned: &PinPlan) -> Result<()> {
+        // A pin that is set after this look is refused by the pinning itself.
         if self.find_pin_reason(planned.snapshot)? != planned.replaces {
             let name = planned.snapshot.to_string();
             return Err(VolumeError::Exists { kind: "another pin of the snapshot", name }.into());

@@ -147,6 +147,7 @@ impl Volume {
         let live::OpenedLiveState { fs, tenure, shared_log, .. } =
             claim.open_filesystem(&self.inner, limits, log)?;
         // A lost lease is reported by the next change.
+        // Made before the threads: if one cannot be started, dropping it releases the lease.
         let leaving = LeaseRelease { fs: fs.clone(), tenure: tenure.clone(), shared_log };
         let keeper = LeaseKeeper::start(tenure, |_| ()).map_err(Error::Thread)?;
         let publisher = BackgroundPublisher::start(fs.publisher().clone(), limits.longest_unpublished)

@@ -223,6 +223,7 @@ const HEAD: &str = "HEAD";
 fn split_steps(text: &str) -> (&str, u64) {
     match text.rsplit_once('~') {
         Some((base, "")) => (base, 1),
+        // What is no number is reported where the whole text is resolved.
         Some((base, steps)) => steps.parse().map_or((text, 0), |steps| (base, steps)),
         None => (text, 0),
     }

@@ -213,6 +213,7 @@ fn parse_entry_bounds(bytes: &[u8], start: usize) -> Option<(Range<usize>, Range
             (key, value, rest.len() - reader.remaining())
         }
     };
+    // No sum overflows: `check_entries` has found all of this within the node.
     let key = start + head;
     let value = key + key_len;
     Some((key..value, value..value + value_len))

@@ -462,7 +462,7 @@ impl<'a> ChangePairing<'a> {
                 Some((old_link, was_dir)) if was_dir == (kind == FileKind::Dir) => {
                     self.push_pair(ChangeKind::Modified, old_link, new_link)?;
                 }
-                // A file in place of a directory kept nothing of it: one was deleted, and the other added.
+                // Without a counterpart of the same sort this is an addition: a directory does not become a file.
                 _ => {}
             }
         }

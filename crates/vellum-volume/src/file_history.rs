@@ -168,10 +168,12 @@ impl<'a, I: Iterator<Item = Result<HistoryEntry>>> FileHistory<'a, I> {
                 };
                 let aspects = trees.compare_numbers(old.found.ino, new.ino)?;
                 let change = VersionChange::Renamed { from: old.path.clone(), aspects };
+                // From here back, the file is followed under the name that it had.
                 let before = FollowedFile { path: old.path, found: Some(old.found) };
                 Ok(ComparedFile { before, change: Some((path, change)) })
             }
             (Some(old), None) => {
+                // It is not deleted if it goes on under another name.
                 let change = match find_moved_file(&trees.old, &old, &trees.new)? {
                     Some(new) => {
                         let aspects = trees.compare_numbers(old.ino, new.found.ino)?;

@@ -94,7 +94,6 @@ fn read_step(reader: &mut FieldReader<'_>) -> Result<(u8, MapEntries), DecodeErr
     // One byte each: of 64-bit numbers, hardly two steps would ever name the same inode.
     let dir = Ino(reader.read_u8()?.into());
     let ino = Ino(reader.read_u8()?.into());
-    // Most of them are directories, since only these can contain each other.
     let kind = if reader.read_u8()? % 4 == 0 { FileKind::File } else { FileKind::Dir };
     let name = reader.read_bytes(vellum_types::limits::NAME_MAX)?;
     let mut entries = Vec::new();

@@ -88,6 +88,7 @@ pub fn check_key_slot(objects: &dyn ObjectStore, key: &ObjectKey, keys: &VolumeK
     let mut sealed = Vec::new();
     keys.open_record(RecordDomain::Config, key.as_str().as_bytes(), seal, &mut sealed)
         .map_err(|error| damaged_slot_error(key, error.to_string()))?;
+    // The slot itself is in the clear, and whoever can write to the store can change it.
     if sealed == slot {
         Ok(())
     } else {
@@ -216,6 +217,7 @@ pub(crate) fn add_first_recovery_slot(volume: &Volume) -> Result<RecoveryCode> {
 /// others would take it for lost.
 pub fn remove_key_slot(volume: &Volume, prefix: &str) -> Result<String> {
     let objects = &*volume.objects;
+    // All of them, and not only those that are tried: one that is beyond the limit must be removable, too.
     let keys = objects.list_keys(SLOT_PREFIX)?;
     let matching: Vec<_> = keys.iter().filter(|key| key.name().starts_with(prefix)).collect();
     match matching.as_slice() {

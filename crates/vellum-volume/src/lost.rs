@@ -82,6 +82,7 @@ impl LostBlobsFile {
 
     fn write_to_state(&self, state: &StateDir) -> Result<()> {
         if self.is_empty() {
+            // Removed only if it is there: a removal syncs the directory in any case, and most often there is no such file.
             return match state.read_file(LOST_FILE)? {
                 Some(_) => state.remove_file(LOST_FILE),
                 None => Ok(()),

@@ -93,6 +93,7 @@ impl Volume {
         let history = SearchedHistory::new(self, snapshots)?;
         let search = NameSearch { volume: self, is_wanted, split, hasher: RandomState::new() };
         let root = |place: usize| history.entries[place].record.root;
+        // Each is compared with its first parent alone, so that all can be compared at once.
         let changes = (0..history.entries.len())
             .into_par_iter()
             .map(|place| match history.parents[place].first() {
@@ -105,6 +106,7 @@ impl Volume {
             .into_par_iter()
             .map(|period| self.resolve_period(&history.entries, period))
             .collect::<Result<_>>()?;
+        // Of periods that count as one below, the one with the latest end comes first, and stays.
         found.sort_by(|a, b| {
             a.path.cmp(&b.path).then_with(|| a.first.cmp(&b.first)).then_with(|| b.last.cmp(&a.last))
         });

@@ -81,6 +81,7 @@ fn read_config_head(dir: &Path) -> Option<Vec<u8>> {
 pub fn resolve_existing_path(path: &Path) -> PathBuf {
     match (path.canonicalize(), path.parent(), path.file_name()) {
         (Ok(real), _, _) => real,
+        // A name alone has the empty path as its parent, which the kernel does not resolve.
         (Err(_), Some(parent), Some(name)) if parent.as_os_str().is_empty() => {
             resolve_existing_path(Path::new(".")).join(name)
         }

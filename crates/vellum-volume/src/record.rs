@@ -29,6 +29,7 @@ pub(crate) fn recorded_host_name() -> String {
 }
 
 fn clamp_who(mut name: String) -> String {
+    // A reader refuses longer names: the record would not decode again.
     name.truncate(name.floor_char_boundary(WHO_MAX));
     name
 }

@@ -255,6 +255,7 @@ impl RefStore {
                 refs.push(found);
             }
         }
+        // They were listed by their objects, whose names are hashes: that order says nothing.
         refs.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(refs)
     }
@@ -397,6 +398,7 @@ impl RefStore {
 
     /// The object that a ref of this name is in.
     pub(crate) fn ref_object_key(&self, kind: RefKind, name: &str) -> Result<ObjectKey> {
+        // Keyed, because whoever can list the store is not to learn the names of refs.
         let id =
             self.keys.compute_name_id(RecordDomain::Ref, format!("{}/{name}", kind.folder_name()).as_bytes());
         Ok(ObjectKey::new(format!("refs/{}/{}", kind.folder_name(), BlobId(id)))?)
@@ -421,6 +423,7 @@ impl RefStore {
             .keys
             .open_record_in_epoch(RecordDomain::Ref, &build_associated_data(kind, key), &stored, &mut plain)
             .map_err(|error| self.epochs.explain_unseal_error(key, error))?;
+        // A device that was revoked has the earlier keys, and can seal a ref with them.
         self.epochs.require_current_seal(key, epoch)?;
         let (counter, name, value) =
             parse_ref(&plain).map_err(VolumeError::wrap_decode_error(key.to_string()))?;
@@ -533,7 +536,7 @@ pub fn check_ref_name(name: &str) -> Result<()> {
     } else if name.chars().any(|c| c.is_control() || c.is_whitespace()) {
         "it has white space or control characters"
     } else if name.contains(['~', '^', '@', '{', '}', ':', '/', '\\']) {
-        // These are the signs of expressions: steps (~ ^), moments (@ { }), lines of directories (:) and refs of remotes (/).
+        // Expressions use them: for steps (~ ^), moments (@ { }), paths and lines of directories (:) and refs of remotes (/).
         "it has one of ~ ^ @ { } : / \\"
     } else if name.starts_with('-') {
         "it begins with a hyphen"

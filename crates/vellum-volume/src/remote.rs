@@ -244,6 +244,7 @@ impl Volume {
         let location =
             StoreLocation { url: worktree.store.clone(), credentials: worktree.credentials.clone() };
         let Some(objects) = open_existing_store(&location)? else { return Ok(None) };
+        // Before its keys are read: what another volume says must not get into this folder.
         if !self.check_remote_config(&*objects)? {
             return Ok(None);
         }

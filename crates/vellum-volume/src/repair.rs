@@ -200,6 +200,7 @@ impl<'a> BlobRepair<'a> {
     /// Stores content again if it is that of a lost blob. Returns whether it is.
     pub fn offer_content(&mut self, source: &str, id: &BlobId, content: &[u8]) -> Result<bool> {
         let Some(kind) = self.lost.get(id).copied() else { return Ok(false) };
+        // A copy may come from anywhere: only its id shows that it is the content that was lost.
         if self.volume.keys.compute_blob_id(kind, content) != *id {
             return Ok(false);
         }
@@ -242,6 +243,7 @@ impl<'a> BlobRepair<'a> {
         if self.lost.is_empty() {
             return Ok(());
         }
+        // A source that does not answer must not end the repair: another one may have the content.
         if let Err(error) = blobs.refresh_index() {
             self.refuse_copy(source, error.to_string());
             return Ok(());

@@ -276,6 +276,7 @@ impl<'v> ContentSelector<'v> {
         let mut pieces = PieceSet::default();
         for extent in extents {
             if let ExtentSource::Chunk { id, .. } = extent.source {
+                // Its own bytes alone: what it is a difference to may be content of other files as well.
                 blobs.add_blob_pieces(BlobKind::Chunk, &id, &mut pieces)?;
             }
         }
@@ -299,6 +300,7 @@ impl<'v> ContentSelector<'v> {
         // The content of two files may meet in one piece.
         self.selected.pieces.remove_all(&self.kept);
         for id in self.nodes.into_inner() {
+            // Nodes are read whole, unlike chunks, of which a file may need the beginning only.
             let added = self.volume.blobs.add_readable_pieces(
                 BlobKind::Node,
                 &id,

@@ -82,6 +82,7 @@ impl Volume {
         if let Some(found) = self.find_by_prefix(text)? {
             return Ok(found);
         }
+        // Last, so that a tag or a worktree of this name comes first.
         if text == LATEST {
             return self.find_latest_snapshot()?.ok_or_else(|| unresolved_error(text, "none was made yet"));
         }
@@ -145,6 +146,7 @@ impl Volume {
     /// Fails if the name of a new worktree is that of a tag.
     pub(crate) fn check_new_worktree(&self, name: &str) -> Result<()> {
         crate::refs::check_ref_name(name)?;
+        // A name that a tag has, too, would be ambiguous.
         match self.refs.get_ref(RefKind::Tag, name)? {
             Some(_) => Err(VolumeError::BadName { name: name.into(), reason: "a tag is called that" }),
             None => Ok(()),
@@ -200,6 +202,7 @@ impl Volume {
                 let parent = entry.record.parents.first().copied();
                 self.find_live_ancestor(parent, text, "the history is not that long")
             }),
+            // As in git, this is the snapshot itself.
             RevisionStep::Parent(0) => Ok(entry),
             RevisionStep::Parent(number) => {
                 let place = usize::try_from(number - 1).unwrap_or(usize::MAX);

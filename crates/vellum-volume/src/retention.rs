@@ -224,6 +224,7 @@ impl Volume {
         let mut plan = RetentionPlan::default();
         for (line, entries) in lines {
             let policy = if line.is_safety {
+                // Periods and tags are rules for snapshots that somebody asked for.
                 let SafetyPolicy { last, within } = request.safety;
                 RetentionPolicy { last, within, ..RetentionPolicy::new(request.policy.zone.clone()) }
             } else {
@@ -235,6 +236,7 @@ impl Volume {
                 plan.emptied.push(line.worktree.clone());
             }
             for (index, (entry, rules)) in entries.into_iter().zip(by_rule).enumerate() {
+                // Each snapshot is in one line, so that its uses are not asked for again.
                 let mut reasons = uses.remove(&entry.id).unwrap_or_default();
                 // The last of a line is never forgotten, whatever the rules say.
                 if index == 0 && !line.is_safety {

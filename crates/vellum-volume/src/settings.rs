@@ -108,6 +108,7 @@ impl Settings {
         if let (CHUNK_SIZE, Some(size)) = (setting.name, &self.chunk_size) {
             return SettingInForce { values: vec![size.clone()], scope: Some(SettingScope::Volume) };
         }
+        // The map is sorted by scope, which is the order in which the scopes count.
         let found = self.places.iter().find_map(|(scope, values)| Some((*scope, values.get(setting.name)?)));
         match found {
             Some((scope, values)) => SettingInForce { values: values.clone(), scope: Some(scope) },
@@ -138,6 +139,7 @@ impl Settings {
     }
 
     fn get_count(&self, name: &str) -> u32 {
+        // 0 only if it is unset: what does not parse was left out by `add_place`.
         self.get_text(name).and_then(|text| text.parse().ok()).unwrap_or(0)
     }
 

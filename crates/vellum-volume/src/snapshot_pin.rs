@@ -61,6 +61,7 @@ impl SnapshotPin {
     pub(crate) fn none() -> Self {
         let nobody = String::new();
         Self {
+            // Before any pin that was ever set: each of those counts as later.
             set: UnixTime { secs: i64::MIN, nanos: 0 },
             is_pinned: false,
             until: None,
@@ -160,6 +161,7 @@ impl Volume {
             match old.map(decode_pin).transpose()? {
                 // A command that is repeated succeeds.
                 Some(old) if old.is_in_force(now) && (&old.reason, old.until) == (&new.reason, new.until) => {
+                    // Written once more as it is: `None` would remove the pin.
                     Ok(Some(old.encode()))
                 }
                 Some(old) if old.is_in_force(now) => {
@@ -172,6 +174,7 @@ impl Volume {
         if self.catalog.has_snapshot(&id)? {
             return Ok(());
         }
+        // Removed, unlike in `unpin_snapshot`: no transfer brings a pin to a store that does not have the snapshot.
         self.refs.update_ref(RefKind::Pin, &id.to_string(), |_| Ok(None))?;
         Err(VolumeError::MissingRecord(id))
     }
@@ -182,6 +185,7 @@ impl Volume {
         self.refs.update_ref(RefKind::Pin, &id.to_string(), |old| {
             let old = old.map(decode_pin).transpose()?.filter(|old| old.is_pinned);
             let old = old.ok_or(VolumeError::NotPinned(id))?;
+            // The ref stays, and says that nothing is pinned: if it were removed, the next transfer would bring the pin back.
             let mut new = SnapshotPin::by_current_user(false, NewSnapshotPin::default());
             new.follow(&old);
             removed.replace(Some(old));
@@ -270,6 +274,7 @@ pub(crate) fn copy_pins(from: &Volume, to: &Volume) -> Result<u64> {
             continue;
         }
         to.refs.update_ref(RefKind::Pin, &id.to_string(), |old| {
+            // Compared again with the value that is replaced: it may have changed since it was listed.
             let old = old.map(decode_pin).transpose()?;
             Ok(Some(old.map_or_else(|| pin.clone(), |old| old.max(pin.clone())).encode()))
         })?;

@@ -85,6 +85,7 @@ impl Volume {
             home: self.epochs.home_worktree().cloned(),
             owner: self.state.clone(),
         };
+        // Opened when content is missing here for the first time: a command that needs none of it sends the source no request.
         let open = move || closed.open_blobs().map_err(|error| as_blob_error(&place, error));
         self.blobs.set_source(BlobSource { objects, open: Box::new(open) });
         // As much is fetched ahead as is worth having under way to the source.

@@ -47,6 +47,7 @@ const GITIGNORE_FILE: &str = ".gitignore";
 const CACHE_TAG_FILE: &str = "CACHEDIR.TAG";
 /// Disk space reserved for operations that free space, if the store is on another disk.
 pub(crate) const RESERVE_FILE: &str = "reserve";
+// The Cache Directory Tagging Specification prescribes this signature: backup programs look for it.
 const CACHE_TAG: &[u8] = b"Signature: 8a477f597d28d172789f06886806bc55\n\
 # Copies of a part of the store, which Vellum makes anew when they are missing.\n";
 const KEY_PREFIX: &str = "vellum-master-key-1:";
@@ -312,6 +313,7 @@ impl StateDir {
         // Reserved whole: a string that grows leaves copies of the key in freed memory.
         let mut text = Zeroizing::new(String::with_capacity(KEY_PREFIX.len() + 65));
         text.push_str(KEY_PREFIX);
+        // Digit by digit into the reserved string: what `format!` makes would not be wiped.
         for byte in key.as_bytes() {
             text.push(char::from_digit(u32::from(byte >> 4), 16).unwrap_or('0'));
             text.push(char::from_digit(u32::from(byte & 15), 16).unwrap_or('0'));
@@ -422,6 +424,7 @@ impl StateDir {
             }
         };
         write().map_err(|error| {
+            // One that stays is removed later, as other files that are old and have such a name.
             let _ = fs::remove_file(&temporary);
             VolumeError::wrap_local_error(&path)(error)
         })
@@ -498,6 +501,7 @@ impl StateDir {
     /// is held.
     pub(crate) fn share_named_lock(&self, name: &str) -> Result<WorktreeLock> {
         let file = self.open_lock_file(name)?;
+        // The time of the file says when the transfer began, to those who ask for how long it has been under way.
         flock(&file, FlockOperation::LockShared)
             .map_err(std::io::Error::from)
             .and_then(|()| file.set_modified(SystemTime::now()))

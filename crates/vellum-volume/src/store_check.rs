@@ -223,6 +223,7 @@ fn check_store(
     }
     let check = match read_kept_check(state, objects)? {
         Some(known) => {
+            // The probe may be from before the store was set up, when it had no mode yet.
             if mode.is_some() && known.mode != mode {
                 StoreCheck { mode, ..known.clone() }.keep(state);
             }
@@ -242,6 +243,7 @@ fn check_store(
                 },
             };
             check.keep(state);
+            // What was read from the store need not be put there again.
             if let (true, Some(keys)) = (is_new, keys) {
                 share_store_check(state, objects, keys);
             }

@@ -101,6 +101,7 @@ impl StoreIdentity {
         let Some(known) = Self::read_from(objects, keys)?.filter(|known| known.source.is_some()) else {
             return Ok(());
         };
+        // The swap compares the stored bytes, which reading the identity does not return.
         let old = objects.get_object(&key, OBJECT_MAX)?;
         Ok(objects.swap_ref(&key, Some(&old), Some(&Self { source, ..known }.seal(keys)?))?)
     }

@@ -216,6 +216,7 @@ impl FsTree {
     /// Fails with [`VolumeError::BadTree`] if an entry names a directory that belongs to another place. A directory records the
     /// one place where it is, so a walk down through checked entries visits each directory once, and ends.
     pub fn check_dentry_place(&self, dir: Ino, name: &[u8], dentry: &Dentry) -> Result<()> {
+        // Whatever else it is may have several names, of which its attributes tell one, and no walk goes on below it.
         if dentry.kind != FileKind::Dir {
             return Ok(());
         }

@@ -258,6 +258,7 @@ impl VolumeState<'_> {
             let len = u64::from(place.len);
             let read = || self.volume.blobs.locate_in_present(id, |pack| self.present.contains(pack));
             let roles = blobs.get(&low_half_bits(id));
+            // Of several copies, the one that is read counts. The others are unneeded, as for a collection.
             let roles = roles.filter(|_| read().is_none_or(|read| read.pack == place.pack));
             let Some(roles) = roles else {
                 report.unneeded += len;
@@ -276,6 +277,7 @@ impl VolumeState<'_> {
                 if roles.outside & bit == 0 && path.is_none_or(|path| !path.elsewhere.contains(id)) {
                     usage.unique += len;
                 }
+                // Only whole snapshots can be forgotten: a path by itself frees nothing.
                 if roles.kept & bit == 0 && path.is_none() {
                     *share.freed.entry(number).or_default() += len;
                 }

@@ -127,6 +127,7 @@ pub(crate) struct CheckedAmount {
 
 impl CheckedAmount {
     fn add_blob(&mut self, volume: &Volume, id: &BlobId) {
+        // Only a figure: that a blob is not found is reported where it is read.
         let held = volume.blobs.find_holder(id).ok().flatten();
         self.add_stored_bytes(held.map_or(0, |held| held.place.len));
     }
@@ -238,6 +239,7 @@ impl Verification {
             VerifyScope::All => {
                 // The trees are made of blobs that were read with their packs.
                 let checked = objects::check_all_objects(volume, metadata_only, &mut damage, meter)?;
+                // The walk below reads all nodes: announced, each of their packs is fetched in two requests.
                 volume.blobs.announce_all_nodes();
                 let is_content_there = volume.blobs.has_source() && !metadata_only;
                 let content =

@@ -122,6 +122,7 @@ impl Volume {
 
 /// Returns the inode at a path, if there is one.
 pub(crate) fn find_path_inode(tree: &FsTree, path: &[u8]) -> Result<Option<(Ino, InodeAttr)>> {
+    // Without a place, because its message is not shown: here a missing path is an answer.
     match tree.find_path(path, "") {
         Ok(found) => Ok(Some(found)),
         Err(VolumeError::NoSuchPath { .. }) => Ok(None),
@@ -155,6 +156,7 @@ impl<'a> DirectoryComparison<'a> {
         }
         let mut touched = HashSet::new();
         for tree in [states.from, states.to] {
+            // Of each tree by itself: what was passed in one may lie in other directories in the other one.
             let mut passed = HashSet::new();
             for ino in &changed {
                 let mut at = *ino;

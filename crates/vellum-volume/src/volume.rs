@@ -181,6 +181,7 @@ impl Volume {
         let worktree = state.read_worktree_file()?;
         // Those of early versions have no such file. Who may not write there may still read.
         let _ = state.hide_from_git();
+        // As for a new volume: without random bytes, no seal is safe.
         check_randomness().map_err(VolumeError::wrap_local_error("/dev/urandom"))?;
         let foreign =
             |reason: &str| VolumeError::Foreign { place: objects.describe_location(), reason: reason.into() };

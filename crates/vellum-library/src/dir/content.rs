@@ -162,6 +162,7 @@ impl Dir {
         let _entered = self.filesystem().epochs().enter_epoch();
         if options.create_new {
             let place = self.split_name(path, Errno::EXIST)?;
+            // As in Linux: no file can be made at a path that ends in a slash.
             if place.is_dir {
                 return Err(Errno::ISDIR.into());
             }

@@ -119,6 +119,7 @@ impl<S: NodeSource + ?Sized, K: NodeSink + ?Sized> NodeTower<'_, S, K> {
         if self.is_noop_change(key, value)? {
             return Ok(());
         }
+        // With all before the key copied, its old entry, if there is one, is the next one of the open node.
         self.advance_level(0, key)?;
         self.skip_entry(0, key);
         match value {

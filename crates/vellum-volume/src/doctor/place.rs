@@ -76,6 +76,7 @@ pub fn explain_open_failure(
         VolumeError::Locked => "missing-key",
         VolumeError::SeenUnreadable { .. } => "damaged-seen",
         VolumeError::Decode { source: DecodeError::Version(_), .. } => "newer-version",
+        // The error may be about any local file: whether it is this one is found out by reading it once more.
         VolumeError::Local { .. } if state.read_worktree_file().is_err() => "damaged-worktree-file",
         _ => "unusable-volume",
     };

@@ -92,6 +92,7 @@ pub(super) fn examine_worktrees(volume: &Volume, findings: &mut DoctorFindings) 
 /// directory.
 pub(super) fn examine_merges(volume: &Volume, findings: &mut DoctorFindings) -> Result<()> {
     let (heads, _) = volume.list_readable_worktrees()?;
+    // Worktrees that are mounted have their live state in this state directory, and the notes of their merges beside it.
     let live = volume.state.path();
     let is_here = |head: &WorktreeHead| head.host == host_name() && Path::new(&head.place).starts_with(live);
     let mounted = heads.iter().filter(|(_, head)| is_here(head)).map(|(name, _)| name.as_str());

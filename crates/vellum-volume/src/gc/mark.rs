@@ -87,6 +87,7 @@ pub(crate) fn mark_reached_blobs(
         }
     }
     if !waiting.is_empty() {
+        // All nodes are going to be read: announced, each of their packs is fetched in two requests.
         volume.blobs.announce_all_nodes();
     }
     while !waiting.is_empty() {
@@ -172,6 +173,7 @@ fn parse_chunk_id(key: &[u8], value: &[u8]) -> Result<Option<BlobId>, DecodeErro
     let MapKeyRef::Extent(..) = MapKeyRef::parse(key)? else { return Ok(None) };
     match Extent::decode(value)?.source {
         ExtentSource::Chunk { id, .. } => Ok(Some(id)),
+        // A write log is in no store: such an extent keeps nothing alive, and a verification reports it.
         ExtentSource::Hole | ExtentSource::WriteLog { .. } => Ok(None),
     }
 }

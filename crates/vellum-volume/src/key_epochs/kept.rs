@@ -105,6 +105,7 @@ impl StateDir {
         let parse = || {
             let text = std::str::from_utf8(&bytes).ok()?;
             let (slot, secret) = text.trim_end().strip_prefix(SLOT_PREFIX)?.split_once(' ')?;
+            // The id of a slot has as many bytes as that of a volume, and is written in the same digits.
             let slot: VolumeId = slot.parse().ok()?;
             let exchange = ExchangeSecret::from_bytes(&parse_key(secret)?);
             Some(HeldSlot { slot: KeySlotId(*slot.as_bytes()), exchange })

@@ -66,6 +66,7 @@ pub(crate) fn ensure_slot_key(volume: &Volume, slot: KeySlotId, public: &Exchang
 /// Brings the slots of another store of the volume up to date before its key is changed: those that were added or removed
 /// here are there, and so are the public keys that early versions did not take along.
 pub fn bring_slots_up_to_date(from: &Volume, to: &Volume) -> Result<()> {
+    // What is copied is opened with the keys of one store and sealed with those of the other: both must be the newest.
     from.epochs.refresh_keys()?;
     to.epochs.refresh_keys()?;
     keyring::copy_key_slots(from, to)?;

@@ -139,7 +139,7 @@ impl EpochSource {
 
     /// Keeps these keys beside those up to `known`.
     fn keep_masters(&self, known: KeyEpoch, masters: &[EpochMaster]) -> Result<()> {
-        // Another process may have kept some of the later keys meanwhile. These are among those that are added here.
+        // Another process may have kept the same later keys meanwhile: each is to be in the list once.
         let mut all = self.home.store.read_epoch_masters(self.volume)?;
         all.retain(|kept| kept.epoch <= known);
         let copy = |kept: &EpochMaster| EpochMaster {
@@ -219,6 +219,7 @@ impl NewerKeySource for EpochSource {
 /// What is sealed in the object of an epoch.
 pub(super) fn open_epoch_secret(record: &EpochRecord, keys: &EpochKeys) -> Result<EpochSecret> {
     let key = epoch_object_key(record.epoch)?;
+    // Reserved whole: growing would leave copies of the keys in freed memory.
     let mut plain = vellum_crypto::Zeroizing::new(Vec::with_capacity(record.seal.len()));
     keys.open_record(RecordDomain::Config, &build_epoch_data(&key, record), &record.seal, &mut plain)
         .map_err(|error| damaged_epoch_error(&key, &error.to_string()))?;

@@ -49,7 +49,6 @@ fn read_object_age(volume: &Volume, key: &ObjectKey) -> Result<Option<Duration>>
 
 fn read_modification_time(volume: &Volume, key: &ObjectKey) -> Result<Option<SystemTime>> {
     let folder = key.as_str().rsplit_once('/').map_or("", |(folder, _)| folder);
-    // Only a listing tells when an object was written.
     let listed = volume.objects.list_objects(folder)?;
     Ok(listed.into_iter().find(|info| info.key == *key).and_then(|info| info.modified))
 }

@@ -239,6 +239,7 @@ impl HeldLease {
         let id = record.compute_id(&self.volume.keys);
         self.volume.catalog.store_record_during(record, |put| {
             let mut sink = OperationSink { effects: vec![OperationEffect::Made(id)], put };
+            // `live` counts from the last snapshot, which is this one from now on.
             self.update_worktree_ref_recording(&mut sink, |head| (head.head, head.live) = (Some(id), None))
         })?;
         Ok(id)
@@ -295,6 +296,7 @@ impl HeldLease {
             self.expect_own_lease(&mut decode_worktree_head(old)?)?;
             Ok(None)
         })?;
+        // Writers of this process are refused from here on: what they changed would never be published.
         self.mark_lost("the worktree was removed".into());
         Ok(())
     }
@@ -348,6 +350,7 @@ impl HeldLease {
         let (reply, replies) = mpsc::channel();
         let asker = self.clone();
         let ask = move || {
+            // The writer may have stopped waiting for the answer.
             let _ = reply.send(asker.renew_lease());
         };
         let asker = std::thread::Builder::new().name("lease".into()).spawn(ask);
@@ -417,6 +420,7 @@ impl LeaseClaimant {
 /// Returns the tree that the previous holder published last.
 fn read_base_root(volume: &Volume, head: &WorktreeHead) -> Result<MapRoot> {
     match (&head.live, &head.head) {
+        // What was published since the last snapshot is newer than that.
         (Some(live), _) => Ok(live.root),
         (None, Some(id)) => Ok(volume.catalog.get_record(id)?.root),
         (None, None) => Ok(volume.empty_root()),

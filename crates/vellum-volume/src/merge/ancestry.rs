@@ -223,6 +223,7 @@ impl<'a> AncestrySearch<'a> {
             .retain(|identity| reached.found.get(identity).is_some_and(|found| !found.reach.is_below_common));
         let mut bases: Vec<_> =
             common.iter().filter_map(|identity| Some(reached.found.get(identity)?.entry.clone())).collect();
+        // Several bases are merged one after the other: the order must be the same whoever merges.
         bases.sort_by_key(|entry| entry.id);
         Ok(bases)
     }

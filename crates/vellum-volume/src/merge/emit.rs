@@ -96,6 +96,7 @@ impl<'w, 'a> ResultWriter<'w, 'a> {
                 new.push((self.work.result_path(&link, &mut self.paths)?, id));
             }
         }
+        // By path, which is the same whoever merges: so are the numbers.
         new.sort();
         // Above both sides, not only above the base: a number that a side has given out means a file of that side to
         // everybody who knows it.
@@ -241,6 +242,7 @@ impl<'w, 'a> ResultWriter<'w, 'a> {
         side: SideName,
         of_side: SnapshotStatistics,
     ) -> Result<SnapshotStatistics> {
+        // How much is stored is known only when the session has flushed its blobs.
         let mut counted = SnapshotStatistics { changed: 0, stored: 0, ..of_side };
         for id in self.work.table.ids() {
             let file = self.work.table.get(id);

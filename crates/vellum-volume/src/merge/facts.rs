@@ -149,6 +149,7 @@ impl MergeWork<'_> {
         let is_edited = *file.is_touched.get(keeper) && self.is_edited(id, keeper)?;
         let is_renamed = !links.removed.is_empty() && !links.added.is_empty();
         let is_linked = links.removed.is_empty() && !links.added.is_empty();
+        // Asked last, since it reads the directories above the file.
         let is_in_renamed = !is_edited && !is_renamed && self.lies_in_renamed_dir(id, deleter)?;
         // The other side did nothing with it that the deleter has not seen.
         if !is_edited && !is_renamed && !is_linked && !is_in_renamed {
@@ -281,6 +282,7 @@ impl MergeWork<'_> {
         let joined = self.table.get_mut(other);
         joined.result = FileResult::Joined(id);
         joined.outcome = LinkChanges::default();
+        // After the two have become one file: a conflict names it by its numbers on both sides.
         let record = self.merge_versions(id, FileVersions { base: None, first, second })?;
         self.table.get_mut(id).result = FileResult::Kept(Box::new(record));
         Ok(())

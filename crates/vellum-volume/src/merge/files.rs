@@ -143,6 +143,7 @@ impl FileTable {
     /// Adds the root directory, which all trees have but the empty one.
     fn add_root(&mut self) -> Result<()> {
         let key = MergedFileKey {
+            // Without common history the base is empty, and has no root directory.
             base: self.base.inode_attr(Ino::ROOT)?.map(|_| Ino::ROOT),
             first: Some(Ino::ROOT),
             second: Some(Ino::ROOT),
@@ -195,6 +196,7 @@ impl FileTable {
         if let Some(id) = self.by_base.get(&ino) {
             return *id;
         }
+        // A number of the base is the same file on both sides, unless a side is found to have changed or removed it.
         let key = MergedFileKey { base: Some(ino), first: Some(ino), second: Some(ino) };
         let id = self.add_file(kind, key);
         self.by_base.insert(ino, id);

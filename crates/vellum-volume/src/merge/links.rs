@@ -16,6 +16,7 @@ use crate::tree::DEPTH_MAX;
 impl MergeWork<'_> {
     /// The name that a file's attributes tell: the one whose path sorts first, as far as the names are known.
     pub fn find_main_link(&mut self, id: FileId, paths: &mut ResultPaths) -> Result<FileLink> {
+        // A copy, because the directories that are looked up below may be added to the table.
         let file = self.table.get(id).clone();
         let mut links: BTreeSet<FileLink> = file.outcome.added.union(&file.retained).cloned().collect();
         if let Some(base) = file.base {
@@ -77,6 +78,7 @@ impl MergeWork<'_> {
 
     /// All names in the base of the files that lose one. Looks at every name of the tree, once for all files.
     fn search_links(&self) -> Result<InodeNames> {
+        // Only names of files that lose one are kept: those of all files of a large tree would need too much memory.
         let loses_name = |id: &FileId| !self.table.get(*id).outcome.removed.is_empty();
         let losers: HashSet<Ino> =
             self.table.ids().filter(loses_name).filter_map(|id| self.table.get(id).base).collect();
@@ -127,6 +129,7 @@ impl MergeWork<'_> {
     /// The only name of a directory.
     fn find_dir_link(&mut self, id: FileId) -> Result<FileLink> {
         let file = self.table.get(id);
+        // A directory has one name: one that the merge gives it replaces that of the base.
         if let Some(link) = file.outcome.added.first() {
             return Ok(link.clone());
         }

@@ -153,6 +153,7 @@ impl MergeWork<'_> {
                 continue;
             }
             let file = self.table.get_mut(id);
+            // With its move undone, the directory keeps the name that the move took away.
             file.retained = std::mem::take(&mut file.outcome).removed;
             self.report_conflict(ConflictKind::Cycle, id, ConflictOther::Path(path));
             is_undone = true;
@@ -213,6 +214,7 @@ impl MergeWork<'_> {
     /// The file that had a name in the base, if it keeps that.
     fn find_base_holder(&mut self, link: &FileLink) -> Result<Option<FileId>> {
         let Some(dir) = self.table.get(link.0).base else { return Ok(None) };
+        // Unchecked, as in `find_replaced`: only the number is asked for.
         let Some(dentry) = self.table.base.lookup_dentry_unchecked(dir, &link.1)? else { return Ok(None) };
         let holder = self.table.find_base_file(dentry.ino, dentry.kind);
         let file = self.table.get(holder);
@@ -254,6 +256,7 @@ impl MergeWork<'_> {
 
     fn are_same(&self, first: FileId, second: FileId) -> Result<bool> {
         let kind = self.table.get(first).kind;
+        // Two directories count as the same, whatever is in them: their entries are merged one by one.
         if kind != self.table.get(second).kind || kind == FileKind::Dir {
             return Ok(kind == self.table.get(second).kind);
         }

@@ -229,6 +229,7 @@ fn read_inode_parts(
                     .map_err(VolumeError::wrap_decode_error("an extent of the tree"))?;
                 record.extents.push((offset, extent));
             }
+            // Neither is in the span, which begins behind them.
             MapKeyRef::Attr(_) | MapKeyRef::Dentry(..) => {}
         }
     }

@@ -223,6 +223,7 @@ fn push_conflict(out: &mut Vec<u8>, first: &RegionLines<'_>, second: &RegionLine
         a = a_rest;
         b = b_rest;
     }
+    // A marker begins a line: the last line of a version may have no newline.
     end_line(out);
     out.extend_from_slice(format!("<<<<<<< {}\n", first.label).as_bytes());
     push_lines(out, a);

@@ -49,6 +49,7 @@ impl CommandScope {
 
 impl Drop for CommandScope {
     fn drop(&mut self) {
+        // Scopes may be nested: the one around this holds again.
         SCOPED.with_borrow_mut(|scoped| *scoped = self.before.take());
     }
 }

@@ -251,6 +251,7 @@ impl Volume {
                 continue;
             }
             let target = self.find_operation(ChainName::of(worktree.as_deref()), link.sequence)?;
+            // As in `plan_numbered`, the number alone does not tell that it is the same record.
             let Some(target) = target.filter(|target| target.link == *link) else { continue };
             let plan = self.plan_operation(&target, RevertDirection::Redo, Some(&operation.record))?;
             if !plan.is_empty() {
@@ -277,6 +278,7 @@ impl Volume {
             OperationEffect::Ref(effect) => plan::is_revertible(effect),
             OperationEffect::Forgotten(_) | OperationEffect::Recovered(_) => true,
             OperationEffect::Made(_) => operation.record.outside_snapshot().is_some(),
+            // None of these can be taken back by itself. What takes another operation back is sorted out before this is asked.
             OperationEffect::Collected { .. }
             | OperationEffect::Key(..)
             | OperationEffect::Discarded(_)

@@ -116,6 +116,7 @@ fn choose_checkpoint(
         older.filter(|(_, operation)| operation.record.time >= oldest_kept).map(|(at, _)| at).next_back();
     let first = young.map_or(retention.newest, |young| young + 1);
     let going = operations.get(first..).filter(|going| going.len() >= retention.batch)?;
+    // The list begins with the newest: this is the last one that the checkpoint covers.
     let last = going.first()?;
     Some(Checkpoint { last: last.link, records: going.len() as u64, time: last.record.time })
 }

@@ -252,6 +252,7 @@ impl WorktreeHead {
             true => decode_first_fields(reader)?,
             false => (decode_mark(reader)?, decode_trash(reader)?),
         };
+        // The first version had no operations, and ends here.
         let operation = match is_first_version || !decode_flag(reader, "operation")? {
             true => None,
             false => Some(OperationLink::decode(reader)?),

@@ -131,6 +131,7 @@ impl RefStore {
     }
 
     fn load_known_refs(&self) -> HashMap<ObjectKey, KnownRef> {
+        // The file only has copies of what the store has: if it cannot be read, the refs are read from the store.
         let bytes = self.state.read_file(KNOWN_REFS_FILE).ok().flatten().unwrap_or_default();
         decode_known_refs(&bytes).unwrap_or_default()
     }

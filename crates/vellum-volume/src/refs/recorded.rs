@@ -405,6 +405,7 @@ impl RefStore {
         let counter = new.counter;
         let now = if is_created { self.settle_created_ref(kind, key, new)? } else { Some(new) };
         let counter = now.as_ref().map_or(counter, |now| now.counter);
+        // If somebody else has changed it since, what it says is not known here, and is read when it is needed.
         if let Some(now) = now {
             self.last.lock().insert(key.clone(), RememberedRef::new(Some(now)));
         }

@@ -70,6 +70,7 @@ impl RefStore {
                     self.last.lock().remove(key);
                     return Ok(Some(ResealedRef { counter, is_new: true }));
                 }
+                // Whoever changed it may have done so with the key before.
                 Err(StoreError::Changed { .. }) => {}
                 Err(error) => return Err(error.into()),
             }

@@ -51,6 +51,7 @@ pub fn copy_keys_to_dir(source: &StoreLocation, dir: &Path) -> Result<()> {
             put_if_absent(&to, &key, &from.get_object(&key, OBJECT_MAX)?)?;
         }
     }
+    // The config last: a copy that was interrupted must not pass for a store, whose keys would be incomplete.
     put_if_absent(&to, &config_object_key()?, &config)
 }
 

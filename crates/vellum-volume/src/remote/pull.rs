@@ -60,6 +60,7 @@ pub fn pull_snapshots(
     let Some(source) = volume.open_remote(remote)? else {
         return Err(VolumeError::EmptyRemote(remote.name.clone()));
     };
+    // Refs of several kinds are read below, all from one listing.
     let _listing = source.refs.share_listing()?;
     let found = RemoteRefs::read_from(&source)?;
     let mut heads: Vec<_> = found.worktrees.values().chain(found.tags.values()).copied().collect();

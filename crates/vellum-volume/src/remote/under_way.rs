@@ -34,6 +34,7 @@ impl Volume {
         remote: &Remote,
         direction: TransferDirection,
     ) -> Option<WorktreeLock> {
+        // Others only learn by it that a transfer is under way: without a mark it goes on all the same.
         self.remote_state(&remote.name).share_named_lock(direction.lock_file()).ok()
     }
 

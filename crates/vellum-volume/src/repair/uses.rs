@@ -54,6 +54,7 @@ fn find_uses_in_tree(
             continue;
         }
         let read = volume.blobs.read_blob(BlobKind::Node, &id);
+        // Of what is below a node that cannot be read, another tree may tell.
         let Some(node) = read.ok().and_then(|bytes| MapNode::decode(bytes).ok()) else { continue };
         if !node.is_leaf() {
             waiting.extend(node.children().map(|child| child.id));

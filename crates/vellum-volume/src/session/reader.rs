@@ -77,6 +77,7 @@ impl Volume {
 pub(crate) fn list_read_trees(volume: &Volume) -> Result<Vec<MapRoot>> {
     let mut trees = Vec::new();
     for key in volume.objects.list_keys(PREFIX)? {
+        // One that cannot be read names no tree. It counts as that of a writer, for which a collection waits.
         let found = read_session(&*volume.objects, &volume.keys, key)?.and_then(|found| found.session.ok());
         trees.extend(found.filter(|session| !session.is_process_dead()).and_then(|session| session.reading));
     }

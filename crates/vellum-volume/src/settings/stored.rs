@@ -83,6 +83,7 @@ impl StoredSettings {
             // Of a setting that is not known here, nobody can tell what it would do.
             if is_later
                 && is_allowed(name, field)
+                // With more fields, the ref could not be decoded again.
                 && (self.fields.len() < SETTINGS_MAX || self.fields.contains_key(name))
             {
                 self.fields.insert(name.clone(), field.clone());
@@ -96,6 +97,7 @@ impl StoredSettings {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut writer = FieldWriter::new();
+        // In the first form, if nothing needs the second: what an early version wrote keeps its bytes.
         let has_times = self.has_times();
         writer.write_u8(if has_times { VERSION } else { FIRST_VERSION });
         writer.write_varint(self.fields.len() as u64);

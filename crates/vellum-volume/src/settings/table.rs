@@ -63,11 +63,10 @@ pub struct SettingDefinition {
 }
 
 const EVERYWHERE: &[SettingScope] = &SettingScope::ALL;
-// Whoever writes to the store could run programs on all machines, or act as other users, if volumes could have these.
+// What runs a program or says who the user is: whoever has the key of a volume could set it for all machines.
 const NOT_IN_VOLUMES: &[SettingScope] = &[SettingScope::Worktree, SettingScope::User];
 /// What is chosen when a volume is made is read like a setting, and cannot be set.
 const NOWHERE: &[SettingScope] = &[];
-// What concerns a terminal is the same in all worktrees of a user.
 const USER_ALONE: &[SettingScope] = &[SettingScope::User];
 
 const fn count(name: &'static str, help: &'static str) -> SettingDefinition {
@@ -242,6 +241,7 @@ pub fn suggest_setting(typed: &str) -> Option<&'static str> {
 /// exactly.
 fn count_typos(typed: &str, name: &str) -> usize {
     let typed: Vec<_> = typed.chars().take(name.len() + TYPOS_MAX + 1).collect();
+    // Levenshtein's distance, of whose table only one row is kept.
     let mut row: Vec<usize> = (0..=typed.len()).collect();
     for (line, letter) in name.chars().enumerate() {
         let mut diagonal = line;

@@ -222,6 +222,7 @@ impl StateDir {
             let root = self.root.display().to_string();
             let path = self.path.display().to_string();
             change_list(|directories| {
+                // The list was read without the lock: a place that another command has entered since then stays.
                 directories.entry(root).or_insert(path);
             })?;
         }

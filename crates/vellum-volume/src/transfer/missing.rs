@@ -43,6 +43,7 @@ struct TreeLevel<'a> {
 impl<'a> TreeLevel<'a> {
     /// The top node of a tree; none if the tree is empty.
     fn at_root(volume: &'a Volume, MapRoot(id): MapRoot) -> Result<Option<Self>> {
+        // The node of the empty tree need not be in any store.
         if id == volume.empty_root().0 {
             return Ok(None);
         }

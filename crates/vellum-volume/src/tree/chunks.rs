@@ -94,6 +94,7 @@ impl ChunkCache {
     /// Caches up to `capacity` bytes of decoded chunks, and fetches ahead within limits.
     #[must_use]
     pub fn new(blobs: Arc<BlobStore>, capacity: u64, limits: PrefetchLimits) -> Self {
+        // At least a few entries, so that a cache of little memory still works.
         let items = usize::try_from(capacity / CHUNK_WEIGHT).unwrap_or(usize::MAX).max(16);
         let shared = Arc::new(ChunkCacheState {
             blobs,

@@ -90,6 +90,7 @@ impl FileReader {
         // Not beyond what this reader is to read: the rest is another thread's.
         let end = self.left.end.min(start + len);
         let pieces = self.pieces.get(start..end).unwrap_or_default();
+        // Without the holes, so that `opened` counts chunks and not pieces.
         let wanted: Vec<_> =
             pieces.iter().filter_map(|piece| Some((BlobKind::Chunk, piece.chunk_id()?))).collect();
         Ok(FetchedBatch { chunks: self.blobs.fetch_blobs(&wanted)?, opened: 0, end })

@@ -104,12 +104,14 @@ fn check_records(
         meter.check_stopped()?;
         let fetched = map_requests(&*volume.objects, ids, |id| volume.catalog.fetch_forgotten_record(id));
         for (id, fetched) in ids.iter().zip(fetched) {
+            // Its tree may be gone: a forgotten snapshot only leads to its parents.
             if let Some(record) = record_if_damage(damage, &format!("forgotten/{id}"), fetched)? {
                 met.insert(*id);
                 needed.extend(record.parents);
             }
         }
     }
+    // A record that was seen here must still be there, even if nothing in the store names it any more.
     needed.extend(volume.catalog.known_ids());
     check_needed_records(volume, &needed, &met, damage);
     Ok(sound)
@@ -168,6 +170,7 @@ pub fn accept_record(
     damage: &mut FoundDamage,
 ) -> Result<Option<SnapshotRecord>> {
     let object = format!("snapshots/{id}");
+    // A record that is forgotten meanwhile is still found. One that is in neither folder is lost.
     if let Err(VolumeError::MissingRecord(_)) = fetched {
         damage.add_object(object, "it is missing");
         return Ok(None);
@@ -303,6 +306,7 @@ fn read_packs(
             let PackRangeCheck { findings, next } = found?;
             let pack = &reading.pack.id;
             let from = reading.range.map_or(0, |range| range.from);
+            // Without a next place, the pack was read to its end.
             read.ranges.insert(*pack, from..next.unwrap_or(u64::MAX));
             match (findings.is_empty(), next) {
                 (true, Some(next)) => verified.note_begun(pack, next),
@@ -322,6 +326,7 @@ fn read_packs(
 fn list_indexed_packs(fresh: &BlobStore) -> HashMap<PackId, BlobKind> {
     let mut known = HashMap::new();
     fresh.for_each_entry(|_, place| {
+        // A pack holds blobs of one kind.
         known.insert(place.pack, place.kind);
     });
     known

@@ -31,6 +31,7 @@ pub struct UnreadablePack {
 
 /// Makes the index anew from the packs' own tables. Fails with [`VolumeError::InUse`] if somebody else is at work.
 pub fn rebuild_index(volume: &Volume) -> Result<RebuiltIndex> {
+    // As the collector: neither a collection nor another rebuild may run at the same time.
     let claim = SessionClaim::claim_as_collector(volume)?;
     // A writer that puts an index object meanwhile may merge into it what is about to be replaced.
     for other in claim.list_other_sessions()? {

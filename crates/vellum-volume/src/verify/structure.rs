@@ -122,6 +122,7 @@ impl TreeCheck<'_> {
         let mut links: Vec<(Ino, Box<[u8]>, Dentry)> = Vec::new();
         let next = self.read_next_number()?;
         let mut group = InodeGroup { ino: Ino::SUPER, attr: None, end: 0 };
+        // A clone, because the checks below change `self` while the range is read.
         let view = self.tree.map_view().clone();
         let volume = self.volume;
         for entry in view.read_range(&*volume.nodes, vellum_map::KeySpan::all_keys())? {
@@ -315,6 +316,7 @@ impl TreeCheck<'_> {
 
     fn check_changed_inode(&mut self, ino: Ino, next: Ino) -> Result<()> {
         let mut group = InodeGroup { ino: Ino::SUPER, attr: None, end: 0 };
+        // Collected first, because the checks change `self` while the scan borrows its tree.
         let mut entries = Vec::new();
         self.tree.scan_inode_raw(ino, |key, value| {
             entries.push((key.to_vec(), value.to_vec()));

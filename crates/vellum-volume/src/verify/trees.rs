@@ -73,6 +73,7 @@ pub fn walk_trees(
         // From the end, so that the walk goes down first: of a wide tree, few nodes wait at a time.
         let batch = waiting.split_off(waiting.len().saturating_sub(NODE_BATCH));
         for ((place, parent), outcome) in batch.iter().zip(check_nodes(volume, &batch)?) {
+            // If only the content of the source is read here, what the store itself has was counted with its packs.
             if content != CheckedContent::InSource || volume.blobs.locate_blob(&place.id).is_none() {
                 read.add_blob(volume, &place.id);
             }
@@ -183,6 +184,7 @@ fn collect_blob_references(node: &MapNode) -> Result<BlobReferences, DecodeError
     }
     let mut chunks = Vec::new();
     for (key, value) in node.entries() {
+        // Most values are decoded only to be checked: what comes of them is not needed here.
         match MapKeyRef::parse(key)? {
             MapKeyRef::Attr(Ino::SUPER) => {
                 SuperBlock::decode(value)?;

@@ -89,6 +89,7 @@ impl Volume {
     /// What is wrong with this directory, for commands that only read: they go on.
     pub fn find_dir_problem(&self) -> Result<Option<VolumeError>> {
         let file = self.state.read_worktree_file()?;
+        // Most often it is where it was recorded: then the ref is not asked for.
         if has_own_store(&file) || is_recorded_place(&file, &self.state)? {
             return Ok(None);
         }

@@ -406,6 +406,7 @@ fn create_volume(
             Some(kept) => kept,
             None => MasterKey::generate(),
         };
+        // Before the config: a volume whose key is nowhere could never be opened.
         state.write_master_key(&master)?;
         KeyEpochs::for_encrypted(objects.clone(), volume, &master, home_of(state), None)?
     } else {

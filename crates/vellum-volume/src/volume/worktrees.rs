@@ -162,11 +162,13 @@ impl Volume {
         // same command finishes the move.
         self.refs.update_ref(RefKind::Worktree, new, |there| match there {
             None => Ok(Some(value.clone())),
+            // Put by an attempt of this command that was killed.
             Some(same) if recorded_value(RefKind::Worktree, &same.value) == recorded => {
                 Ok(Some(value.clone()))
             }
             Some(_) => Err(VolumeError::Exists { kind: "worktree", name: new.into() }),
         })?;
+        // The directory's own file before the old ref is removed: a directory whose worktree has no ref could not be used.
         if let Some(state) = state {
             let file = WorktreeFile { worktree: new.into(), ..state.read_worktree_file()? };
             state.write_worktree_file(&file)?;

@@ -95,6 +95,7 @@ impl InstanceFile {
 /// Whether the process is current, and its number.
 fn parse_line(line: &str) -> Option<(bool, [u8; 16])> {
     let (kind, digits) = line.split_once(' ')?;
+    // The parser of numbers takes a sign, which would be no digit.
     let is_number = digits.len() == 32 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
     let number = u128::from_str_radix(digits, 16).ok().filter(|_| is_number)?;
     match kind {

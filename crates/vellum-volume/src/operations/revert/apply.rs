@@ -59,6 +59,7 @@ impl Volume {
         let name = &self.worktree.worktree;
         self.refs.update_ref(RefKind::Worktree, name, |old| {
             let head = old.map(decode_worktree_head).transpose()?;
+            // Compared in the swap: the head may have moved since the plan was made.
             match head.is_some_and(|head| head.head == from) {
                 true => self.change_free_head(name, old, |head| head.head = target),
                 false => Err(raced(RefKind::Worktree, name)),

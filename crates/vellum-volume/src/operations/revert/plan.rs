@@ -114,6 +114,7 @@ impl PlanDraft<'_> {
             self.plan.before.insert(0, RevertStep::Recover(recovered));
         }
         if !self.forgotten.is_empty() {
+            // After all else: until then, refs and the head of the worktree may still name them.
             let forgotten = Vec::from_iter(self.forgotten);
             self.volume.check_forgettable(&forgotten)?;
             self.plan.after.push(RevertStep::Forget(forgotten));
@@ -132,6 +133,7 @@ impl PlanDraft<'_> {
             }
             OperationEffect::Thinned(_) => self.refuse("old records of operations are gone"),
             OperationEffect::Discarded(_) => self.refuse("it is the end of a merge; undo the merge itself"),
+            // In the line of a worktree, a snapshot goes with the change of the head that came to name it.
             OperationEffect::Made(id) => match self.operation.record.outside_snapshot() {
                 Some(_) => self.add_outside_snapshot(*id),
                 None => Ok(()),
@@ -233,6 +235,7 @@ impl PlanDraft<'_> {
                 }
                 self.require_snapshot(SnapshotId::from_slice(to))?;
             }
+            // What says that nothing is pinned needs no snapshot.
             RefKind::Pin if SnapshotPin::decode(to).is_ok_and(|pin| pin.is_pinned) => {
                 self.require_snapshot(name.parse().ok())?;
             }
@@ -349,6 +352,7 @@ impl PlanDraft<'_> {
         let ChainedOperation { chain, link, .. } = self.operation;
         let Some(found) = self.volume.find_chain(chain.clone())? else { return Ok(false) };
         let Some(end) = found.end else { return Ok(false) };
+        // Numbers may be left out, but none occurs twice: there are no more later ones than this.
         let limit = usize::try_from(end.sequence.saturating_sub(link.sequence)).unwrap_or(usize::MAX);
         let later = self.volume.read_chain(&found, limit)?.operations.into_iter();
         Ok(later
@@ -374,12 +378,14 @@ impl PlanDraft<'_> {
             RevertDirection::Undo => to_head = ours.or(to_head),
             RevertDirection::Redo => from_head = ours.or(from_head),
         }
+        // Done already, as in `add_value`: what is left of the plan can still be carried out.
         if current.head == to_head {
             return Ok(());
         }
         if current.head != from_head {
             return self.refuse_changed(effect);
         }
+        // A head goes back together with the files of its directory, which only a command there changes.
         if effect.name != self.volume.worktree.worktree {
             return self.refuse(format!("it changed worktree '{}'; run 'vellum undo' there", effect.name));
         }
