@@ -395,6 +395,7 @@ pub fn unlock_master_key(objects: &dyn ObjectStore, typed: &[u8], volume: Volume
         let secret = match (slot.kind(), &code) {
             (KeySlotKind::Recovery, Some(code)) => SlotSecret::Recovery(code),
             (KeySlotKind::Recovery, None) => continue,
+            // Also if it reads as a recovery code: a passphrase may look like one.
             (KeySlotKind::Passphrase, _) => SlotSecret::Passphrase(given),
             (KeySlotKind::KeyFile, _) => SlotSecret::KeyFile(given),
         };

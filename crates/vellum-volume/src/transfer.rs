@@ -206,6 +206,7 @@ pub(crate) fn copy_source_content(
 ) -> Result<TransferReport> {
     adopt_unfinished_transfer(volume)?;
     let mut session = volume.begin_write_session()?;
+    // Before the first pack, as in `transfer_snapshots`.
     volume.state.write_file(UNFINISHED_FILE, b"")?;
     let mut missing = MissingBlobs::default();
     // After the session has begun: what is listed now stays until that ends.

@@ -31,6 +31,7 @@ pub fn keep_unpublished(volume: &Volume, worktree: &str, new: &str) -> Result<()
     }
     // The lock file has moved with the directory: it is taken below, under the new name.
     drop(claim);
+    // Also if nothing was moved now: an attempt that was interrupted after the move is continued here.
     register_worktree(volume, worktree, new)?;
     Ok(volume.release_live_states(worktree, &tokens)?)
 }

@@ -302,6 +302,7 @@ impl RefStore {
                 OperationEffect::Made(id) => {
                     find_outside_snapshot(effects).is_some() && self.has_object(&record_object_key(id)?)?
                 }
+                // Early versions named no pack that could be looked for.
                 OperationEffect::Collected { first: None, .. }
                 | OperationEffect::Reverted(_)
                 // Nothing is deleted before a ref names it.
