@@ -113,9 +113,14 @@ fn an_upload_to_azure_that_was_killed_goes_on_with_the_parts_that_are_missing() 
     assert!(relay.count_sent_bytes() - before >= CONTENT - 1);
     world.run_at_home(&back).ok();
     assert!(fs::read(world.tree().join("back/large")).unwrap() == noise(CONTENT as usize - 1));
-    assert_eq!(fs::read_dir(world.path("state/vellum/uploads")).unwrap().flat_map(|dir| {
-        fs::read_dir(dir.unwrap().path()).unwrap()
-    }).count(), 0, "no record is left");
+    assert_eq!(
+        fs::read_dir(world.path("state/vellum/uploads"))
+            .unwrap()
+            .flat_map(|dir| { fs::read_dir(dir.unwrap().path()).unwrap() })
+            .count(),
+        0,
+        "no record is left"
+    );
 }
 
 #[test]

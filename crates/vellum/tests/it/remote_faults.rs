@@ -232,7 +232,7 @@ fn thousands_of_foreign_objects_are_left_out() {
 }
 
 /// Runs the binary in the worktree; gives the most memory that it had, KiB.
-pub fn measure_peak_memory(world: &World, args: &[&str]) -> (Ran, u64) {
+fn measure_peak_memory(world: &World, args: &[&str]) -> (Ran, u64) {
     let child = spawn_in(world, "tree", args);
     let status = format!("/proc/{}/status", child.id());
     // The peak never falls: the last look before the end is near enough.

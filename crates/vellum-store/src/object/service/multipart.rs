@@ -219,11 +219,7 @@ impl S3PartClient {
         self.send_request(path, MultipartRequest::new(Method::DELETE, query)).await.map(drop)
     }
 
-    async fn send_request(
-        &self,
-        path: &str,
-        request: MultipartRequest,
-    ) -> opendal::Result<Response<Buffer>> {
+    async fn send_request(&self, path: &str, request: MultipartRequest) -> opendal::Result<Response<Buffer>> {
         // OpenDAL knows the endpoint, the style of addresses, and how keys are written. Its signature is not used: it
         // is one of another request.
         let object = self.operator.presign_stat(path, ADDRESS_VALIDITY).await?;

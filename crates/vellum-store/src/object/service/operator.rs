@@ -128,7 +128,8 @@ fn build_azure_block_client(
     let account = find_azure_account(get);
     let endpoint = find_azure_endpoint(address, account.as_deref())?;
     // The same sources, in the same order, as OpenDAL has them by `build_azure`.
-    let mut chain = ProvideCredentialChain::new().push(reqsign_azure_storage::DefaultCredentialProvider::new());
+    let mut chain =
+        ProvideCredentialChain::new().push(reqsign_azure_storage::DefaultCredentialProvider::new());
     // OpenDAL takes the account from the endpoint, too.
     let host = endpoint.split_once("://").map_or(endpoint.as_str(), |(_, host)| host);
     let account = account.as_deref().or_else(|| Some(host.split_once(".blob.")?.0));

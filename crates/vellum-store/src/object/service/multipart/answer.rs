@@ -132,7 +132,11 @@ fn unescape_text(text: &str) -> String {
 pub(crate) fn fuzz_decoder(bytes: &[u8]) {
     for block in find_block_sizes(bytes).unwrap_or_default() {
         let list = format_block_list(std::slice::from_ref(&block.tag));
-        assert_eq!(find_text(&list, "Latest"), Some(block.tag), "a name that is sent is the one that was read");
+        assert_eq!(
+            find_text(&list, "Latest"),
+            Some(block.tag),
+            "a name that is sent is the one that was read"
+        );
     }
     let Some(page) = parse_part_page(bytes) else { return };
     for part in page.parts {
@@ -175,7 +179,9 @@ mod tests {
         assert_eq!(find_block_sizes(list.as_bytes()), Some(vec![block]));
         assert_eq!(find_block_sizes(b"<BlockList><UncommittedBlocks /></BlockList>"), Some(Vec::new()));
         assert_eq!(find_block_sizes(b"<Error><Code>x</Code></Error>"), None);
-        assert!(format_block_list(&["bmV3".to_owned()]).contains("<BlockList><Latest>bmV3</Latest></BlockList>"));
+        assert!(
+            format_block_list(&["bmV3".to_owned()]).contains("<BlockList><Latest>bmV3</Latest></BlockList>")
+        );
     }
 
     #[test]

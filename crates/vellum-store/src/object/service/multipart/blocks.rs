@@ -45,7 +45,8 @@ impl AzureBlockClient {
     /// Chooses an id. Nothing is sent.
     pub(super) fn begin_upload(&self) -> opendal::Result<BegunUpload> {
         let random = getrandom::u64().map_err(|error| {
-            opendal::Error::new(DalKind::Unexpected, "no random number").set_source(std::io::Error::other(error))
+            opendal::Error::new(DalKind::Unexpected, "no random number")
+                .set_source(std::io::Error::other(error))
         })?;
         // As many bits as the digits have.
         let id = format!("{:0ID_DIGITS$x}", random >> (64 - 4 * ID_DIGITS));
@@ -62,7 +63,8 @@ impl AzureBlockClient {
     ) -> opendal::Result<String> {
         let name = name_block(upload, number);
         let query = format!("comp=block&blockid={}", percent_encode_path(&name));
-        self.send_request(path, MultipartRequest { body, ..MultipartRequest::new(Method::PUT, query) }).await?;
+        self.send_request(path, MultipartRequest { body, ..MultipartRequest::new(Method::PUT, query) })
+            .await?;
         Ok(name)
     }
 
