@@ -62,7 +62,8 @@ struct LargeStore {
 
 impl LargeStore {
     fn new(size: StoreSize) -> Self {
-        let (world, server) = (world_with_credentials(), LyingS3::start().unwrap());
+        let world = world_with_credentials();
+        let server = LyingS3::start().unwrap();
         server.set_page_size(size.page);
         init(&world, &server.store_url("store")).ok();
         world.write("a.txt", "one\n");
@@ -99,7 +100,8 @@ impl LargeStore {
         let mut plain = FieldWriter::new();
         plain.write_u8(1).write_varint(1).write_bytes(name.as_bytes()).write_bytes(target.as_bytes());
         let bound_to = format!("tag\0{key}");
-        self.put_sealed(volume, RecordDomain::Ref, &key, (bound_to.as_bytes(), plain.as_slice()));
+        let sealed = seal_record(volume, RecordDomain::Ref, bound_to.as_bytes(), plain.as_slice());
+        self.server.overwrite_object(&format!("store/{key}"), &sealed);
     }
 
     fn add_snapshot(&self, volume: &Volume, number: usize, parent: SnapshotId) {
@@ -107,20 +109,8 @@ impl LargeStore {
         record.parents = vec![parent];
         record.note = format!("{number:0255}");
         let id = record.compute_id(&volume.keys);
-        let plain = record.encode();
-        self.put_sealed(volume, RecordDomain::Snapshot, &format!("snapshots/{id}"), (id.as_bytes(), &plain));
-    }
-
-    fn put_sealed(
-        &self,
-        volume: &Volume,
-        domain: RecordDomain,
-        key: &str,
-        (bound_to, plain): (&[u8], &[u8]),
-    ) {
-        let mut sealed = Vec::new();
-        volume.keys.seal_record(domain, bound_to, plain, &mut sealed);
-        self.server.overwrite_object(&format!("store/{key}"), &sealed);
+        let sealed = seal_record(volume, RecordDomain::Snapshot, id.as_bytes(), &record.encode());
+        self.server.overwrite_object(&format!("store/snapshots/{id}"), &sealed);
     }
 
     /// Runs a command in the worktree, with bounded memory, and counts what it asks for.
@@ -142,6 +132,13 @@ impl LargeStore {
         let lists = requests.iter().filter(|request| request.method == "LIST").count();
         CommandRequests { lists, others: requests.len() - lists }
     }
+}
+
+/// What a machine with the key makes of a record that is bound to its object's name.
+fn seal_record(volume: &Volume, domain: RecordDomain, bound_to: &[u8], plain: &[u8]) -> Vec<u8> {
+    let mut sealed = Vec::new();
+    volume.keys.seal_record(domain, bound_to, plain, &mut sealed);
+    sealed
 }
 
 /// Commands that list nothing which may be long.
