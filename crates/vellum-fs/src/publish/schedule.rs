@@ -192,7 +192,7 @@ mod tests {
             assert_eq!(seconds_until_due(within(is_remote, 10), 1000), 11);
         }
         // Longer than usual, too: each publish of a service is paid for. Quiet times do not become longer by it.
-        assert_eq!(seconds_until_due(within(false, 3600), 1), 6);
-        assert_eq!(seconds_until_due(within(true, 3600), 10_000), 3601);
+        assert_eq!(seconds_until_due(within(false, 600), 0), 6);
+        assert_eq!(seconds_until_due(within(true, 600), 1000), 601);
     }
 }
