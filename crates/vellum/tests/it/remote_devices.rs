@@ -16,8 +16,9 @@ use crate::world::{Ran, World, copy_dir};
 
 /// The devices, and how many days their clocks are ahead.
 const DEVICES: [(&str, i32); 3] = [("ann", 0), ("bob", 3650), ("cy", -7300)];
-/// Rounds with edits, and rounds after them in which all have to come together.
+/// Rounds with edits: days, of which a month is long. And rounds after them in which all have to come together.
 const ROUNDS: usize = 4;
+const MONTH: usize = 30;
 const ROUNDS_TO_SETTLE: usize = 6;
 
 /// A device: a worktree with a store of its own, and a clock.
@@ -182,7 +183,7 @@ fn make_faults(server: &LyingS3, random: &mut TestRandom) {
     }
 }
 
-fn check_devices(seed: u64) {
+fn check_devices(seed: u64, rounds_of_edits: usize) {
     let world = world_with_credentials();
     let server = LyingS3::start().unwrap();
     world.run_at_home(&["init", "--plain", "--name", "main"]).ok();
@@ -201,7 +202,7 @@ fn check_devices(seed: u64) {
     devices.iter().for_each(|device| drop(device.run(&["push"]).ok()));
     let mut random = TestRandom::new(seed);
     let mut written = devices[0].lines();
-    for round in 0..ROUNDS {
+    for round in 0..rounds_of_edits {
         for device in &devices {
             for edit in 0..3 {
                 let before = device.lines();
@@ -240,7 +241,15 @@ fn check_devices(seed: u64) {
 #[test]
 fn devices_with_wrong_clocks_and_a_failing_service_come_together() {
     for seed in 1..=scale_rounds(1) {
-        check_devices(seed as u64);
+        check_devices(seed as u64, ROUNDS);
+    }
+}
+
+#[test]
+#[ignore = "long"]
+fn devices_with_wrong_clocks_and_a_failing_service_come_together_after_a_month() {
+    for seed in 1..=scale_rounds(1) {
+        check_devices(100 + seed as u64, MONTH);
     }
 }
 
