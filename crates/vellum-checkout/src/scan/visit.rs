@@ -193,7 +193,8 @@ impl ScanWalk<'_> {
                 names.chunks(share).map(|names| scope.spawn(|| surroundings.examine_names(names))).collect();
             workers
                 .into_iter()
-                .map(|worker| worker.join().unwrap_or_default())
+                // A worker that panicked has examined nothing: its names must not look removed.
+                .map(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
                 // In the order of the ranges, so that the names stay sorted.
                 .fold(ExaminedRange::default(), ExaminedRange::append_range)
         })
