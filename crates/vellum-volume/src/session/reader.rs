@@ -10,7 +10,6 @@ use vellum_types::SnapshotId;
 use super::others::read_session;
 use super::{PREFIX, SessionClaim};
 use crate::error::{Result, VolumeError};
-use crate::lease::Lease;
 use crate::volume::Volume;
 
 /// Keeps the tree of a snapshot from being collected until it is dropped.
@@ -40,26 +39,17 @@ impl Volume {
     }
 }
 
-/// What a worktree has in the store.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PublishedTree {
-    /// Its top node; None: nothing was published yet.
-    pub root: Option<MapRoot>,
-    /// Who may change the worktree, or was the last who did; None: it was never mounted.
-    pub lease: Option<Lease>,
-}
-
 impl Volume {
-    /// Reads what a worktree has in the store now. Fails with [`VolumeError::NoSuchRef`] if there is no such worktree.
-    pub fn read_published_tree(&self, worktree: &str) -> Result<PublishedTree> {
+    /// Returns the top node of what a worktree has in the store now; None: nothing was published yet. Fails with
+    /// [`VolumeError::NoSuchRef`] if there is no such worktree.
+    pub fn read_published_root(&self, worktree: &str) -> Result<Option<MapRoot>> {
         let head = self.read_worktree_head(worktree)?;
-        let head = head.ok_or_else(|| VolumeError::NoSuchRef { kind: "worktree", name: worktree.into() })?;
-        let root = match (head.live, head.head) {
+        let head = head.ok_or_else(|| VolumeError::no_worktree(worktree))?;
+        Ok(match (head.live, head.head) {
             (Some(live), _) => Some(live.root),
             (None, Some(snapshot)) => Some(self.catalog.get_record(&snapshot)?.root),
             (None, None) => None,
-        };
-        Ok(PublishedTree { root, lease: head.lease })
+        })
     }
 
     /// Begins to read what a worktree has in the store. Returns no session if that is another tree by now than `root`,
@@ -68,7 +58,7 @@ impl Volume {
         let claim = SessionClaim::claim_as_reader(self, root)?;
         // The collector reads the refs, and then the sessions: if the ref has the tree after the session was put, either of
         // both is found.
-        let is_current = self.read_published_tree(worktree)?.root == Some(root);
+        let is_current = self.read_published_root(worktree)? == Some(root);
         Ok(is_current.then_some(ReadSession { claim }))
     }
 }

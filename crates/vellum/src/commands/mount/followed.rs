@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use vellum_fuse::{FollowedTree, MountSource};
 use vellum_host::error_chain::format_error_chain;
@@ -29,6 +29,8 @@ use crate::mounting::sharing::client::client_dir;
 const DIRECTORY_INTERVAL: Duration = Duration::from_secs(2);
 /// The same in a service, where it costs a request: 120 an hour.
 const SERVICE_INTERVAL: Duration = Duration::from_secs(30);
+/// How long a store is not asked again that took no session for the tree that is shown.
+const ASK_AGAIN: Duration = Duration::from_secs(600);
 /// How often a tree that was replaced meanwhile is asked for again. A worktree is published once a second at most.
 const ATTEMPTS: usize = 10;
 
@@ -41,13 +43,8 @@ pub(super) fn mount_published(args: &Args, volume: &Arc<Volume>, mountpoint: &Pa
     // From here on: it removes the directory.
     let held = ClientMount { client: None, dir: dir.clone() };
     let log = Arc::new(MountLog::open_log(&dir.join(LOG_FILE))?);
-    let mut follower = TreeFollower {
-        volume: volume.clone(),
-        worktree: name.clone(),
-        log,
-        failure: None,
-        is_refused: false,
-    };
+    let mut follower =
+        TreeFollower { volume: volume.clone(), worktree: name.clone(), log, failure: None, refused_at: None };
     // Before anybody can read from the mount.
     let shown = follower.hold_newest()?.ok_or_else(|| follower.nothing_published())?;
     let tree = Arc::new(FollowedTree::new(volume.open_tree(shown.root)));
@@ -96,8 +93,8 @@ struct TreeFollower {
     log: Arc<MountLog>,
     /// What was wrong when it looked last.
     failure: Option<String>,
-    /// The store has taken no session.
-    is_refused: bool,
+    /// When the store took no session, last.
+    refused_at: Option<Instant>,
 }
 
 impl TreeFollower {
@@ -111,7 +108,7 @@ impl TreeFollower {
     /// The tree that the worktree has in the store now, with a session; None: it has none.
     fn hold_newest(&mut self) -> Result<Option<HeldTree>> {
         for _ in 0..ATTEMPTS {
-            let Some(root) = self.volume.read_published_tree(&self.worktree)?.root else { return Ok(None) };
+            let Some(root) = self.volume.read_published_root(&self.worktree)? else { return Ok(None) };
             match self.volume.begin_published_session(&self.worktree, root) {
                 Ok(Some(session)) => return Ok(Some(HeldTree { root, session: Some(session) })),
                 // The collector may have looked for sessions before this one was there: the next tree is safe.
@@ -119,7 +116,7 @@ impl TreeFollower {
                 Err(error @ VolumeError::NoSuchRef { .. }) => return Err(error.into()),
                 // A store that cannot be written to can be read all the same. It is said once.
                 Err(error) => {
-                    if std::mem::replace(&mut self.is_refused, true) {
+                    if self.refused_at.replace(Instant::now()).is_some() {
                         return Ok(Some(HeldTree { root, session: None }));
                     }
                     self.log.write_warning(&format!(
@@ -132,7 +129,7 @@ impl TreeFollower {
             }
         }
         // It is published faster than it can be held. What is shown for a moment needs no session.
-        let root = self.volume.read_published_tree(&self.worktree)?.root;
+        let root = self.volume.read_published_root(&self.worktree)?;
         Ok(root.map(|root| HeldTree { root, session: None }))
     }
 
@@ -157,13 +154,14 @@ impl TreeFollower {
 
     /// The tree of now, unless it is shown already.
     fn find_newer(&mut self, shown: &HeldTree) -> Result<Option<HeldTree>> {
-        let root = self.volume.read_published_tree(&self.worktree)?.root;
+        let root = self.volume.read_published_root(&self.worktree)?;
         if root == Some(shown.root) {
             return match shown.session.as_ref().map(ReadSession::renew_if_due) {
                 // A machine that slept for a day is not heard of by the collector.
                 Some(Err(VolumeError::SessionLost)) => self.hold_newest(),
-                // The store has refused one. It is asked again with the next tree, and not at each look.
-                None => Ok(None),
+                // The store has taken none: it is asked again after a while, and not at each look.
+                None if self.refused_at.is_some_and(|at| at.elapsed() < ASK_AGAIN) => Ok(None),
+                None => self.hold_newest(),
                 Some(renewed) => Ok(renewed.map(|()| None)?),
             };
         }

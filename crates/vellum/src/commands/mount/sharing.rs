@@ -72,8 +72,8 @@ impl Args {
             (!self.deny_hydrate.is_empty(), "--deny-hydrate"),
             (self.metrics.is_some(), "--metrics"),
         ];
-        match of_direct_mounts.into_iter().find(|(is_given, _)| *is_given) {
-            Some((_, option)) => Err(CliError::usage_error(
+        match find_given_option(&of_direct_mounts) {
+            Some(option) => Err(CliError::usage_error(
                 format!("{option} does not work with a shared worktree that has a shared log"),
                 format!("leave out {option}"),
             )),
@@ -94,8 +94,8 @@ impl Args {
             (self.take_over, "--take-over"),
             (self.snapshot_every.is_some(), "--snapshot-every"),
         ];
-        match of_others.into_iter().find(|(is_given, _)| *is_given) {
-            Some((_, option)) => Err(CliError::usage_error(
+        match find_given_option(&of_others) {
+            Some(option) => Err(CliError::usage_error(
                 format!("{option} means nothing with --shared and --follow, which only read from the store"),
                 format!("leave out {option}, or --follow"),
             )),
@@ -133,12 +133,17 @@ impl Args {
             (!self.deny_hydrate.is_empty(), "--deny-hydrate"),
             (self.metrics.is_some(), "--metrics"),
         ];
-        match of_server.into_iter().find(|(is_given, _)| *is_given) {
-            Some((_, option)) => Err(CliError::usage_error(
+        match find_given_option(&of_server) {
+            Some(option) => Err(CliError::usage_error(
                 format!("{option} is for the process that serves the worktree, and this mount is a client"),
                 "leave it out here, or serve the worktree from this process with --listen",
             )),
             None => Ok(()),
         }
     }
+}
+
+/// The first of some options that is given.
+fn find_given_option(options: &[(bool, &'static str)]) -> Option<&'static str> {
+    options.iter().find(|(is_given, _)| *is_given).map(|(_, option)| *option)
 }

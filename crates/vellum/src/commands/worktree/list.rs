@@ -125,7 +125,8 @@ fn describe_worktree(volume: &Volume, name: &str, head: &WorktreeHead) -> Result
         changed: match counted {
             Some(answer) => Some(answer.changed),
             // What a mount that has ended left is in the store, so nothing has to be scanned.
-            None if is_unused_live(name, head) => Some(has_published_changes(volume, head)?),
+            // A damaged record is for 'verify' to name: the list shows what can be read.
+            None if is_unused_live(name, head) => has_published_changes(volume, head).ok(),
             None => None,
         },
         age: taken,

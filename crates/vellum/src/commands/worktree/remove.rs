@@ -13,7 +13,7 @@ use vellum_library::live;
 use vellum_types::LookupResult;
 use vellum_volume::own_place::resolve_existing_path;
 use vellum_volume::refs::WorktreeHead;
-use vellum_volume::{StateDir, Volume};
+use vellum_volume::{StateDir, Volume, VolumeError};
 
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
@@ -104,7 +104,11 @@ fn check_has_no_log(volume: &Volume, name: &str) -> Result<()> {
 /// Whether a worktree to be mounted holds what its snapshot does not, as far as it is in the store.
 pub(super) fn has_published_changes(volume: &Volume, head: &WorktreeHead) -> Result<bool> {
     let Some(live) = &head.live else { return Ok(false) };
-    let stored = head.head.map(|id| volume.catalog.get_record(&id)).transpose()?;
+    let stored = match head.head.map(|id| volume.catalog.get_record(&id)).transpose() {
+        // Of a snapshot that is lost, what the mount has put into the store may be all that is left.
+        Err(VolumeError::MissingRecord(_)) => return Ok(true),
+        stored => stored?,
+    };
     Ok(live.root != stored.map_or_else(|| volume.empty_root(), |record| record.root))
 }
 
