@@ -202,6 +202,19 @@ fn a_worktree_with_changes_of_a_mount_is_not_taken_off_the_list() {
     mount.umount().ok();
 }
 
+/// The list shows what can be read, and what a mount has put into the store may be all that is left.
+#[test]
+fn a_worktree_whose_snapshot_is_lost_is_listed_and_not_taken_off() {
+    let world = World::with_snapshot();
+    let mount = Mount::new(&world, "side");
+    mount.sh("echo kept > only-here");
+    mount.umount().ok();
+    fs::remove_dir_all(world.tree().join(".vellum/store/snapshots")).unwrap();
+    fs::remove_file(world.tree().join(".vellum/catalog")).unwrap();
+    world.run(&["worktree", "list"]).ok().says("side").says("changed");
+    world.run(&["worktree", "remove", "side"]).code(3).remarks("side holds changes that no snapshot does");
+}
+
 /// A process that was killed leaves what only its state directory has: that is not deleted either, also after the worktree was
 /// off the list meanwhile.
 #[test]
