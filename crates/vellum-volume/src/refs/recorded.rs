@@ -58,6 +58,8 @@ pub(super) struct RecordedChange {
 struct ChainEnd<'a> {
     chain: &'a ChainName,
     named: Option<OperationLink>,
+    /// The record of the operation that is to come next, if one was put after an earlier end.
+    own: Option<OperationLink>,
 }
 
 /// A record that was put.
@@ -171,7 +173,7 @@ impl RefStore {
                 let link = match is_operation {
                     true => {
                         let chain = ChainName::of_worktree(name);
-                        let end = ChainEnd { chain: &chain, named: link };
+                        let end = ChainEnd { chain: &chain, named: link, own: None };
                         Some(self.put_next_operation(log, &end, &effects, sink.put)?.link)
                     }
                     false => link,
@@ -216,7 +218,7 @@ impl RefStore {
             Some(found) => read_chain_link(chain.kind, &found.value)?,
             None => None,
         };
-        let end = ChainEnd { chain: &chain, named: link };
+        let end = ChainEnd { chain: &chain, named: link, own: None };
         let put = self.put_next_operation(log, &end, &effects, &mut |sealed| log.put_operation(sealed))?;
         Ok(PendingOperation { chain, previous: put.previous, link: put.link, effects })
     }
@@ -252,7 +254,7 @@ impl RefStore {
         effects: &[OperationEffect],
         put: &mut PutOperation<'_>,
     ) -> Result<PutRecord> {
-        let ChainEnd { chain, named } = *end;
+        let ChainEnd { chain, named, own } = *end;
         let mut previous = named;
         let mut sequence = named.map_or(1, |link| link.sequence + 1);
         for attempt in 0..RETRIES {
@@ -268,9 +270,16 @@ impl RefStore {
             // One that cannot be read is named by whoever verifies the chain.
             if let Ok(Some(found)) = log.fetch_operation(chain, sequence)
                 && found.previous == previous
-                && self.is_carried_out(&found.effects)?
             {
-                previous = Some(log.compute_link(&found));
+                let link = log.compute_link(&found);
+                // It was put after an operation that was carried out, and that the ref has come to name since. A second record
+                // would tell of the operation twice.
+                if own == Some(link) {
+                    return Ok(PutRecord { previous: named, link });
+                }
+                if self.is_carried_out(&found.effects)? {
+                    previous = Some(link);
+                }
             }
             sequence += 1;
             if attempt == LISTED_FROM {
@@ -343,7 +352,7 @@ impl RefStore {
                 if self.names_operation(log, &chain, named, link)? {
                     return Ok(());
                 }
-                let end = ChainEnd { chain: &chain, named };
+                let end = ChainEnd { chain: &chain, named, own: Some(link) };
                 let put =
                     self.put_next_operation(log, &end, &effects, &mut |sealed| log.put_operation(sealed))?;
                 (link, expected) = (put.link, named);

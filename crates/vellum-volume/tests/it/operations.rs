@@ -1,5 +1,10 @@
 //! What is recorded of operations, and what a verification finds when records are changed.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+
+use parking_lot::Mutex;
 use vellum_crypto::{RecordDomain, RecoveryCode, SlotSecret};
 use vellum_host::ProgressMeter;
 use vellum_store::{ObjectKey, ObjectStore};
@@ -14,6 +19,7 @@ use vellum_volume::{Result, Volume};
 use crate::collecting::collect;
 use crate::killed::{kill_everywhere, try_snapshot};
 use crate::model::small;
+use crate::ram::Hooked;
 use crate::remotes::empty_copy;
 use crate::world::{PLAIN, SEALED, World, assert_clean, snapshot};
 
@@ -268,6 +274,92 @@ fn two_writers_get_one_chain() {
         .flat_map(|found| &found.record.effects)
         .filter(|effect| matches!(effect, OperationEffect::Ref(RefEffect { kind: RefKind::Tag, .. })));
     assert_eq!(tags.count(), 16);
+}
+
+/// Where two commands that add tags meet.
+struct Meeting {
+    /// The first one waits before this request of its own until it is let go.
+    first_waits: u64,
+    /// The second one, which begins when the first one waits, lets it go and waits for its end before this request.
+    second_waits: u64,
+}
+
+/// Runs the two, and checks that each is recorded once. Whether both requests were reached.
+fn add_tags_that_meet(meeting: &Meeting) -> bool {
+    let world = World::new(PLAIN);
+    let id = snapshot(&world.volume, &small(1), "one");
+    let (waiting, waits) = channel();
+    let (let_go, goes_on) = channel();
+    let begun = Arc::new(AtomicU64::new(u64::MAX));
+    let since = |begun: &AtomicU64, number: u64| number.checked_sub(begun.load(Ordering::SeqCst));
+
+    let (counted, at) = (begun.clone(), meeting.first_waits);
+    let first_store = Hooked::new(world.ram.clone(), move |number| {
+        if since(&counted, number) == Some(at) {
+            waiting.send(()).unwrap();
+            goes_on.recv().unwrap();
+        }
+    });
+    let first_volume = Volume::open_on(first_store.clone(), &world.volume.state).unwrap();
+    first_volume.add_tag("before", id).unwrap();
+    begun.store(first_store.operations(), Ordering::SeqCst);
+    drop(first_store);
+    let first = std::thread::spawn(move || first_volume.add_tag("first", id).unwrap());
+    // An error: it was done without that request, and its end of the channel is gone with its store.
+    let is_first_reached = waits.recv().is_ok();
+
+    let (counted, at) = (Arc::new(AtomicU64::new(u64::MAX)), meeting.second_waits);
+    let begun = counted.clone();
+    let first = Arc::new(Mutex::new(Some(first)));
+    let finish_first = move || {
+        let Some(first) = first.lock().take() else { return };
+        // Nobody listens any more if it was done before.
+        let _ = let_go.send(());
+        first.join().unwrap();
+    };
+    let finish = finish_first.clone();
+    let second_store = Hooked::new(world.ram.clone(), move |number| {
+        if since(&counted, number) == Some(at) {
+            finish();
+        }
+    });
+    let second_volume = Volume::open_on(second_store.clone(), &world.volume.state).unwrap();
+    begun.store(second_store.operations(), Ordering::SeqCst);
+    second_volume.add_tag("second", id).unwrap();
+    let is_second_reached = second_store.operations() > begun.load(Ordering::SeqCst) + at;
+    finish_first();
+
+    second_volume.add_tag("after", id).unwrap();
+    let volume = world.again();
+    assert_sound(&volume);
+    let all = operations(&volume);
+    let mut tags: Vec<_> = all.iter().flat_map(|found| &found.record.effects).filter_map(tag_name).collect();
+    tags.sort_unstable();
+    let met = format!("before requests {} and {}", meeting.first_waits, meeting.second_waits);
+    assert_eq!(tags, ["after", "before", "first", "second"], "{met}");
+    is_first_reached && is_second_reached
+}
+
+fn tag_name(effect: &OperationEffect) -> Option<&str> {
+    match effect {
+        OperationEffect::Ref(RefEffect { kind: RefKind::Tag, name, .. }) => Some(name),
+        _ => None,
+    }
+}
+
+#[test]
+fn two_commands_are_recorded_once_wherever_they_meet() {
+    let mut count = 0;
+    for first_waits in 0.. {
+        let reached = (0..)
+            .take_while(|&second_waits| add_tags_that_meet(&Meeting { first_waits, second_waits }))
+            .count();
+        count += reached;
+        if reached == 0 {
+            break;
+        }
+    }
+    assert!(count > 20, "{count}");
 }
 
 #[test]
