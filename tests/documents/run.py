@@ -114,7 +114,8 @@ def check(document: str, commands: list, results: dict) -> list:
     wrong = []
     for number, command in enumerate(commands):
         if number not in results:
-            wrong.append(f"{command.where}: was not run, because the document took too long or its machine failed")
+            why = "did not end, because the document took too long or its machine failed"
+            wrong.append(f"{command.where}: {command.text}\n    {why}")
             break
         status, output = results[number]
         if status not in command.codes:
