@@ -252,12 +252,11 @@ SCENES = {
         f"vellum remote add backup 's3://backup/project?{SEAWEED}' --credentials backup > /dev/null 2>&1; "
         "vellum config set --volume retention.keep-daily 7 > /dev/null; vellum mount -q ~/project /mnt/work",
         before={"vellum mount": "vellum umount -q /mnt/work"},
-        # It wants a terminal, on which it is interrupted. In a process group of its own, as timeout starts commands, it would be
-        # stopped as soon as it sets the terminal up.
+        # It wants a terminal, on which it is interrupted.
         replaced=SMALL_BENCH
         | {
-            "vellum stats /mnt/work --tui": "script -qec "
-            "'timeout --foreground -s INT -k 20 3 vellum stats /mnt/work --tui' /dev/null",
+            "vellum stats /mnt/work --tui": "on_terminal "
+            "timeout --foreground --signal=INT --kill-after=20 3 vellum stats /mnt/work --tui",
             "s3://bucket/trial": f"'s3://bucket/trial?{SEAWEED}'",
         },
         codes={"vellum stats /mnt/work --tui": {0, 124, 130}},

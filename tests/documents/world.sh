@@ -59,6 +59,11 @@ briefly() {
     [ $status = 124 ] || [ $status = 130 ] || return $status
 }
 
+# Runs a command on a terminal of its own, on which nothing is typed.
+on_terminal() {
+    python3 -c 'import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))' "$@"
+}
+
 wait_for() {
     local tries
     for ((tries = 0; tries < 300; tries++)); do
