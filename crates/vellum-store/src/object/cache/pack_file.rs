@@ -2,8 +2,8 @@
 //! which are there.
 //!
 //! Layout of the map: magic (7) ‖ uses, and in the highest bit the queue (u8) ‖ for each piece its length (u32, little
-//! endian; 0: not there) and the first 12 bytes of the BLAKE3 hash of its number (u64, little endian), the pack's name and
-//! its bytes.
+//! endian; 0: not there) and the first 12 bytes of the XXH3 hash (128 bits, little endian) of its number (u64, little
+//! endian), the pack's name and its bytes.
 //! Invariant: a piece counts if its bytes have the hash that the map has; so neither the order in which a crash keeps
 //! the two files, nor several processes that write at once, can make it wrong.
 
@@ -18,14 +18,16 @@ use std::time::SystemTime;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use vellum_types::FieldReader;
+use xxhash_rust::xxh3::Xxh3;
 
 use super::disk::note_progress;
 use super::{PIECE, PIECES_MAX};
 
-const MAGIC: &[u8; 7] = b"VLMMAP\x01";
+const MAGIC: &[u8; 7] = b"VLMMAP\x02";
 /// Magic and uses.
 const HEADER_LEN: usize = 8;
-// Short, since it only has to notice accidents: blobs are checked when they are opened.
+// Short, and of a hash that is fast and keeps nobody from making a piece that fits, since it only has to notice accidents:
+// blobs are checked when they are opened.
 const HASH_LEN: usize = 12;
 /// Length and hash.
 const RECORD_LEN: usize = 4 + HASH_LEN;
@@ -88,11 +90,13 @@ pub(super) fn remove_pack(path: &Path) {
 
 /// The hash of a piece of this file: what was put in the place of another is no such piece.
 fn hash_piece(name: &OsStr, number: u64, bytes: &[u8]) -> [u8; HASH_LEN] {
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(&number.to_le_bytes()).update(name.as_bytes()).update(bytes);
-    let hash = hasher.finalize();
+    let mut hasher = Xxh3::new();
+    for part in [&number.to_le_bytes()[..], name.as_bytes(), bytes] {
+        hasher.update(part);
+    }
+    let hash = hasher.digest128().to_le_bytes();
     let mut short = [0; HASH_LEN];
-    short.iter_mut().zip(hash.as_bytes()).for_each(|(to, from)| *to = *from);
+    short.iter_mut().zip(hash).for_each(|(to, from)| *to = from);
     short
 }
 

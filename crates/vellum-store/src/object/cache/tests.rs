@@ -57,7 +57,7 @@ fn what_was_stored_is_read_by_any_handle() {
 
 #[test]
 fn damage_is_a_piece_that_is_not_there() {
-    let damages: [fn(&Path, &Path); 7] = [
+    let damages: [fn(&Path, &Path); 8] = [
         |data, _| {
             let mut bytes = fs::read(data).unwrap();
             bytes[1000] ^= 1;
@@ -66,12 +66,18 @@ fn damage_is_a_piece_that_is_not_there() {
         |data, _| fs::write(data, b"short").unwrap(),
         |data, _| fs::remove_file(data).unwrap(),
         |_, map| fs::remove_file(map).unwrap(),
-        |_, map| fs::write(map, b"VLMMAP\x01").unwrap(),
+        |_, map| fs::write(map, b"VLMMAP\x02").unwrap(),
         |_, map| {
             let len = fs::read(map).unwrap().len();
             fs::write(map, vec![0xff; len]).unwrap();
         },
         |_, map| fs::write(map, vec![b'V'; 5_000_000]).unwrap(),
+        // Of an earlier version, with records.
+        |_, map| {
+            let mut bytes = fs::read(map).unwrap();
+            bytes[6] = 1;
+            fs::write(map, bytes).unwrap();
+        },
     ];
     for damage in damages {
         let (_dir, cache) = cache();
