@@ -10,9 +10,9 @@ use std::sync::Arc;
 use vellum_types::BlobId;
 
 use crate::error::MapError;
-use crate::node::{MapNode, slice_key, slice_value};
+use crate::node::MapNode;
 use crate::path::{check_follows, load_child};
-use crate::range::KeySpan;
+use crate::range::{KeySpan, MapEntry};
 use crate::slice::{MapValue, SharedSlice};
 use crate::source::{MapRoot, NodeSource};
 
@@ -105,9 +105,9 @@ impl<S: NodeSource + ?Sized> MapDiff<'_, S> {
                 None
             }
             Ordering::Equal => {
-                let (key, before) = self.before.take_entry()?;
-                let (_, after) = self.after.take_entry()?;
-                Some(MapChange { key, before: Some(before), after: Some(after) })
+                let before = self.before.take_entry()?;
+                let after = self.after.take_entry()?;
+                Some(MapChange { key: before.key, before: Some(before.value), after: Some(after.value) })
             }
         }
     }
@@ -227,17 +227,17 @@ impl DiffSide {
 
     /// The next entry, which the other side does not have: of the side before.
     fn take_removal(&mut self) -> Option<MapChange> {
-        self.take_entry().map(|(key, value)| MapChange { key, before: Some(value), after: None })
+        self.take_entry().map(|entry| MapChange { key: entry.key, before: Some(entry.value), after: None })
     }
 
     /// The same of the side after.
     fn take_addition(&mut self) -> Option<MapChange> {
-        self.take_entry().map(|(key, value)| MapChange { key, before: None, after: Some(value) })
+        self.take_entry().map(|entry| MapChange { key: entry.key, before: None, after: Some(entry.value) })
     }
 
-    fn take_entry(&mut self) -> Option<(SharedSlice, MapValue)> {
+    fn take_entry(&mut self) -> Option<MapEntry> {
         let (node, index) = self.frames.last()?;
-        let entry = (slice_key(node, *index)?, slice_value(node, *index)?);
+        let entry = MapEntry::in_node(node, &node.find_entry_bounds(*index)?);
         self.skip_current();
         Some(entry)
     }

@@ -27,8 +27,8 @@ impl KeyRun {
     /// Whether it has a key.
     #[inline]
     pub fn contains(&self, key: &[u8]) -> bool {
-        // Most layers remove nothing, and each look-up of a key asks every layer that does not set it.
-        !self.ends.is_empty() && self.finds(key)
+        // Most layers remove nothing, and each key that is set anew is looked for.
+        !self.is_empty() && self.finds(key)
     }
 
     fn finds(&self, key: &[u8]) -> bool {
@@ -41,10 +41,15 @@ impl KeyRun {
         &'a self,
         start: &[u8],
         end: Option<&[u8]>,
-    ) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+    ) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
         // If the end lies before the start, the range of indices is empty.
         let end = end.map_or(self.ends.len(), |end| self.lower_bound(end));
         (self.lower_bound(start)..end).map(|index| self.key_at(index))
+    }
+
+    /// Whether it has no key.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
     }
 
     /// Number of keys.

@@ -3,8 +3,8 @@
 //! A million deleted files are millions of removed keys, which come in ascending order from a scan: those are kept in
 //! a [`KeyRun`], with a tenth of the memory that an entry of a tree takes. A key may be in both; then the tree counts.
 
-use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map};
+use std::iter::Peekable;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -33,7 +33,8 @@ impl<'a> LayerKey<'a> {
     }
 
     /// The key in memory that is shared with the layer, if that is possible: every key that has a value.
-    pub(crate) fn to_shared(self) -> Arc<[u8]> {
+    #[must_use]
+    pub fn to_shared(self) -> Arc<[u8]> {
         self.shared.map_or_else(|| Arc::from(self.bytes), Arc::clone)
     }
 }
@@ -99,8 +100,10 @@ impl ChangeLayer {
         let is_streak = self.deletions.count >= STREAK_MIN;
         // If the key is in the run already, a further removal changes nothing.
         let is_in_run = |removed: &mut KeyRun| removed.contains(key) || is_streak && removed.try_push(key);
+        // Without a run, and without a streak that begins one, the tree need not be searched first.
+        let may_be_in_run = is_streak || !self.removed.is_empty();
         // A removal that is already in the tree, or does not follow the last one, goes into the tree.
-        if self.changes.contains_key(key) || !is_in_run(&mut self.removed) {
+        if !may_be_in_run || self.changes.contains_key(key) || !is_in_run(&mut self.removed) {
             self.record_change(key, None);
         }
     }
@@ -121,8 +124,18 @@ impl ChangeLayer {
     /// Returns the change of a key in this layer. `None`: no change; `Some(None)`: it is removed.
     #[must_use]
     pub fn get(&self, key: &[u8]) -> Option<Option<&Arc<[u8]>>> {
-        let change = self.changes.get(key).map(Option::as_ref);
-        change.or_else(|| self.removed.contains(key).then_some(None))
+        // Most layers have no run, and each look-up of a key asks every layer until one has it.
+        if self.removed.is_empty() { self.get_in_tree(key) } else { self.get_in_both(key) }
+    }
+
+    fn get_in_tree(&self, key: &[u8]) -> Option<Option<&Arc<[u8]>>> {
+        self.changes.get(key).map(Option::as_ref)
+    }
+
+    // Apart from the search of the tree alone, which it would slow down.
+    #[inline(never)]
+    fn get_in_both(&self, key: &[u8]) -> Option<Option<&Arc<[u8]>>> {
+        self.get_in_tree(key).or_else(|| self.removed.contains(key).then_some(None))
     }
 
     /// Number of changed keys.
@@ -158,24 +171,44 @@ impl ChangeLayer {
             Some(end) => Bound::Excluded(end),
             None => Bound::Unbounded,
         };
-        let mut changes = self.changes.range::<[u8], _>((Bound::Included(start), bound)).peekable();
-        let mut removed = self.removed.keys_in_range(start, end).peekable();
-        std::iter::from_fn(move || {
-            // Without removed keys, which is usual, nothing is compared.
-            if let Some(gone) = removed.peek() {
-                let Some((key, _)) = changes.peek() else {
-                    return removed.next().map(|key| (LayerKey::of_run(key), None));
-                };
-                // Both are sorted; the smaller key comes first.
-                match (*gone).cmp(key) {
-                    Ordering::Less => return removed.next().map(|key| (LayerKey::of_run(key), None)),
-                    // What was set after it was removed counts.
-                    Ordering::Equal => drop(removed.next()),
-                    Ordering::Greater => {}
+        let changes = self.changes.range::<[u8], _>((Bound::Included(start), bound));
+        let removed = self.removed.keys_in_range(start, end);
+        if removed.len() == 0 {
+            LayerRange::Tree(changes)
+        } else {
+            LayerRange::Merged { changes: changes.peekable(), removed: removed.peekable() }
+        }
+    }
+}
+
+/// The changes of a layer in a span.
+enum LayerRange<'a, R: Iterator<Item = &'a [u8]>> {
+    /// The run has no key there, which is usual: nothing is compared.
+    Tree(TreeRange<'a>),
+    /// Both have keys. Both are sorted, and the smaller key comes first.
+    Merged { changes: Peekable<TreeRange<'a>>, removed: Peekable<R> },
+}
+
+type TreeRange<'a> = btree_map::Range<'a, Arc<[u8]>, Option<Arc<[u8]>>>;
+
+impl<'a, R: Iterator<Item = &'a [u8]>> Iterator for LayerRange<'a, R> {
+    type Item = LayerChange<'a>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (key, value) = match self {
+            Self::Tree(changes) => changes.next()?,
+            Self::Merged { changes, removed } => {
+                if let Some(key) = removed.next_if(|key| changes.peek().is_none_or(|(set, _)| *key < &***set))
+                {
+                    return Some((LayerKey::of_run(key), None));
                 }
+                let change = changes.next()?;
+                // What was set after it was removed counts.
+                removed.next_if(|key| *key == &**change.0);
+                change
             }
-            changes.next().map(|(key, value)| (LayerKey::of_tree(key), value.as_ref()))
-        })
+        };
+        Some((LayerKey::of_tree(key), value.as_ref()))
     }
 }
 

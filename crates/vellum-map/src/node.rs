@@ -164,8 +164,7 @@ impl MapNode {
     /// Key and value at a position. In an inner node the value describes a child.
     #[must_use]
     pub fn entry(&self, index: usize) -> Option<(&[u8], &[u8])> {
-        let (key, value) = self.find_entry_bounds(index)?;
-        Some((self.bytes.get(key)?, self.bytes.get(value)?))
+        self.find_entry_bounds(index).map(|bounds| self.entry_within(&bounds))
     }
 
     /// All entries in order.
@@ -190,54 +189,71 @@ impl MapNode {
     }
 
     /// Where a key and its value stand in the bytes.
-    fn find_entry_bounds(&self, index: usize) -> Option<(Range<usize>, Range<usize>)> {
+    pub(crate) fn find_entry_bounds(&self, index: usize) -> Option<EntryBounds> {
         parse_entry_bounds(&self.bytes, self.index.entry_start(index)?)
     }
 
-    pub(crate) fn byte_slice(&self, start: u32, end: u32) -> &[u8] {
-        let range = usize::try_from(start).unwrap_or(usize::MAX)..usize::try_from(end).unwrap_or(usize::MAX);
-        self.bytes.get(range).unwrap_or_default()
+    /// Key and value that stand where the bounds say.
+    pub(crate) fn entry_within(&self, bounds: &EntryBounds) -> (&[u8], &[u8]) {
+        (self.byte_slice(bounds.key()), self.byte_slice(bounds.value()))
+    }
+
+    pub(crate) fn byte_slice(&self, range: Range<u32>) -> &[u8] {
+        let widen = |position| usize::try_from(position).unwrap_or(usize::MAX);
+        self.bytes.get(widen(range.start)..widen(range.end)).unwrap_or_default()
+    }
+}
+
+/// Where an entry stands in the bytes of its node: its value follows its key.
+#[derive(Debug)]
+pub(crate) struct EntryBounds {
+    key: u32,
+    value: u32,
+    end: u32,
+}
+
+impl EntryBounds {
+    pub(crate) fn key(&self) -> Range<u32> {
+        self.key..self.value
+    }
+
+    pub(crate) fn value(&self) -> Range<u32> {
+        self.value..self.end
     }
 }
 
 /// Where key and value of the entry that starts at `start` stand.
-fn parse_entry_bounds(bytes: &[u8], start: usize) -> Option<(Range<usize>, Range<usize>)> {
-    let rest = bytes.get(start..)?;
+fn parse_entry_bounds(bytes: &[u8], start: u32) -> Option<EntryBounds> {
+    let rest = bytes.get(usize::try_from(start).ok()?..)?;
     // Lengths below 128 take a byte each: nearly always.
     let (key_len, value_len, head) = match rest {
-        [key, value, ..] if key | value < 0x80 => (usize::from(*key), usize::from(*value), 2),
-        _ => {
-            let mut reader = FieldReader::new(rest);
-            let key = usize::try_from(reader.read_varint().ok()?).ok()?;
-            let value = usize::try_from(reader.read_varint().ok()?).ok()?;
-            (key, value, rest.len() - reader.remaining())
-        }
+        [key, value, ..] if key | value < 0x80 => (u32::from(*key), u32::from(*value), 2),
+        _ => parse_long_lengths(rest)?,
     };
-    // No sum overflows: `check_entries` has found all of this within the node.
+    // No sum overflows: `check_entries` has found all of this within the node, which is far below 4 GiB.
     let key = start + head;
     let value = key + key_len;
-    Some((key..value, value..value + value_len))
+    Some(EntryBounds { key, value, end: value + value_len })
+}
+
+/// Lengths of a key and its value, and of both lengths as they are encoded.
+#[cold]
+fn parse_long_lengths(entry: &[u8]) -> Option<(u32, u32, u32)> {
+    let mut reader = FieldReader::new(entry);
+    let key = u32::try_from(reader.read_varint().ok()?).ok()?;
+    let value = u32::try_from(reader.read_varint().ok()?).ok()?;
+    Some((key, value, u32::try_from(entry.len() - reader.remaining()).ok()?))
 }
 
 fn parse_key_at(bytes: &[u8], start: u32) -> Option<&[u8]> {
-    let (key, _) = parse_entry_bounds(bytes, usize::try_from(start).ok()?)?;
-    bytes.get(key)
+    let key = parse_entry_bounds(bytes, start)?.key();
+    bytes.get(usize::try_from(key.start).ok()?..usize::try_from(key.end).ok()?)
 }
 
-/// Key and value at a position, as slices that keep the node alive.
-pub(crate) fn slice_key(node: &Arc<MapNode>, index: usize) -> Option<SharedSlice> {
-    let (key, _) = node.find_entry_bounds(index)?;
-    Some(SharedSlice::from_node(Arc::clone(node), narrow_range(key)?))
-}
-
+/// The value at a position, as a slice that keeps the node alive.
 pub(crate) fn slice_value(node: &Arc<MapNode>, index: usize) -> Option<MapValue> {
-    let (_, value) = node.find_entry_bounds(index)?;
-    Some(SharedSlice::from_node(Arc::clone(node), narrow_range(value)?))
-}
-
-fn narrow_range(range: Range<usize>) -> Option<Range<u32>> {
-    // A node is far below 4 GiB, so its positions fit into 32 bits.
-    Some(u32::try_from(range.start).ok()?..u32::try_from(range.end).ok()?)
+    let bounds = node.find_entry_bounds(index)?;
+    Some(SharedSlice::from_node(Arc::clone(node), bounds.value()))
 }
 
 fn parse_child(value: &[u8]) -> Result<(BlobId, u64), DecodeError> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::MapError;
-use crate::node::{MapNode, slice_key, slice_value};
+use crate::node::{EntryBounds, MapNode};
 use crate::path::NodePath;
 use crate::slice::{MapValue, SharedSlice};
 use crate::source::{MapRoot, NodeSource};
@@ -83,6 +83,15 @@ pub struct MapEntry {
     pub value: MapValue,
 }
 
+impl MapEntry {
+    /// The entry that stands there, with slices that keep the node alive.
+    pub(crate) fn in_node(node: &Arc<MapNode>, bounds: &EntryBounds) -> Self {
+        let key = SharedSlice::from_node(Arc::clone(node), bounds.key());
+        let value = SharedSlice::from_node(Arc::clone(node), bounds.value());
+        Self { key, value }
+    }
+}
+
 /// Walks over the entries of a span. Ends after an error.
 #[derive(Debug)]
 pub struct MapRange<'a, S: ?Sized> {
@@ -110,26 +119,25 @@ pub fn read_range<'a, S: NodeSource + ?Sized>(
 impl<S: NodeSource + ?Sized> MapRange<'_, S> {
     /// The next entry, borrowed: for scans that copy nothing.
     pub fn next_entry(&mut self) -> Result<Option<MapEntryRef<'_>>, MapError> {
-        if !self.find_next_entry()? {
-            return Ok(None);
-        }
-        Ok(self.leaf.as_ref().and_then(|(leaf, next)| leaf.entry(next - 1)))
+        let Some(bounds) = self.find_next_entry()? else { return Ok(None) };
+        Ok(self.leaf.as_ref().map(|(leaf, _)| leaf.entry_within(&bounds)))
     }
 
-    /// Brings the leaf with the next entry; then the position is just past that entry.
-    fn find_next_entry(&mut self) -> Result<bool, MapError> {
+    /// Brings the leaf with the next entry, and moves past that entry. Returns where it stands in the leaf.
+    fn find_next_entry(&mut self) -> Result<Option<EntryBounds>, MapError> {
         while !self.ended {
             if let Some((leaf, next)) = &mut self.leaf
-                && let Some(key) = leaf.key(*next)
+                && let Some(bounds) = leaf.find_entry_bounds(*next)
             {
                 *next += 1;
+                let (key, _) = leaf.entry_within(&bounds);
                 self.ended = !self.span.is_before_end(key);
-                return Ok(!self.ended);
+                return Ok((!self.ended).then_some(bounds));
             }
             // An error ends the range, so that a caller who goes on does not get entries from another place.
             self.load_next_leaf().inspect_err(|_| self.ended = true)?;
         }
-        Ok(false)
+        Ok(None)
     }
 
     fn load_next_leaf(&mut self) -> Result<(), MapError> {
@@ -160,14 +168,10 @@ impl<S: NodeSource + ?Sized> Iterator for MapRange<'_, S> {
 
     fn next(&mut self) -> Option<Self::Item> {
         match self.find_next_entry() {
-            Ok(true) => {
-                let (leaf, next) = self.leaf.as_ref()?;
-                // The position is already behind the entry that was found.
-                let key = slice_key(leaf, next - 1)?;
-                let value = slice_value(leaf, next - 1)?;
-                Some(Ok(MapEntry { key, value }))
+            Ok(bounds) => {
+                let (leaf, _) = self.leaf.as_ref()?;
+                Some(Ok(MapEntry::in_node(leaf, &bounds?)))
             }
-            Ok(false) => None,
             Err(error) => Some(Err(error)),
         }
     }

@@ -28,7 +28,7 @@ impl SharedSlice {
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         match &self.0 {
-            SliceHolder::Node { node, start, end } => node.byte_slice(*start, *end),
+            SliceHolder::Node { node, start, end } => node.byte_slice(*start..*end),
             SliceHolder::Shared(bytes) => bytes,
         }
     }

@@ -4,7 +4,7 @@ use std::cell::LazyCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use vellum_benchkit::RandomData;
+use vellum_benchkit::random_bytes;
 use vellum_map::{
     KeySpan, LoadBytes, MapBuilder, MapError, MapRoot, MapShape, MemoryNodeStore, NodeCache, NodeSink,
     NodeSource, read_range,
@@ -67,8 +67,7 @@ pub fn new_bench_key(number: u64) -> Vec<u8> {
 }
 
 pub fn new_bench_value(number: u64) -> Vec<u8> {
-    let mut random = RandomData(number);
-    (0..5).flat_map(|_| random.next_number().to_le_bytes()).collect()
+    random_bytes(number, 40)
 }
 
 /// Counts nodes and bytes written.

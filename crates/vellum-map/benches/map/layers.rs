@@ -47,11 +47,8 @@ pub fn bench_gets<F: FnOnce() -> Base>(criterion: &mut Criterion<BenchClock>, ba
         let mut group = criterion.benchmark_group("layer/get");
         group.bench_function(format!("changed-{depth}"), |bencher| {
             let view = &*view;
-            let mut keys: Vec<_> = view
-                .layers
-                .iter()
-                .flat_map(|layer| layer.iter().map(|(key, _)| key.bytes.to_vec()))
-                .collect();
+            let mut keys: Vec<_> =
+                view.layers.iter().flat_map(|layer| layer.iter().map(|(key, _)| key.to_shared())).collect();
             // Not in their order: neighbours would warm each other's places.
             keys.sort_by_cached_key(|key| xxhash_rust::xxh3::xxh3_64(key));
             let mut keys = keys.iter().cycle();

@@ -67,12 +67,11 @@ impl EntryIndex {
     }
 
     /// Where the entry at a position starts.
-    pub(super) fn entry_start(&self, position: usize) -> Option<usize> {
+    pub(super) fn entry_start(&self, position: usize) -> Option<u32> {
         if position >= self.len {
             return None;
         }
-        let block = self.blocks.get(position / BLOCK)?;
-        usize::try_from(block.starts[position % BLOCK]).ok()
+        self.blocks.get(position / BLOCK).map(|block| block.starts[position % BLOCK])
     }
 
     /// The positions whose heads equal that of `key`; if there are none, the place where they would be.
