@@ -10,9 +10,9 @@ use vellum_live::LiveStore;
 use vellum_map::{KeySpan, MapRoot};
 use vellum_types::{Ino, MapKey, MapKeyRef, SnapshotId};
 use vellum_volume::lease::HeldLease;
-use vellum_volume::operations::{CommandScope, RevertScope, RevertedOperation};
+use vellum_volume::operations::{CommandScope, RevertScope, RevertedOperation, scoped_command_words};
 use vellum_volume::refs::WorktreeHead;
-use vellum_volume::{SnapshotOrigin, SnapshotRecord, Volume, VolumeError};
+use vellum_volume::{SnapshotRecord, Volume, VolumeError};
 
 use crate::error::{FsError, Result};
 use crate::tree::encode_layer_key;
@@ -81,29 +81,36 @@ impl WorktreeLease {
 
     /// The process that serves a mount was started with another command than the one that it carries out: that which the
     /// ref is changed for, or else one with these words, if there are any.
-    fn enter_command(&self, command: &[&str]) -> ChangeScope {
+    fn enter_command(&self, words: &[String]) -> ChangeScope {
+        let enter = |words: &[String]| CommandScope::enter(words.iter().map(String::as_str));
         match self.purpose.lock().clone() {
             Some(ChangePurpose { words, reverted }) => ChangeScope {
-                _command: Some(CommandScope::enter(words.iter().map(String::as_str))),
+                _command: Some(enter(&words)),
                 _reverted: Some(RevertScope::enter(reverted)),
             },
             None => {
-                let is_named = !command.is_empty();
-                let named = is_named.then(|| CommandScope::enter(command.iter().copied()));
+                let named = (!words.is_empty()).then(|| enter(words));
                 ChangeScope { _command: named, _reverted: None }
             }
         }
     }
 
-    /// As [`Self::update_ref`], for a command with these words.
-    pub fn update_ref_for(&self, command: &[&str], change: impl Fn(&mut WorktreeHead)) -> Result<()> {
-        let _scope = self.enter_command(command);
-        self.change_ref(change)
+    /// Lets `act` record operations as parts of the command that the ref is changed for, or else of one with these words.
+    pub fn record_for<T>(&self, words: &[String], act: impl FnOnce() -> T) -> T {
+        let _scope = self.enter_command(words);
+        act()
     }
 
     /// Changes the value of the ref.
     pub fn update_ref(&self, change: impl Fn(&mut WorktreeHead)) -> Result<()> {
-        self.update_ref_for(&[], change)
+        self.record_for(&[], || self.change_ref(change))
+    }
+
+    /// As [`Self::update_ref`], for the command that this thread works for, or else for one with these words.
+    pub fn update_ref_for(&self, command: &[&str], change: impl Fn(&mut WorktreeHead)) -> Result<()> {
+        let known = || command.iter().copied().map(str::to_owned).collect();
+        let words = scoped_command_words().unwrap_or_else(known);
+        self.record_for(&words, || self.change_ref(change))
     }
 
     fn change_ref(&self, change: impl Fn(&mut WorktreeHead)) -> Result<()> {
@@ -115,11 +122,6 @@ impl WorktreeLease {
 
     /// Stores the record of a snapshot that has its id already, and lets the worktree stand on it.
     pub fn commit_snapshot(&self, record: &SnapshotRecord) -> Result<SnapshotId> {
-        let command = match record.origin {
-            SnapshotOrigin::User => "snapshot",
-            SnapshotOrigin::Safety => "restore",
-        };
-        let _scope = self.enter_command(&[command]);
         Ok(match &self.tenure {
             Some(tenure) => tenure.commit_snapshot(record),
             None => self.volume.commit_prepared_snapshot(&self.worktree, record),

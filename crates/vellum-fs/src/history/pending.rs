@@ -3,7 +3,8 @@
 use vellum_live::{LiveError, VisitScan};
 use vellum_map::KeySpan;
 use vellum_types::{DecodeError, FieldReader, FieldWriter, SnapshotId};
-use vellum_volume::SnapshotRecord;
+use vellum_volume::operations::{WORD_MAX, WORDS_MAX};
+use vellum_volume::{SnapshotOrigin, SnapshotRecord};
 
 use crate::error::Result;
 use crate::tree::head::{LayeredState, PENDING};
@@ -25,9 +26,20 @@ pub struct PendingSnapshot {
     pub used: UsageAmount,
     /// The tags that it gets.
     pub tags: Vec<String>,
+    /// The words of the command that made it, as its operation records them; none if no command did.
+    pub command: Vec<String>,
 }
 
 impl PendingSnapshot {
+    /// The words of the command that its operation is recorded for.
+    pub(crate) fn recorded_command(&self) -> Vec<String> {
+        let known = || match self.record.origin {
+            SnapshotOrigin::User => "snapshot",
+            SnapshotOrigin::Safety => "restore",
+        };
+        if self.command.is_empty() { vec![known().into()] } else { self.command.clone() }
+    }
+
     /// The stored form.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
@@ -40,6 +52,13 @@ impl PendingSnapshot {
             .write_varint(self.tags.len() as u64);
         for tag in &self.tags {
             writer.write_bytes(tag.as_bytes());
+        }
+        // Without words the form is that of early versions.
+        if !self.command.is_empty() {
+            writer.write_varint(self.command.len() as u64);
+            for word in &self.command {
+                writer.write_bytes(word.as_bytes());
+            }
         }
         writer.into_vec()
     }
@@ -54,8 +73,12 @@ impl PendingSnapshot {
         let tags = (0..reader.read_count(TAGS_MAX)?)
             .map(|_| reader.read_string(usize::MAX).map(str::to_owned))
             .collect::<Result<_, _>>()?;
+        let words = if reader.remaining() == 0 { 0 } else { reader.read_count(WORDS_MAX)? };
+        let command = (0..words)
+            .map(|_| reader.read_string(WORD_MAX).map(str::to_owned))
+            .collect::<Result<_, _>>()?;
         reader.expect_end()?;
-        Ok(Self { state, used, id, record, tags })
+        Ok(Self { state, used, id, record, tags, command })
     }
 }
 

@@ -13,6 +13,7 @@ use vellum_host::escape::format_path;
 use vellum_live::MemoryStore;
 use vellum_types::value::SuperBlock;
 use vellum_types::{Dentry, FileKind, Ino, InodeAttr, MapKey, SnapshotId};
+use vellum_volume::operations::scoped_command_words;
 use vellum_volume::tree::StateReader;
 use vellum_volume::tree::path_components;
 use vellum_volume::{SnapshotRecord, VolumeError};
@@ -91,6 +92,8 @@ impl LiveFilesystem {
             let is_next = head.snapshot == last;
             if is_next {
                 head.snapshot = Some(stands);
+                let command = scoped_command_words().unwrap_or_else(|| vec!["snapshot".into()]);
+                self.publisher().set_head_command(Some(command));
             }
             Ok(is_next)
         })?;

@@ -26,10 +26,16 @@ pub fn set_command_words(words: impl IntoIterator<Item = String>) {
     let _ = COMMAND.set(remove_secrets(words));
 }
 
-/// The words of the command that this thread works for.
-pub(super) fn current_command_words() -> Vec<String> {
-    let scoped = SCOPED.with_borrow(Clone::clone);
-    scoped.or_else(|| COMMAND.get().cloned()).unwrap_or_default()
+/// The words of the command that this thread works for; none if its process runs no command.
+#[must_use]
+pub fn current_command_words() -> Vec<String> {
+    scoped_command_words().or_else(|| COMMAND.get().cloned()).unwrap_or_default()
+}
+
+/// The words of the command that this thread works for in the place of its process's own; None if there is none.
+#[must_use]
+pub fn scoped_command_words() -> Option<Vec<String>> {
+    SCOPED.with_borrow(Clone::clone)
 }
 
 /// While it lives, this thread works for another command than the one that its process was started with: that which serves

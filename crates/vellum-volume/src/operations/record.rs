@@ -11,9 +11,10 @@ use crate::refs::RefKind;
 
 const VERSION: u8 = 1;
 const HASH_LEN: usize = 32;
-/// Most words of a command, and the longest, bytes: what tells a reader enough.
-pub(super) const WORDS_MAX: usize = 64;
-pub(super) const WORD_MAX: usize = 512;
+/// Most words of a command in a record: what tells a reader enough.
+pub const WORDS_MAX: usize = 64;
+/// The longest of them, bytes.
+pub const WORD_MAX: usize = 512;
 /// Longest value of a ref, bytes: as long as a ref may have.
 const VALUE_MAX: usize = 48 << 10;
 /// Most effects of one operation.

@@ -42,13 +42,10 @@ pub struct Args {
 /// Undoes an operation.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let place = MergePlace::open(context)?;
-    let number = args.operation.map(|number| number.to_string());
     let worktree = args.worktree.as_ref().unwrap_or(&place.volume().worktree.worktree).clone();
     let choice =
         args.operation.map_or(OperationChoice::Last, |number| OperationChoice::Numbered { worktree, number });
-    let words = ["undo".to_owned()].into_iter().chain(number).collect();
-    RevertCommand { context, place: &place, words, dry_run: args.dry_run }
-        .run(|| place.volume().plan_undo(&choice))
+    RevertCommand { context, place: &place, dry_run: args.dry_run }.run(|| place.volume().plan_undo(&choice))
 }
 
 /// Takes an operation back, or carries it out once more.
@@ -57,8 +54,6 @@ pub struct RevertCommand<'a> {
     pub context: &'a CommandContext,
     /// Where the user stands.
     pub place: &'a MergePlace,
-    /// The words of the command.
-    pub words: Vec<String>,
     /// Whether nothing is to be changed.
     pub dry_run: bool,
 }
@@ -170,9 +165,8 @@ impl RevertCommand<'_> {
         request: ControlRequest,
     ) -> Result<Option<SnapshotId>> {
         let reverted = RevertedName::from(&plan.reverted);
-        let words = self.words.clone();
-        // The process of the mount makes the record, and knows neither this command's words nor what it takes back.
-        let request = ControlRequest::Revert { words, reverted, request: Box::new(request) };
+        // The process of the mount makes the record, and does not know what this command takes back.
+        let request = ControlRequest::Revert { reverted, request: Box::new(request) };
         Ok(mounted.send_request(&request)?.snapshot.and_then(|id| id.parse().ok()))
     }
 }
