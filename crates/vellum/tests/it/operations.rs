@@ -103,6 +103,22 @@ fn what_a_mount_has_not_published_is_recorded_with_its_command_by_the_next_mount
 }
 
 #[test]
+fn a_tag_and_a_snapshot_in_a_mount_are_recorded_once() {
+    let world = World::with_snapshot();
+    let mount = Mount::new(&world, "work");
+    let place = mount.path.to_str().unwrap();
+    for tag in ["one", "two"] {
+        world.run(&["-C", place, "tag", "add", tag, "HEAD"]).ok();
+        fs::write(mount.at(tag), "content").unwrap();
+        world.run(&["-C", place, "snapshot", "-q", "-m", tag]).ok();
+    }
+    let verified = world.run(&["-C", place, "operations", "--verify"]).ok();
+    let told = format!("{}{}", verified.out, verified.err);
+    assert!(!told.contains("not carried out"), "{told}");
+    mount.umount().ok();
+}
+
+#[test]
 fn no_secret_is_recorded() {
     let world = World::empty();
     world.run(&["init", "--store", "../store"]).ok();
