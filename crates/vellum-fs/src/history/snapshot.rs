@@ -5,7 +5,7 @@ use vellum_host::process::host_name;
 use vellum_host::process::user_name;
 use vellum_types::{SnapshotId, UnixTime};
 use vellum_volume::operations::scoped_command_words;
-use vellum_volume::session::current_time;
+use vellum_volume::session::{current_time, date_after_parent};
 use vellum_volume::{SnapshotOrigin, SnapshotRecord, SnapshotStatistics, resolve};
 
 use crate::error::{FsError, Result};
@@ -88,8 +88,8 @@ impl LiveFilesystem {
             if let Some(last) = &head.snapshot {
                 record.parents = if parents.is_empty() { vec![last.id] } else { parents.to_vec() };
                 record.counter = last.counter + 1;
-                // Whatever the clock says, a snapshot is later than the one it follows.
-                record.time = record.time.max(next_moment(last.time));
+                // Whatever the clock says, a snapshot is later than the one it follows, unless that is in the future.
+                record.time = date_after_parent(record.time, next_moment(last.time));
             }
             let id = self.volume().assign_snapshot_id(&mut record)?;
             head.seal_top_layer();
