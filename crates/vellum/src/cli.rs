@@ -16,7 +16,7 @@ use crate::commands::{
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, EXIT_USAGE, Result};
 use crate::experiment::namespace as try_namespace;
-use crate::settings::{apply_settings, load_local_settings};
+use crate::settings::{WrongSettings, apply_settings, load_local_settings};
 use crate::ui::json::JsonForm;
 use crate::ui::preferences::{ColorChoice, OutputPreferences};
 use crate::ui::{OutputOptions, UserInterface, format};
@@ -236,7 +236,10 @@ fn begin_command(cli: &CommandLine) -> Result<CommandContext, u8> {
     // The log begins before the command does anything, so that it contains the opening of the volume, too.
     crate::ui::log::start_log().map_err(fail)?;
     let directory = CommandContext::resolve_dir(directory.as_deref()).map_err(fail)?;
-    let (settings, warnings) = load_local_settings(&directory).map_err(fail)?;
+    // These mend a file of settings in which something is wrong, or say what that is.
+    let is_mending = matches!(cli.command, Command::Config(_) | Command::Doctor(_));
+    let wrong = if is_mending { WrongSettings::LeaveOut } else { WrongSettings::Refuse };
+    let (settings, warnings) = load_local_settings(&directory, wrong).map_err(fail)?;
     let OutputPreferences { color, pager } = OutputPreferences::read(*color, *no_pager, &settings);
     apply_settings(settings);
     let ui = UserInterface::with_pager(voice(color), pager.filter(|_| is_paged_command(&cli.command)));
