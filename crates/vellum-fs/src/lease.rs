@@ -10,7 +10,9 @@ use vellum_live::LiveStore;
 use vellum_map::{KeySpan, MapRoot};
 use vellum_types::{Ino, MapKey, MapKeyRef, SnapshotId};
 use vellum_volume::lease::HeldLease;
-use vellum_volume::operations::{CommandScope, RevertScope, RevertedOperation, scoped_command_words};
+use vellum_volume::operations::{
+    CommandScope, RecordedCommand, RevertScope, RevertedOperation, scoped_command,
+};
 use vellum_volume::refs::WorktreeHead;
 use vellum_volume::{SnapshotRecord, Volume, VolumeError};
 
@@ -31,8 +33,8 @@ pub(crate) struct WorktreeLease {
 /// What a command changes the worktree for, as operations record it.
 #[derive(Debug, Clone)]
 pub struct ChangePurpose {
-    /// The words of the command.
-    pub words: Vec<String>,
+    /// The command.
+    pub command: RecordedCommand,
     /// The operation that it takes back, or carries out once more.
     pub reverted: RevertedOperation,
 }
@@ -80,37 +82,33 @@ impl WorktreeLease {
     }
 
     /// The process that serves a mount was started with another command than the one that it carries out: that which the
-    /// ref is changed for, or else one with these words, if there are any.
-    fn enter_command(&self, words: &[String]) -> ChangeScope {
-        let enter = |words: &[String]| CommandScope::enter(words.iter().map(String::as_str));
+    /// ref is changed for, or else the one that is given, if one is.
+    fn enter_command(&self, command: Option<&RecordedCommand>) -> ChangeScope {
         match self.purpose.lock().clone() {
-            Some(ChangePurpose { words, reverted }) => ChangeScope {
-                _command: Some(enter(&words)),
+            Some(ChangePurpose { command, reverted }) => ChangeScope {
+                _command: Some(CommandScope::enter_run(command)),
                 _reverted: Some(RevertScope::enter(reverted)),
             },
-            None => {
-                let named = (!words.is_empty()).then(|| enter(words));
-                ChangeScope { _command: named, _reverted: None }
-            }
+            None => ChangeScope { _command: command.cloned().map(CommandScope::enter_run), _reverted: None },
         }
     }
 
-    /// Lets `act` record operations as parts of the command that the ref is changed for, or else of one with these words.
-    pub fn record_for<T>(&self, words: &[String], act: impl FnOnce() -> T) -> T {
-        let _scope = self.enter_command(words);
+    /// Lets `act` record operations as parts of the command that the ref is changed for, or else of this one.
+    pub fn record_for<T>(&self, command: &RecordedCommand, act: impl FnOnce() -> T) -> T {
+        let _scope = self.enter_command(Some(command));
         act()
     }
 
     /// Changes the value of the ref.
     pub fn update_ref(&self, change: impl Fn(&mut WorktreeHead)) -> Result<()> {
-        self.record_for(&[], || self.change_ref(change))
+        let _scope = self.enter_command(None);
+        self.change_ref(change)
     }
 
     /// As [`Self::update_ref`], for the command that this thread works for, or else for one with these words.
     pub fn update_ref_for(&self, command: &[&str], change: impl Fn(&mut WorktreeHead)) -> Result<()> {
-        let known = || command.iter().copied().map(str::to_owned).collect();
-        let words = scoped_command_words().unwrap_or_else(known);
-        self.record_for(&words, || self.change_ref(change))
+        let command = scoped_command().unwrap_or_else(|| RecordedCommand::from_words(command));
+        self.record_for(&command, || self.change_ref(change))
     }
 
     fn change_ref(&self, change: impl Fn(&mut WorktreeHead)) -> Result<()> {

@@ -28,6 +28,7 @@ use vellum_host::{DurationDistribution, DurationHistogram};
 use vellum_live::StoreTransaction;
 use vellum_map::{KeySpan, MapRoot};
 use vellum_types::{BlobId, ErrorKind, Ino, SnapshotId};
+use vellum_volume::operations::RecordedCommand;
 use vellum_volume::refs::{UnsnapshottedTree, WorktreeHead};
 use vellum_volume::{SnapshotRecord, SnapshotStatistics, Volume};
 
@@ -68,8 +69,8 @@ pub struct LivePublisher {
     announced: Mutex<Option<SnapshotId>>,
     /// The tree of the trash that the worktree's ref names.
     announced_trash: Mutex<Option<UnsnapshottedTree>>,
-    /// The words of the command that moved the head last; None if no command did, or it is not known any more.
-    head_command: Mutex<Option<Vec<String>>>,
+    /// The command that moved the head last; None if no command did, or it is not known any more.
+    head_command: Mutex<Option<RecordedCommand>>,
     /// How long publishing took: from the layers to a tree in the store.
     durations: DurationHistogram,
 }
@@ -230,13 +231,14 @@ impl LivePublisher {
 
     /// Notes which command moves the head. Called while the head is locked: the ref is changed by the thread that publishes,
     /// which works for no command. What is not in the ref after a crash is recorded as a restore.
-    pub(crate) fn set_head_command(&self, words: Option<Vec<String>>) {
-        *self.head_command.lock() = words;
+    pub(crate) fn set_head_command(&self, command: Option<RecordedCommand>) {
+        *self.head_command.lock() = command;
     }
 
     fn update_moved_ref(&self, change: impl Fn(&mut WorktreeHead)) -> Result<()> {
-        let words = self.head_command.lock().clone().unwrap_or_else(|| vec!["restore".into()]);
-        self.lease.record_for(&words, || self.lease.update_ref(change))
+        let known = self.head_command.lock().clone();
+        let command = known.unwrap_or_else(|| RecordedCommand::from_words(&["restore"]));
+        self.lease.record_for(&command, || self.lease.update_ref(change))
     }
 
     /// Updates the ref if it names another snapshot after a restore.

@@ -19,13 +19,15 @@ mod thinning;
 mod timeline;
 
 pub use self::chain::{ChainCheck, ChainListing, CheckedCheckpoint, ListedOperation, OperationProblem};
-pub use self::command::{CommandScope, current_command_words, scoped_command_words, set_command_words};
+pub use self::command::{
+    CommandId, CommandScope, RecordedCommand, current_command, scoped_command, set_process_command,
+};
 pub(crate) use self::log::{
     ChainName, OperationLog, OperationSink, PutOperation, SealedOperation, is_chain_folder, is_operation_key,
 };
 pub use self::record::{
     Checkpoint, KeyChange, OperationEffect, OperationLink, OperationRecord, RefEffect, RevertDirection,
-    RevertedOperation, WORD_MAX, WORDS_MAX,
+    RevertedOperation,
 };
 pub(crate) use self::record::{FORGOTTEN_MAX, find_outside_snapshot};
 pub use self::revert::{HeadChange, KeptSnapshot, OperationChoice, RevertError, RevertPlan, RevertStep};

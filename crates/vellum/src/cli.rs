@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, Parser, Subcommand};
+use vellum_volume::operations::{CommandId, set_process_command};
 
 use crate::commands::{
     approve, bandwidth, bench, cache, cat, clone, completion, config, conflicts, conformance, device, diff,
@@ -227,9 +228,13 @@ fn begin_command(cli: &CommandLine) -> Result<CommandContext, u8> {
     // Set for the whole process and before any store is opened: commands open stores in many places, and most of
     // them have no arguments to pass on.
     retry_for.iter().copied().for_each(vellum_store::set_retry_time);
-    vellum_volume::operations::set_command_words(
-        std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()),
+    // What these do is asked for by others, and does not belong together.
+    let serves = matches!(
+        cli.command,
+        Command::Mount(_) | Command::View(_) | Command::Serve(_) | Command::Web(_) | Command::Mcp(_)
     );
+    let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    set_process_command(words, if serves { None } else { CommandId::new_random() });
     let voice = |color| OutputOptions { json: *json, quiet: *quiet, verbose: *verbose, color };
     // How output is to look is not known before the settings are read, which can fail.
     let fail = |error| finish_command(&UserInterface::new(voice(color.unwrap_or_default())), Err(error));

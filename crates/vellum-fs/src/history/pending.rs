@@ -3,7 +3,7 @@
 use vellum_live::{LiveError, VisitScan};
 use vellum_map::KeySpan;
 use vellum_types::{DecodeError, FieldReader, FieldWriter, SnapshotId};
-use vellum_volume::operations::{WORD_MAX, WORDS_MAX};
+use vellum_volume::operations::RecordedCommand;
 use vellum_volume::{SnapshotOrigin, SnapshotRecord};
 
 use crate::error::Result;
@@ -26,18 +26,18 @@ pub struct PendingSnapshot {
     pub used: UsageAmount,
     /// The tags that it gets.
     pub tags: Vec<String>,
-    /// The words of the command that made it, as its operation records them; none if no command did.
-    pub command: Vec<String>,
+    /// The command that made it, as its operation records it; None if no command did.
+    pub command: Option<RecordedCommand>,
 }
 
 impl PendingSnapshot {
-    /// The words of the command that its operation is recorded for.
-    pub(crate) fn recorded_command(&self) -> Vec<String> {
+    /// The command that its operation is recorded for.
+    pub(crate) fn recorded_command(&self) -> RecordedCommand {
         let known = || match self.record.origin {
             SnapshotOrigin::User => "snapshot",
             SnapshotOrigin::Safety => "restore",
         };
-        if self.command.is_empty() { vec![known().into()] } else { self.command.clone() }
+        self.command.clone().unwrap_or_else(|| RecordedCommand::from_words(&[known()]))
     }
 
     /// The stored form.
@@ -53,12 +53,9 @@ impl PendingSnapshot {
         for tag in &self.tags {
             writer.write_bytes(tag.as_bytes());
         }
-        // Without words the form is that of early versions.
-        if !self.command.is_empty() {
-            writer.write_varint(self.command.len() as u64);
-            for word in &self.command {
-                writer.write_bytes(word.as_bytes());
-            }
+        // Without a command the form is that of early versions.
+        if let Some(command) = &self.command {
+            command.encode(&mut writer);
         }
         writer.into_vec()
     }
@@ -73,10 +70,8 @@ impl PendingSnapshot {
         let tags = (0..reader.read_count(TAGS_MAX)?)
             .map(|_| reader.read_string(usize::MAX).map(str::to_owned))
             .collect::<Result<_, _>>()?;
-        let words = if reader.remaining() == 0 { 0 } else { reader.read_count(WORDS_MAX)? };
-        let command = (0..words)
-            .map(|_| reader.read_string(WORD_MAX).map(str::to_owned))
-            .collect::<Result<_, _>>()?;
+        let has_command = reader.remaining() > 0;
+        let command = has_command.then(|| RecordedCommand::decode(&mut reader)).transpose()?;
         reader.expect_end()?;
         Ok(Self { state, used, id, record, tags, command })
     }

@@ -13,7 +13,7 @@ use vellum_host::escape::format_path;
 use vellum_live::MemoryStore;
 use vellum_types::value::SuperBlock;
 use vellum_types::{Dentry, FileKind, Ino, InodeAttr, MapKey, SnapshotId};
-use vellum_volume::operations::scoped_command_words;
+use vellum_volume::operations::{RecordedCommand, scoped_command};
 use vellum_volume::session::date_after_parent;
 use vellum_volume::tree::StateReader;
 use vellum_volume::tree::path_components;
@@ -93,7 +93,7 @@ impl LiveFilesystem {
             let is_next = head.snapshot == last;
             if is_next {
                 head.snapshot = Some(stands);
-                let command = scoped_command_words().unwrap_or_else(|| vec!["snapshot".into()]);
+                let command = scoped_command().unwrap_or_else(|| RecordedCommand::from_words(&["snapshot"]));
                 self.publisher().set_head_command(Some(command));
             }
             Ok(is_next)

@@ -4,7 +4,7 @@
 use vellum_host::process::host_name;
 use vellum_host::process::user_name;
 use vellum_types::{SnapshotId, UnixTime};
-use vellum_volume::operations::scoped_command_words;
+use vellum_volume::operations::scoped_command;
 use vellum_volume::session::{current_time, date_after_parent};
 use vellum_volume::{SnapshotOrigin, SnapshotRecord, SnapshotStatistics, resolve};
 
@@ -103,7 +103,7 @@ impl LiveFilesystem {
                 record: record.clone(),
                 tags: request.tags.clone(),
                 // The thread that publishes it works for no command.
-                command: scoped_command_words().unwrap_or_default(),
+                command: scoped_command(),
             };
             live.set_key(&pending_snapshot_key(head.next_pending), pending.encode().into());
             head.next_pending += 1;
@@ -165,7 +165,7 @@ impl LiveFilesystem {
                 return Err(FsError::ChangedMeanwhile);
             }
             head.snapshot = ancestor;
-            self.publisher().set_head_command(scoped_command_words());
+            self.publisher().set_head_command(scoped_command());
             Ok(())
         })?;
         self.live_map().live_store().wait_until_durable(sequence)?;
@@ -218,7 +218,7 @@ impl LiveFilesystem {
                 retained_roots::retain_for_trash(live, &head.state, &head.trash_layers())?;
                 set_head_state(head, state, ancestor);
                 // Before the head is released: from then on, the ref may be changed.
-                self.publisher().set_head_command(scoped_command_words());
+                self.publisher().set_head_command(scoped_command());
                 self.live_map().worktree_usage().set_used_amount(used);
                 // Before the head is released: nobody may read the new state and find the old one cached.
                 self.forget_cached_state();

@@ -17,7 +17,9 @@ use vellum_fs::content::residence::EvictedContent;
 use vellum_host::ProgressMeter;
 use vellum_host::escape::format_path;
 use vellum_volume::hydration_policy::HydrationPolicy;
-use vellum_volume::operations::{OperationLink, RevertDirection, RevertedOperation, current_command_words};
+use vellum_volume::operations::{
+    CommandId, OperationLink, RecordedCommand, RevertDirection, RevertedOperation, current_command,
+};
 use vellum_volume::residence::{HydratedContent, RefusedContent};
 
 use super::MountingError;
@@ -182,6 +184,9 @@ pub struct ControlMessage<R = ControlRequest> {
     /// operations for this.
     #[serde(default)]
     pub words: Vec<String>,
+    /// The run of the command, if what it does belongs together.
+    #[serde(default)]
+    pub run: Option<[u8; 8]>,
     /// What it asks for.
     #[serde(flatten)]
     pub request: R,
@@ -407,7 +412,8 @@ impl PendingReply {
     pub fn send_request(socket: &Path, request: &ControlRequest) -> Result<Self> {
         let gone = |source| MountingError::Unreachable { socket: socket.into(), source };
         let stream = socket::connect_to(socket).map_err(gone)?;
-        let message = ControlMessage { words: current_command_words(), request };
+        let RecordedCommand { words, id } = current_command();
+        let message = ControlMessage { words, run: id.map(|CommandId(id)| id), request };
         send_json_line(&stream, &message).map_err(gone)?;
         Ok(Self { socket: socket.into(), stream: BufReader::new(stream), line: Vec::new() })
     }

@@ -22,13 +22,13 @@ use vellum_library::live::{self, HolderStage, OpenError};
 use vellum_store::PackCache;
 use vellum_types::{Ino, LookupResult, SnapshotId};
 use vellum_volume::SnapshotOrigin;
-use vellum_volume::operations::{CommandScope, current_command_words};
+use vellum_volume::operations::{CommandId, CommandScope, RecordedCommand, current_command};
 use vellum_volume::refs::WorktreeQuota;
 use vellum_volume::residence::{ContentScope, NewPin};
 
 use super::{
-    ContentReply, ControlLine, ControlMessage, ControlReply, ControlRequest, LINE_MAX, MemoryCache, MemoryCaches,
-    PROGRESS_EVERY, SOCKET, UnpublishedSnapshot, join_shown, send_json_line, socket,
+    ContentReply, ControlLine, ControlMessage, ControlReply, ControlRequest, LINE_MAX, MemoryCache,
+    MemoryCaches, PROGRESS_EVERY, SOCKET, UnpublishedSnapshot, join_shown, send_json_line, socket,
 };
 use crate::error::{CliError, Result};
 use crate::mounting::MountingError;
@@ -358,7 +358,7 @@ impl ControlService {
                 self.fs.move_to_snapshot(parse(from)?, parse(target)?)?;
             }
             ControlRequest::Revert { reverted, request } => {
-                let purpose = ChangePurpose { words: current_command_words(), reverted: reverted.into() };
+                let purpose = ChangePurpose { command: current_command(), reverted: reverted.into() };
                 return self.fs.change_for(purpose, || self.handle_request(request, meter));
             }
         }
@@ -533,8 +533,9 @@ fn changes_files(request: &ControlRequest) -> bool {
 
 /// Lets this thread work for the command that sent a message.
 fn enter_command(message: &ControlMessage) -> Option<CommandScope> {
-    let words = &message.words;
-    (!words.is_empty()).then(|| CommandScope::enter(words.iter().map(String::as_str)))
+    let ControlMessage { words, run, .. } = message;
+    let command = RecordedCommand { words: words.clone(), id: run.map(CommandId) };
+    (!words.is_empty()).then(|| CommandScope::enter_run(command))
 }
 
 fn parse_snapshot_id(text: &str) -> Result<SnapshotId, FsError> {

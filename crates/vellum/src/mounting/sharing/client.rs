@@ -13,7 +13,8 @@ use vellum_types::ErrorKind;
 use vellum_volume::Volume;
 
 use crate::mounting::control::{
-    ControlHandler, ControlLine, ControlMessage, ControlRequest, LINE_MAX, send_json_line, send_line, send_unmount_reply,
+    ControlHandler, ControlLine, ControlMessage, ControlRequest, LINE_MAX, send_json_line, send_line,
+    send_unmount_reply,
 };
 use crate::mounting::end::ShutdownSignal;
 use crate::mounting::sharing::standby::StandbyState;
