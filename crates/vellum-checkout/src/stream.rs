@@ -10,7 +10,7 @@ use vellum_map::MapRoot;
 use vellum_types::key::check_name;
 use vellum_types::value::SuperBlock;
 use vellum_types::{Dentry, FileKind, Ino, InodeAttr, MapKey, UnixTime};
-use vellum_volume::session::current_time;
+use vellum_volume::session::{current_time, date_after_parent};
 use vellum_volume::tree::compute_generation;
 use vellum_volume::volume::name_outside_line;
 use vellum_volume::{SnapshotOrigin, SnapshotRecord, SnapshotStatistics, Volume, WriteSession};
@@ -55,8 +55,8 @@ pub fn create_stream_snapshot(
     confirm()?;
     let statistics =
         SnapshotStatistics { files: 1, dirs: 1, bytes: content.size, changed: 1, ..Default::default() };
-    // The clock may have been set back, but no snapshot is older than the one before it.
-    let time = last.as_ref().map_or(current_time(), |last| current_time().max(last.record.time));
+    let now = current_time();
+    let time = last.as_ref().map_or(now, |last| date_after_parent(now, last.record.time));
     let root = store_tree(volume, &session, request, content, time)?;
     let stored = session.flush_blobs()?.bytes_stored;
     let record = SnapshotRecord {

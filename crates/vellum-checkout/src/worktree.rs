@@ -20,7 +20,7 @@ use vellum_types::{Ino, SnapshotId, UnixTime};
 use vellum_volume::diff::{FileChange, PathScopes, StateComparison};
 use vellum_volume::history::HistoryEntry;
 use vellum_volume::lost::LostContent;
-use vellum_volume::session::current_time;
+use vellum_volume::session::{current_time, date_after_parent};
 use vellum_volume::state::{STATE_DIR, WorktreeLock};
 use vellum_volume::{
     FsTree, SnapshotOrigin, SnapshotRecord, SnapshotStatistics, StateDir, Volume, WriteSession,
@@ -530,7 +530,7 @@ impl CheckoutWorktree {
     }
 }
 
-/// The present time, but not before the parent's: a history does not run backwards because a clock did.
+/// The present time, but not before the parent's, unless that is in the future.
 fn monotonic_now(head: Option<&HistoryEntry>) -> UnixTime {
-    head.map_or(current_time(), |head| current_time().max(head.record.time))
+    head.map_or(current_time(), |head| date_after_parent(current_time(), head.record.time))
 }

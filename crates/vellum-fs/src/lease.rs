@@ -10,9 +10,11 @@ use vellum_live::LiveStore;
 use vellum_map::{KeySpan, MapRoot};
 use vellum_types::{Ino, MapKey, MapKeyRef, SnapshotId};
 use vellum_volume::lease::HeldLease;
-use vellum_volume::operations::{CommandScope, RevertScope, RevertedOperation};
+use vellum_volume::operations::{
+    CommandScope, RecordedCommand, RevertScope, RevertedOperation, scoped_command,
+};
 use vellum_volume::refs::WorktreeHead;
-use vellum_volume::{SnapshotOrigin, SnapshotRecord, Volume, VolumeError};
+use vellum_volume::{SnapshotRecord, Volume, VolumeError};
 
 use crate::error::{FsError, Result};
 use crate::tree::encode_layer_key;
@@ -31,8 +33,8 @@ pub(crate) struct WorktreeLease {
 /// What a command changes the worktree for, as operations record it.
 #[derive(Debug, Clone)]
 pub struct ChangePurpose {
-    /// The words of the command.
-    pub words: Vec<String>,
+    /// The command.
+    pub command: RecordedCommand,
     /// The operation that it takes back, or carries out once more.
     pub reverted: RevertedOperation,
 }
@@ -80,30 +82,33 @@ impl WorktreeLease {
     }
 
     /// The process that serves a mount was started with another command than the one that it carries out: that which the
-    /// ref is changed for, or else one with these words, if there are any.
-    fn enter_command(&self, command: &[&str]) -> ChangeScope {
+    /// ref is changed for, or else the one that is given, if one is.
+    fn enter_command(&self, command: Option<&RecordedCommand>) -> ChangeScope {
         match self.purpose.lock().clone() {
-            Some(ChangePurpose { words, reverted }) => ChangeScope {
-                _command: Some(CommandScope::enter(words.iter().map(String::as_str))),
+            Some(ChangePurpose { command, reverted }) => ChangeScope {
+                _command: Some(CommandScope::enter_run(command)),
                 _reverted: Some(RevertScope::enter(reverted)),
             },
-            None => {
-                let is_named = !command.is_empty();
-                let named = is_named.then(|| CommandScope::enter(command.iter().copied()));
-                ChangeScope { _command: named, _reverted: None }
-            }
+            None => ChangeScope { _command: command.cloned().map(CommandScope::enter_run), _reverted: None },
         }
     }
 
-    /// As [`Self::update_ref`], for a command with these words.
-    pub fn update_ref_for(&self, command: &[&str], change: impl Fn(&mut WorktreeHead)) -> Result<()> {
-        let _scope = self.enter_command(command);
-        self.change_ref(change)
+    /// Lets `act` record operations as parts of the command that the ref is changed for, or else of this one.
+    pub fn record_for<T>(&self, command: &RecordedCommand, act: impl FnOnce() -> T) -> T {
+        let _scope = self.enter_command(Some(command));
+        act()
     }
 
     /// Changes the value of the ref.
     pub fn update_ref(&self, change: impl Fn(&mut WorktreeHead)) -> Result<()> {
-        self.update_ref_for(&[], change)
+        let _scope = self.enter_command(None);
+        self.change_ref(change)
+    }
+
+    /// As [`Self::update_ref`], for the command that this thread works for, or else for one with these words.
+    pub fn update_ref_for(&self, command: &[&str], change: impl Fn(&mut WorktreeHead)) -> Result<()> {
+        let command = scoped_command().unwrap_or_else(|| RecordedCommand::from_words(command));
+        self.record_for(&command, || self.change_ref(change))
     }
 
     fn change_ref(&self, change: impl Fn(&mut WorktreeHead)) -> Result<()> {
@@ -115,11 +120,6 @@ impl WorktreeLease {
 
     /// Stores the record of a snapshot that has its id already, and lets the worktree stand on it.
     pub fn commit_snapshot(&self, record: &SnapshotRecord) -> Result<SnapshotId> {
-        let command = match record.origin {
-            SnapshotOrigin::User => "snapshot",
-            SnapshotOrigin::Safety => "restore",
-        };
-        let _scope = self.enter_command(&[command]);
         Ok(match &self.tenure {
             Some(tenure) => tenure.commit_snapshot(record),
             None => self.volume.commit_prepared_snapshot(&self.worktree, record),

@@ -28,7 +28,8 @@ use vellum_host::{DurationDistribution, DurationHistogram};
 use vellum_live::StoreTransaction;
 use vellum_map::{KeySpan, MapRoot};
 use vellum_types::{BlobId, ErrorKind, Ino, SnapshotId};
-use vellum_volume::refs::UnsnapshottedTree;
+use vellum_volume::operations::RecordedCommand;
+use vellum_volume::refs::{UnsnapshottedTree, WorktreeHead};
 use vellum_volume::{SnapshotRecord, SnapshotStatistics, Volume};
 
 use crate::content::LiveContent;
@@ -68,6 +69,8 @@ pub struct LivePublisher {
     announced: Mutex<Option<SnapshotId>>,
     /// The tree of the trash that the worktree's ref names.
     announced_trash: Mutex<Option<UnsnapshottedTree>>,
+    /// The command that moved the head last; None if no command did, or it is not known any more.
+    head_command: Mutex<Option<RecordedCommand>>,
     /// How long publishing took: from the layers to a tree in the store.
     durations: DurationHistogram,
 }
@@ -115,6 +118,7 @@ impl LivePublisher {
             remainder: Mutex::default(),
             unpublished_age: UnpublishedAge::default(),
             announced: Mutex::default(),
+            head_command: Mutex::default(),
             announced_trash: Mutex::new(trash.stored_tree()),
             trash,
             durations: DurationHistogram::default(),
@@ -225,6 +229,18 @@ impl LivePublisher {
         self.update_ref_snapshot()
     }
 
+    /// Notes which command moves the head. Called while the head is locked: the ref is changed by the thread that publishes,
+    /// which works for no command. What is not in the ref after a crash is recorded as a restore.
+    pub(crate) fn set_head_command(&self, command: Option<RecordedCommand>) {
+        *self.head_command.lock() = command;
+    }
+
+    fn update_moved_ref(&self, change: impl Fn(&mut WorktreeHead)) -> Result<()> {
+        let known = self.head_command.lock().clone();
+        let command = known.unwrap_or_else(|| RecordedCommand::from_words(&["restore"]));
+        self.lease.record_for(&command, || self.lease.update_ref(change))
+    }
+
     /// Updates the ref if it names another snapshot after a restore.
     pub(crate) fn update_ref_snapshot(&self) -> Result<()> {
         let head = self.map.lock_head().clone();
@@ -236,7 +252,7 @@ impl LivePublisher {
             let live = Some(UnsnapshottedTree { root: head.state.base, counted: head.state.counted });
             // If the snapshot's tree is the worktree's base, the collector keeps it already.
             let live = live.filter(|live| live.root != root);
-            self.lease.update_ref_for(&["restore"], |old| (old.head, old.live) = (Some(stands), live))?;
+            self.update_moved_ref(|old| (old.head, old.live) = (Some(stands), live))?;
             *announced = Some(stands);
         }
         Ok(())
@@ -249,23 +265,24 @@ impl LivePublisher {
             return self.update_ref_snapshot();
         }
         let live = Some(UnsnapshottedTree { root: head.state.base, counted: head.state.counted });
-        self.lease.update_ref_for(&["restore"], |old| (old.head, old.live) = (None, live))?;
+        self.update_moved_ref(|old| (old.head, old.live) = (None, live))?;
         *self.announced.lock() = None;
         Ok(())
     }
 
     fn publish_snapshot(&self, number: u64, pending: PendingSnapshot) -> Result<()> {
         let (session, mut published) = self.store_durably(&pending.state)?;
+        let command = pending.recorded_command();
         let record = SnapshotRecord { root: published.root, statistics: published.counted, ..pending.record };
         // Of this worktree, not of the record's: a fork publishes what it took over unpublished, if it comes first.
         // Everything that the record names is durable by now. Until the ref names the snapshot, the session protects
         // it from the collector.
-        let id = self.lease.commit_snapshot(&record)?;
+        let id = self.lease.record_for(&command, || self.lease.commit_snapshot(&record))?;
         // Remembered, so that the ref is not written again only to say the same.
         *self.announced.lock() = Some(id);
-        for tag in &pending.tags {
-            self.add_snapshot_tag(tag, &pending.id)?;
-        }
+        self.lease.record_for(&command, || {
+            pending.tags.iter().try_for_each(|tag| self.add_snapshot_tag(tag, &pending.id))
+        })?;
         session.end_session()?;
         // The next snapshot of the line counts from this one.
         (published.counted.changed, published.counted.stored) = (0, 0);

@@ -58,6 +58,8 @@ pub struct MountOptions {
     pub allow_other: bool,
     /// Whether no program may be executed from it.
     pub no_exec: bool,
+    /// Whether reading changes no access times.
+    pub keeps_access_times: bool,
     /// Whether requests come through the device even if the kernel offers io_uring.
     pub no_rings: bool,
     /// What the kernel may cache.
@@ -245,7 +247,7 @@ fn build_adapter(
     let main = match source {
         MountSource::Live(fs) => {
             // Access times are changes, which a read-only mount must not make.
-            if options.read_only {
+            if options.read_only || options.keeps_access_times {
                 fs.live_map().freeze_access_times();
             }
             MountedState::Live(fs)

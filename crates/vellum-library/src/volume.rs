@@ -9,6 +9,7 @@ use vellum_store::StoreLocation;
 use vellum_types::SnapshotId;
 use vellum_volume::config::ChunkSizes;
 use vellum_volume::gc::CollectionRequest;
+use vellum_volume::history::list_history;
 use vellum_volume::lease::LeaseKeeper;
 use vellum_volume::volume::NewWorktree;
 use vellum_volume::{StateDir, VolumeError};
@@ -159,10 +160,9 @@ impl Volume {
     /// published yet: [`Worktree::list_snapshots`] lists these, too.
     pub fn list_snapshots(&self) -> Result<Vec<SnapshotInfo>> {
         let tags = self.inner.list_tags()?;
-        let mut all = self.inner.catalog.load_all_records()?;
-        // Clocks may be coarse: of snapshots with the same time, the counter puts parents before their children.
-        all.sort_by_key(|(id, record)| (record.time, record.counter, *id));
-        Ok(all.iter().map(|(id, record)| SnapshotInfo::from_published(*id, record, &tags)).collect())
+        let all = list_history(&self.inner.catalog)?;
+        let oldest_first = all.iter().rev();
+        Ok(oldest_first.map(|entry| SnapshotInfo::from_published(entry.id, &entry.record, &tags)).collect())
     }
 
     /// Opens a published snapshot, even while another process has the worktree open.

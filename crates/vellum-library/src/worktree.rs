@@ -7,6 +7,7 @@ use vellum_fs::history::pending::PendingSnapshot;
 use vellum_fs::history::snapshot::{LiveSnapshotRequest, UnpublishedChanges};
 use vellum_fs::tree::cache::CacheStatistics;
 use vellum_types::SnapshotId;
+use vellum_volume::history::list_history;
 use vellum_volume::refs::check_ref_name;
 use vellum_volume::{SnapshotOrigin, VolumeError};
 
@@ -87,18 +88,19 @@ impl Worktree {
         // These first: what is published in between is then found twice, and not missed.
         let waiting = fs.live_map().pending_snapshots()?;
         let tags = fs.volume().list_tags()?;
-        let published = fs.volume().catalog.load_all_records()?;
+        let published = list_history(&fs.volume().catalog)?;
         let mut found: Vec<SnapshotInfo> = published
             .iter()
-            .filter(|(_, record)| record.worktree == self.name())
-            .map(|(id, record)| SnapshotInfo::from_published(*id, record, &tags))
+            .rev()
+            .filter(|entry| entry.record.worktree == self.name())
+            .map(|entry| SnapshotInfo::from_published(entry.id, &entry.record, &tags))
             .collect();
+        // They come after all that are published, in this order.
         for (_, pending) in &waiting {
             if !found.iter().any(|info| info.id == pending.id) {
                 found.push(SnapshotInfo::from_pending(pending));
             }
         }
-        found.sort_by_key(|info| (info.time, info.id));
         Ok(found)
     }
 

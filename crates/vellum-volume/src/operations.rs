@@ -19,7 +19,9 @@ mod thinning;
 mod timeline;
 
 pub use self::chain::{ChainCheck, ChainListing, CheckedCheckpoint, ListedOperation, OperationProblem};
-pub use self::command::{CommandScope, set_command_words};
+pub use self::command::{
+    CommandId, CommandScope, RecordedCommand, current_command, scoped_command, set_process_command,
+};
 pub(crate) use self::log::{
     ChainName, OperationLog, OperationSink, PutOperation, SealedOperation, is_chain_folder, is_operation_key,
 };

@@ -368,8 +368,10 @@ impl RefStore {
                 let what = format!("what the {} '{name}' is to say", kind.display_name());
                 return Err(VolumeError::TooLong { what, len: new.len(), max: VALUE_MAX });
             }
-            let changed = RefChange { kind, name, old: old.as_ref(), counter, new };
-            let RecordedChange { value, pending } = self.record_change(&changed, sink)?;
+            let changed = RefChange { kind, name, old: old.as_ref(), counter, new, is_remembered };
+            let Some(RecordedChange { value, pending }) = self.record_change(&changed, sink)? else {
+                continue;
+            };
             let epoch = self.keys.newest_epoch();
             let stored = self.encode_ref(kind, &key, name, counter, &value);
             // The stored bytes are compared, not the value. They contain the counter, so a value that was changed

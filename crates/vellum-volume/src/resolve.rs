@@ -3,6 +3,8 @@
 //!
 //! Invariant: an existing name is never read as the prefix of an id, and an ambiguous name is an error.
 
+use std::cell::Cell;
+
 use jiff::{Span, Timestamp, Zoned};
 use vellum_store::join_requests;
 use vellum_types::{SnapshotId, UnixTime};
@@ -113,8 +115,7 @@ impl Volume {
     pub fn find_latest_snapshot(&self) -> Result<Option<SnapshotId>> {
         let own = |entry: &HistoryEntry| entry.record.worktree == self.worktree.worktree;
         // A new worktree, which has made none yet, stands on a snapshot of another one.
-        let newest =
-            crate::history::list_history(&self.catalog)?.into_iter().filter(own).max_by_key(time_order_key);
+        let newest = crate::history::list_history(&self.catalog)?.into_iter().find(own);
         Ok(newest.map(|entry| entry.id).or(self.read_head()?))
     }
 
@@ -122,11 +123,26 @@ impl Volume {
     pub fn count_newer_than_head(&self) -> Result<usize> {
         let Some(head) = self.read_head()? else { return Ok(0) };
         let record = self.catalog.get_record(&head)?;
-        self.catalog.count_listed(|id, summary| {
-            *id != head
-                && summary.worktree == self.worktree.worktree
-                && (summary.time, summary.counter) > (record.time, record.counter)
-        })
+        let own = &self.worktree.worktree;
+        let is_newer = |time, counter| (time, counter) > (record.time, record.counter);
+        let is_ahead = Cell::new(false);
+        let newer = self.catalog.count_listed(|id, summary| {
+            let is_counted =
+                *id != head && summary.worktree == own && is_newer(summary.time, summary.counter);
+            is_ahead.set(is_ahead.get() || is_counted && summary.counter < record.counter);
+            is_counted
+        })?;
+        if !is_ahead.get() {
+            return Ok(newer);
+        }
+        // What the worktree made before has a later time if a clock was ahead.
+        let mut before = 0;
+        for entry in AncestorWalk::from_heads(&self.catalog, [head])? {
+            let HistoryEntry { id, record } = entry?;
+            let is_counted = id != head && record.worktree == *own && is_newer(record.time, record.counter);
+            before += usize::from(is_counted);
+        }
+        Ok(newer.saturating_sub(before))
     }
 
     /// Fails if the name of a new tag already has another meaning.
@@ -248,11 +264,6 @@ fn unresolved_error(text: &str, reason: &'static str) -> VolumeError {
 
 fn is_hexadecimal(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
-}
-
-/// By when they were made; equal times by how many came before.
-fn time_order_key(entry: &HistoryEntry) -> (i64, u32, u64) {
-    (entry.record.time.secs, entry.record.time.nanos, entry.record.counter)
 }
 
 fn format_candidates(matches: &[&SnapshotId], ids: &[SnapshotId]) -> Vec<String> {

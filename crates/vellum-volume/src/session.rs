@@ -14,6 +14,7 @@ mod others;
 mod reader;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use vellum_crypto::{RecordDomain, VolumeKeys};
 use vellum_host::process::{ProcessStat, host_name, process_scope, read_process_start};
@@ -240,6 +241,19 @@ impl NodeSink for WriteSession {
         self.put_blob(BlobKind::Node, bytes)
             .map_err(|error| MapError::from_store_failure(error.kind(), error))
     }
+}
+
+/// How far clocks of machines may differ without one of them counting as ahead.
+pub(crate) const CLOCK_TOLERANCE: Duration = Duration::from_secs(5 * 60);
+
+/// The time of a snapshot that is made at `time` and follows one of `parent`: a history does not run backwards because a
+/// clock did. A parent that is dated in the future says nothing: its clock was ahead, and whatever follows it would be dated
+/// in the future, too.
+#[must_use]
+pub fn date_after_parent(time: UnixTime, parent: UnixTime) -> UnixTime {
+    let tolerance = i64::try_from(CLOCK_TOLERANCE.as_secs()).unwrap_or(i64::MAX);
+    let is_ahead = parent.secs > current_time().secs.saturating_add(tolerance);
+    if is_ahead { time } else { time.max(parent) }
 }
 
 /// Returns the current time.

@@ -40,7 +40,7 @@ use crate::lost::DamageRecorder;
 use crate::operations::{FORGOTTEN_MAX, OperationEffect, OperationSink};
 use crate::record::SnapshotRecord;
 use crate::refs::{DamagedRef, RefKind, RefStore, StoredRef, WorktreeHead, check_ref_name};
-use crate::session::WriteSession;
+use crate::session::{WriteSession, date_after_parent};
 use crate::settings::Settings;
 use crate::state::{DirectoryIdentity, INDEX_FOLDER, RESERVE_FILE, StateDir, WorktreeFile};
 use crate::store_check::open_known_store;
@@ -318,7 +318,8 @@ impl Volume {
     }
 
     /// Records a snapshot and lets this worktree stand on it. What the record names must be durable already. It
-    /// comes after its parents, whatever its time and counter say: clocks go back, and a history must not.
+    /// comes after its parents, whatever its time and counter say: clocks go back, and a history must not. Its own time stays
+    /// if that of a parent is in the future.
     pub fn commit_snapshot(&self, mut record: SnapshotRecord) -> Result<SnapshotId> {
         let worktree = record.worktree.clone();
         let id = self.prepare_snapshot(&mut record)?;
@@ -352,8 +353,7 @@ impl Volume {
     pub(crate) fn prepare_snapshot(&self, record: &mut SnapshotRecord) -> Result<SnapshotId> {
         for parent in &record.parents {
             let parent = self.catalog.get_record(parent)?;
-            // Walks over the history go by time and counter, and have to meet a snapshot before its parents.
-            record.time = record.time.max(parent.time);
+            record.time = date_after_parent(record.time, parent.time);
             record.counter = record.counter.max(parent.counter.saturating_add(1));
         }
         self.assign_snapshot_id(record)

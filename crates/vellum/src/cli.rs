@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, Parser, Subcommand};
+use vellum_volume::operations::{CommandId, set_process_command};
 
 use crate::commands::{
     approve, bandwidth, bench, cache, cat, clone, completion, config, conflicts, conformance, device, diff,
@@ -16,7 +17,7 @@ use crate::commands::{
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, EXIT_USAGE, Result};
 use crate::experiment::namespace as try_namespace;
-use crate::settings::{apply_settings, load_local_settings};
+use crate::settings::{WrongSettings, apply_settings, load_local_settings};
 use crate::ui::json::JsonForm;
 use crate::ui::preferences::{ColorChoice, OutputPreferences};
 use crate::ui::{OutputOptions, UserInterface, format};
@@ -227,16 +228,23 @@ fn begin_command(cli: &CommandLine) -> Result<CommandContext, u8> {
     // Set for the whole process and before any store is opened: commands open stores in many places, and most of
     // them have no arguments to pass on.
     retry_for.iter().copied().for_each(vellum_store::set_retry_time);
-    vellum_volume::operations::set_command_words(
-        std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()),
+    // What these do is asked for by others, and does not belong together.
+    let serves = matches!(
+        cli.command,
+        Command::Mount(_) | Command::View(_) | Command::Serve(_) | Command::Web(_) | Command::Mcp(_)
     );
+    let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    set_process_command(words, if serves { None } else { CommandId::new_random() });
     let voice = |color| OutputOptions { json: *json, quiet: *quiet, verbose: *verbose, color };
     // How output is to look is not known before the settings are read, which can fail.
     let fail = |error| finish_command(&UserInterface::new(voice(color.unwrap_or_default())), Err(error));
     // The log begins before the command does anything, so that it contains the opening of the volume, too.
     crate::ui::log::start_log().map_err(fail)?;
     let directory = CommandContext::resolve_dir(directory.as_deref()).map_err(fail)?;
-    let (settings, warnings) = load_local_settings(&directory).map_err(fail)?;
+    // These mend a file of settings in which something is wrong, or say what that is.
+    let is_mending = matches!(cli.command, Command::Config(_) | Command::Doctor(_));
+    let wrong = if is_mending { WrongSettings::LeaveOut } else { WrongSettings::Refuse };
+    let (settings, warnings) = load_local_settings(&directory, wrong).map_err(fail)?;
     let OutputPreferences { color, pager } = OutputPreferences::read(*color, *no_pager, &settings);
     apply_settings(settings);
     let ui = UserInterface::with_pager(voice(color), pager.filter(|_| is_paged_command(&cli.command)));

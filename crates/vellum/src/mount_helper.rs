@@ -67,6 +67,7 @@ OPTIONS are:
   noexec          Let no program be executed from the mount
   key-file=FILE   If the volume's directory has no key: a file with the passphrase, the key or the
                   recovery code; the key stays in the memory of the mount's process
+  noatime         Let reading change no access times
   nofail          End with 0 and a warning if the volume or its store cannot be reached
   rpo=TIME        Put changes into the store at most TIME after they were made, such as 10s
   timeout=TIME    Fail if the mount is not ready within TIME, such as 30s

@@ -5,11 +5,12 @@
 
 use std::fs::File;
 use std::io::Write;
+use std::ops::Range;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
-use toml_edit::{Array, DocumentMut, Item, Table, value};
+use toml_edit::{Array, DocumentMut, ImDocument, Item, Table, value};
 use vellum_host::escape::format_path;
 use vellum_library::live::LogLocation;
 use vellum_types::{ErrorKind, LookupResult};
@@ -39,6 +40,8 @@ const VERSION_KEY: &str = "version";
 /// The section that the profiles of `sync` are in.
 const PROFILE_SECTION: &str = "sync";
 const WORKTREE_FILE: &str = "config.toml";
+/// What to do with a file in which something is wrong that no command changes.
+const EDIT_HINT: &str = "edit the file there";
 
 /// A file of settings.
 pub struct SettingsFile {
@@ -55,6 +58,8 @@ pub struct ReadSettings {
     pub unknown: Vec<String>,
     /// Whether it is there and may not be read.
     pub is_denied: bool,
+    /// Whether the setting that is to be changed has a value that it cannot have.
+    is_replaced_wrong: bool,
 }
 
 impl SettingsFile {
@@ -78,19 +83,41 @@ impl SettingsFile {
             }
             document => document?,
         };
-        for (name, item) in document.as_table() {
-            if name != VERSION_KEY && name != PROFILE_SECTION {
-                self.read_item(name, item, &mut read)?;
-            }
-        }
+        self.read_document(&document, None, &mut read)?;
         Ok(read)
     }
 
-    fn parse(&self) -> Result<DocumentMut> {
+    /// What is wrong with the file as a whole, if anything is: no setting in it has an effect then.
+    pub fn find_problem(&self) -> Option<CliError> {
+        self.read().err()
+    }
+
+    /// The scope of the settings in it.
+    pub fn scope(&self) -> SettingScope {
+        self.scope
+    }
+
+    fn read_document(
+        &self,
+        document: &ImDocument<String>,
+        replaced: Option<&SettingDefinition>,
+        read: &mut ReadSettings,
+    ) -> Result<()> {
+        let source = SettingsSource { file: self, text: document.raw(), replaced };
+        for (name, item) in document.as_table() {
+            if name != VERSION_KEY && name != PROFILE_SECTION {
+                source.read_item(name, item, read)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn parse(&self) -> Result<ImDocument<String>> {
         let text = std::fs::read_to_string(&self.path).none_if_missing();
         let text = text.map_err(CliError::io_error("read", self.shown()))?.unwrap_or_default();
-        let document: DocumentMut = text.parse().map_err(|error: toml_edit::TomlError| {
-            CliError::usage_error(format!("{}: {}", self.shown(), format_path(error.message())), "")
+        let document = ImDocument::parse(text.clone()).map_err(|error| {
+            let place = self.describe_place(&text, error.span());
+            CliError::usage_error(format!("{place}: {}", format_path(error.message())), EDIT_HINT)
         })?;
         match document.get(VERSION_KEY).map(Item::as_integer) {
             None | Some(Some(VERSION)) => Ok(document),
@@ -101,34 +128,14 @@ impl SettingsFile {
         }
     }
 
-    fn read_item(&self, name: &str, item: &Item, read: &mut ReadSettings) -> Result<()> {
-        match (find_setting(name), item.as_table_like()) {
-            (Some(setting), _) => {
-                let wrong = |why| CliError::usage_error(format!("{}: {why}", self.shown()), "");
-                if !setting.may_be_set_in(self.scope) {
-                    return Err(wrong(format!("{name} cannot be set for a {}", self.scope)));
-                }
-                let kind = || format!("{name} takes {}", setting.describe_kind());
-                let values = read_values(item, setting).ok_or_else(|| wrong(kind()))?;
-                setting.check_values(&values).map_err(wrong)?;
-                read.values.insert(name.into(), values);
-            }
-            // A section, such as [retention].
-            (None, Some(section)) if !name.contains('.') => {
-                for (key, item) in section.iter() {
-                    self.read_item(&format!("{name}.{key}"), item, read)?;
-                }
-            }
-            (None, None) if SETTINGS.iter().any(|setting| setting.name.starts_with(&format!("{name}."))) => {
-                let message = format!("{}: {name} is a section, and not a setting", self.shown());
-                return Err(CliError::usage_error(message, ""));
-            }
-            (None, _) => read.unknown.push(format_path(name)),
-        }
-        Ok(())
+    /// The file, and the line of it in which something is.
+    fn describe_place(&self, text: &str, span: Option<Range<usize>>) -> String {
+        let Some(before) = span.and_then(|span| text.get(..span.start)) else { return self.shown() };
+        format!("{}, line {}", self.shown(), before.matches('\n').count() + 1)
     }
 
-    /// Sets a setting whose values were checked, or unsets it. Returns whether it was another one before.
+    /// Sets a setting whose values were checked, or unsets it. Returns whether it was another one before. What it said before
+    /// may be wrong; if anything else is, the file stays as it is.
     pub fn change(&self, setting: &SettingDefinition, values: Option<&[String]>) -> Result<bool> {
         let failed = || CliError::io_error("change", self.shown());
         // The file itself, where the user has put a link to it.
@@ -139,11 +146,13 @@ impl SettingsFile {
         let lock = File::open(folder).map_err(failed())?;
         flock(&lock, FlockOperation::LockExclusive).map_err(|error| failed()(error.into()))?;
         // Checked whole before anything is written: a file with something wrong in it is left to the user.
-        let before = self.read()?;
-        let mut document = self.parse()?;
-        if before.values.get(setting.name).map(Vec::as_slice) == values {
+        let document = self.parse()?;
+        let mut before = ReadSettings::default();
+        self.read_document(&document, Some(setting), &mut before)?;
+        if !before.is_replaced_wrong && before.values.get(setting.name).map(Vec::as_slice) == values {
             return Ok(false);
         }
+        let mut document = document.into_mut();
         change_document(&mut document, setting, values);
         write_replacing(&path, document.to_string().as_bytes()).map_err(failed())?;
         Ok(true)
@@ -151,6 +160,61 @@ impl SettingsFile {
 
     fn shown(&self) -> String {
         format_path(self.path.as_os_str().as_encoded_bytes())
+    }
+}
+
+/// The content of a file of settings that is being read.
+struct SettingsSource<'a> {
+    file: &'a SettingsFile,
+    text: &'a str,
+    /// The setting that is about to change: what it says is allowed to be wrong.
+    replaced: Option<&'a SettingDefinition>,
+}
+
+impl SettingsSource<'_> {
+    fn read_item(&self, name: &str, item: &Item, read: &mut ReadSettings) -> Result<()> {
+        let place = || self.file.describe_place(self.text, item.span());
+        match (find_setting(name), item.as_table_like()) {
+            (Some(setting), _) => match self.check_item(setting, item) {
+                Ok(values) => drop(read.values.insert(name.into(), values)),
+                Err(_) if self.replaced.is_some_and(|replaced| replaced.name == name) => {
+                    read.is_replaced_wrong = true;
+                }
+                Err(why) => {
+                    let scope = self.file.scope;
+                    // One that may not be there at all cannot be unset by command either.
+                    let hint = match setting.may_be_set_in(scope) {
+                        true => format!("'vellum config unset --{scope} {name}' removes it"),
+                        false => EDIT_HINT.into(),
+                    };
+                    return Err(CliError::usage_error(format!("{}: {why}", place()), hint));
+                }
+            },
+            // A section, such as [retention].
+            (None, Some(section)) if !name.contains('.') => {
+                for (key, item) in section.iter() {
+                    self.read_item(&format!("{name}.{key}"), item, read)?;
+                }
+            }
+            (None, None) if SETTINGS.iter().any(|setting| setting.name.starts_with(&format!("{name}."))) => {
+                let message = format!("{}: {name} is a section, and not a setting", place());
+                return Err(CliError::usage_error(message, EDIT_HINT));
+            }
+            (None, _) => read.unknown.push(format_path(name)),
+        }
+        Ok(())
+    }
+
+    /// The values of a setting, or why it cannot have them.
+    fn check_item(&self, setting: &SettingDefinition, item: &Item) -> Result<Vec<String>, String> {
+        let SettingDefinition { name, .. } = setting;
+        if !setting.may_be_set_in(self.file.scope) {
+            return Err(format!("{name} cannot be set for a {}", self.file.scope));
+        }
+        let values =
+            read_values(item, setting).ok_or_else(|| format!("{name} takes {}", setting.describe_kind()))?;
+        setting.check_values(&values)?;
+        Ok(values)
     }
 }
 
@@ -171,6 +235,8 @@ fn change_document(document: &mut DocumentMut, setting: &SettingDefinition, valu
     let mut key = setting.name;
     if let Some((section, rest)) = setting.name.split_once('.') {
         key = rest;
+        // In quotes, the whole name can be a key, too.
+        table.remove(setting.name);
         let item = table.entry(section).or_insert_with(|| Item::Table(Table::new()));
         // What is in its place is no setting, or reading it would have failed.
         let Some(section) = item.as_table_like_mut() else { return };
@@ -219,8 +285,17 @@ pub fn require_setting(typed: &str) -> Result<&'static SettingDefinition> {
     })
 }
 
+/// What becomes of the settings if something is wrong with one of the files that they are in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WrongSettings {
+    /// They are refused.
+    Refuse,
+    /// Those in that file have no effect: for commands that mend the file, or say what is wrong with it.
+    LeaveOut,
+}
+
 /// The settings of this user and, if the user stands in a worktree, of that; and what to warn about.
-pub fn load_local_settings(directory: &Path) -> Result<(Settings, Vec<String>)> {
+pub fn load_local_settings(directory: &Path, wrong: WrongSettings) -> Result<(Settings, Vec<String>)> {
     let mut settings = Settings::default();
     let mut warnings = Vec::new();
     let worktree = match StateDir::find_enclosing(directory) {
@@ -235,7 +310,10 @@ pub fn load_local_settings(directory: &Path) -> Result<(Settings, Vec<String>)> 
         }
     };
     for file in SettingsFile::of_user().into_iter().chain(worktree) {
-        let read = file.read()?;
+        let read = match (file.read(), wrong) {
+            (Err(CliError::Usage { .. }), WrongSettings::LeaveOut) => continue,
+            (read, WrongSettings::LeaveOut | WrongSettings::Refuse) => read?,
+        };
         if read.is_denied {
             warnings.push(format!("{} may not be read: the settings in it have no effect", file.shown()));
         }

@@ -40,6 +40,8 @@ use style::TextStyle;
 
 /// Columns of a terminal that does not report how many it has.
 const COLUMNS: usize = 80;
+/// Columns of a terminal that has no room for everything.
+const NARROW: usize = 80;
 
 /// How the user wants to be spoken to.
 #[derive(Debug, Clone, Copy, Default)]
@@ -98,6 +100,11 @@ impl UserInterface {
         let columns = rustix::termios::tcgetwinsize(io::stdout()).map_or(0, |size| usize::from(size.ws_col));
         // Serial lines do not know.
         Some(if columns > 0 { columns } else { COLUMNS })
+    }
+
+    /// Whether standard output is a terminal that has no room for everything.
+    pub fn is_narrow(&self) -> bool {
+        self.output_columns().is_some_and(|columns| columns < NARROW)
     }
 
     /// Prints differences, a line each. `show` turns a path into what the user would type.

@@ -3,7 +3,8 @@
 use vellum_live::{LiveError, VisitScan};
 use vellum_map::KeySpan;
 use vellum_types::{DecodeError, FieldReader, FieldWriter, SnapshotId};
-use vellum_volume::SnapshotRecord;
+use vellum_volume::operations::RecordedCommand;
+use vellum_volume::{SnapshotOrigin, SnapshotRecord};
 
 use crate::error::Result;
 use crate::tree::head::{LayeredState, PENDING};
@@ -25,9 +26,20 @@ pub struct PendingSnapshot {
     pub used: UsageAmount,
     /// The tags that it gets.
     pub tags: Vec<String>,
+    /// The command that made it, as its operation records it; None if no command did.
+    pub command: Option<RecordedCommand>,
 }
 
 impl PendingSnapshot {
+    /// The command that its operation is recorded for.
+    pub(crate) fn recorded_command(&self) -> RecordedCommand {
+        let known = || match self.record.origin {
+            SnapshotOrigin::User => "snapshot",
+            SnapshotOrigin::Safety => "restore",
+        };
+        self.command.clone().unwrap_or_else(|| RecordedCommand::from_words(&[known()]))
+    }
+
     /// The stored form.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
@@ -40,6 +52,10 @@ impl PendingSnapshot {
             .write_varint(self.tags.len() as u64);
         for tag in &self.tags {
             writer.write_bytes(tag.as_bytes());
+        }
+        // Without a command the form is that of early versions.
+        if let Some(command) = &self.command {
+            command.encode(&mut writer);
         }
         writer.into_vec()
     }
@@ -54,8 +70,10 @@ impl PendingSnapshot {
         let tags = (0..reader.read_count(TAGS_MAX)?)
             .map(|_| reader.read_string(usize::MAX).map(str::to_owned))
             .collect::<Result<_, _>>()?;
+        let has_command = reader.remaining() > 0;
+        let command = has_command.then(|| RecordedCommand::decode(&mut reader)).transpose()?;
         reader.expect_end()?;
-        Ok(Self { state, used, id, record, tags })
+        Ok(Self { state, used, id, record, tags, command })
     }
 }
 

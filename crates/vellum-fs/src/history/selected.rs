@@ -13,6 +13,8 @@ use vellum_host::escape::format_path;
 use vellum_live::MemoryStore;
 use vellum_types::value::SuperBlock;
 use vellum_types::{Dentry, FileKind, Ino, InodeAttr, MapKey, SnapshotId};
+use vellum_volume::operations::{RecordedCommand, scoped_command};
+use vellum_volume::session::date_after_parent;
 use vellum_volume::tree::StateReader;
 use vellum_volume::tree::path_components;
 use vellum_volume::{SnapshotRecord, VolumeError};
@@ -81,7 +83,7 @@ impl LiveFilesystem {
             ..self.new_snapshot_record(request)
         };
         // A snapshot is later than the one that it follows, even if the clock was set back.
-        let time = last.map_or(record.time, |last| record.time.max(next_moment(last.time)));
+        let time = last.map_or(record.time, |last| date_after_parent(record.time, next_moment(last.time)));
         let mut record = SnapshotRecord { time, ..record };
         let id = self.volume().assign_snapshot_id(&mut record)?;
         self.volume().catalog.store_record(&record)?;
@@ -91,6 +93,8 @@ impl LiveFilesystem {
             let is_next = head.snapshot == last;
             if is_next {
                 head.snapshot = Some(stands);
+                let command = scoped_command().unwrap_or_else(|| RecordedCommand::from_words(&["snapshot"]));
+                self.publisher().set_head_command(Some(command));
             }
             Ok(is_next)
         })?;

@@ -4,7 +4,8 @@
 use vellum_host::process::host_name;
 use vellum_host::process::user_name;
 use vellum_types::{SnapshotId, UnixTime};
-use vellum_volume::session::current_time;
+use vellum_volume::operations::scoped_command;
+use vellum_volume::session::{current_time, date_after_parent};
 use vellum_volume::{SnapshotOrigin, SnapshotRecord, SnapshotStatistics, resolve};
 
 use crate::error::{FsError, Result};
@@ -87,16 +88,23 @@ impl LiveFilesystem {
             if let Some(last) = &head.snapshot {
                 record.parents = if parents.is_empty() { vec![last.id] } else { parents.to_vec() };
                 record.counter = last.counter + 1;
-                // Whatever the clock says, a snapshot is later than the one it follows.
-                record.time = record.time.max(next_moment(last.time));
+                // Whatever the clock says, a snapshot is later than the one it follows, unless that is in the future.
+                record.time = date_after_parent(record.time, next_moment(last.time));
             }
             let id = self.volume().assign_snapshot_id(&mut record)?;
             head.seal_top_layer();
             let state = head.sealed_state();
             // Nobody writes while the head is changed: this is what the sealed state holds.
             let used = self.live_map().worktree_usage().used_amount();
-            let pending =
-                PendingSnapshot { state, used, id, record: record.clone(), tags: request.tags.clone() };
+            let pending = PendingSnapshot {
+                state,
+                used,
+                id,
+                record: record.clone(),
+                tags: request.tags.clone(),
+                // The thread that publishes it works for no command.
+                command: scoped_command(),
+            };
             live.set_key(&pending_snapshot_key(head.next_pending), pending.encode().into());
             head.next_pending += 1;
             head.snapshot = Some(AncestorSnapshot { id, counter: record.counter, time: record.time });
@@ -157,6 +165,7 @@ impl LiveFilesystem {
                 return Err(FsError::ChangedMeanwhile);
             }
             head.snapshot = ancestor;
+            self.publisher().set_head_command(scoped_command());
             Ok(())
         })?;
         self.live_map().live_store().wait_until_durable(sequence)?;
@@ -208,6 +217,8 @@ impl LiveFilesystem {
                 self.epochs().begin_next_epoch(present, head.state.clone(), held)?;
                 retained_roots::retain_for_trash(live, &head.state, &head.trash_layers())?;
                 set_head_state(head, state, ancestor);
+                // Before the head is released: from then on, the ref may be changed.
+                self.publisher().set_head_command(scoped_command());
                 self.live_map().worktree_usage().set_used_amount(used);
                 // Before the head is released: nobody may read the new state and find the old one cached.
                 self.forget_cached_state();

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use rustix::fs::statvfs;
 
 use super::finding::{DoctorFinding, DoctorFindings, FindingSeverity};
 use super::local::{list_old_files, report_leftovers};
 use crate::error::{Result, VolumeError};
-use crate::session::current_time;
+use crate::session::{CLOCK_TOLERANCE, current_time};
 use crate::store_check::refuse_wrong_clock;
 use crate::volume::{Volume, read_volume_config};
 
@@ -17,8 +17,6 @@ use crate::volume::{Volume, read_volume_config};
 const FREE_BYTES_MIN: u64 = 256 << 20;
 /// Free inodes of a filesystem below which the same holds.
 const FREE_INODES_MIN: u64 = 1000;
-/// For how far in the future a time may be and count as present.
-const CLOCK_TOLERANCE: Duration = Duration::from_secs(5 * 60);
 
 pub(super) fn examine_refs(volume: &Volume, findings: &mut DoctorFindings) -> Result<()> {
     let (_, mut damaged) = volume.list_readable_worktrees()?;
@@ -59,7 +57,7 @@ pub(super) fn examine_records(volume: &Volume, findings: &mut DoctorFindings) ->
             "future-snapshots",
             "the history",
             format!("{snapshots} dated in the future: a clock was wrong, or that of this machine is"),
-            "set the clock right; 'vellum forget' with rules keeps them until then",
+            "set the clock right if it is wrong; 'vellum forget' with rules keeps them until then",
         ));
     }
     Ok(())

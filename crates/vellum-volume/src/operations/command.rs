@@ -1,17 +1,78 @@
-//! The words of the command that this process runs, as records of operations have them.
+//! The command that this process runs, as records of operations have it.
 //!
 //! Invariant: no secret, and no path of one, is among them.
 
 use std::cell::RefCell;
 use std::sync::OnceLock;
 
+use vellum_types::{DecodeError, FieldReader, FieldWriter};
+
 use super::record::{WORD_MAX, WORDS_MAX};
 
-/// The words of the command line.
-static COMMAND: OnceLock<Vec<String>> = OnceLock::new();
+/// Length of what tells one run of a command from all others, bytes.
+const COMMAND_ID_LEN: usize = 8;
+
+/// Tells one run of a command from all others: whatever it does has this in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CommandId(pub [u8; COMMAND_ID_LEN]);
+
+impl CommandId {
+    /// A new one; None if the system has no randomness, which costs no more than that the operations of the command are
+    /// undone one by one.
+    #[must_use]
+    pub fn new_random() -> Option<Self> {
+        let mut id = [0; COMMAND_ID_LEN];
+        getrandom::fill(&mut id).ok().map(|()| Self(id))
+    }
+}
+
+/// A command, as its operations record it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RecordedCommand {
+    /// Its words, without secrets.
+    pub words: Vec<String>,
+    /// Its run; None if what it does does not belong together, as of a process that serves others.
+    pub id: Option<CommandId>,
+}
+
+impl RecordedCommand {
+    /// A command of these words, of which nothing else is known.
+    #[must_use]
+    pub fn from_words(words: &[&str]) -> Self {
+        Self { words: words.iter().copied().map(str::to_owned).collect(), id: None }
+    }
+
+    /// Adds the stored form.
+    pub fn encode(&self, writer: &mut FieldWriter) {
+        writer.write_varint(self.words.len() as u64);
+        for word in &self.words {
+            writer.write_bytes(word.as_bytes());
+        }
+        writer.write_u8(u8::from(self.id.is_some()));
+        if let Some(CommandId(id)) = &self.id {
+            writer.write_raw(id);
+        }
+    }
+
+    /// Reads the stored form.
+    pub fn decode(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
+        let words = (0..reader.read_count(WORDS_MAX)?)
+            .map(|_| reader.read_string(WORD_MAX).map(str::to_owned))
+            .collect::<Result<_, _>>()?;
+        let id = match reader.read_u8()? {
+            0 => None,
+            1 => Some(CommandId(reader.read_array()?)),
+            _ => return Err(DecodeError::Invalid("command")),
+        };
+        Ok(Self { words, id })
+    }
+}
+
+/// The command line.
+static COMMAND: OnceLock<RecordedCommand> = OnceLock::new();
 
 thread_local! {
-    static SCOPED: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
+    static SCOPED: RefCell<Option<RecordedCommand>> = const { RefCell::new(None) };
 }
 
 /// What stands in the place of a value that is not recorded.
@@ -22,28 +83,41 @@ const SECRET_OPTIONS: [&str; 8] =
     ["key", "pass", "secret", "token", "credential", "recovery", "auth", "command"];
 
 /// Says which command this process runs; the name of the program is left out. The first call counts.
-pub fn set_command_words(words: impl IntoIterator<Item = String>) {
-    let _ = COMMAND.set(remove_secrets(words));
+pub fn set_process_command(words: impl IntoIterator<Item = String>, id: Option<CommandId>) {
+    let _ = COMMAND.set(RecordedCommand { words: remove_secrets(words), id });
 }
 
-/// The words of the command that this thread works for.
-pub(super) fn current_command_words() -> Vec<String> {
-    let scoped = SCOPED.with_borrow(Clone::clone);
-    scoped.or_else(|| COMMAND.get().cloned()).unwrap_or_default()
+/// The command that this thread works for; without words if its process runs none.
+#[must_use]
+pub fn current_command() -> RecordedCommand {
+    scoped_command().or_else(|| COMMAND.get().cloned()).unwrap_or_default()
+}
+
+/// The command that this thread works for in the place of its process's own; None if there is none.
+#[must_use]
+pub fn scoped_command() -> Option<RecordedCommand> {
+    SCOPED.with_borrow(Clone::clone)
 }
 
 /// While it lives, this thread works for another command than the one that its process was started with: that which serves
 /// a mount does what it is asked to.
 pub struct CommandScope {
-    before: Option<Vec<String>>,
+    before: Option<RecordedCommand>,
 }
 
 impl CommandScope {
     /// Begins to work for a command.
     #[must_use]
     pub fn enter<'w>(words: impl IntoIterator<Item = &'w str>) -> Self {
-        let words = remove_secrets(words.into_iter().map(str::to_owned));
-        Self { before: SCOPED.with_borrow_mut(|scoped| scoped.replace(words)) }
+        let words = words.into_iter().map(str::to_owned).collect();
+        Self::enter_run(RecordedCommand { words, id: None })
+    }
+
+    /// Begins to work for one run of a command.
+    #[must_use]
+    pub fn enter_run(command: RecordedCommand) -> Self {
+        let command = RecordedCommand { words: remove_secrets(command.words), ..command };
+        Self { before: SCOPED.with_borrow_mut(|scoped| scoped.replace(command)) }
     }
 }
 
@@ -155,7 +229,7 @@ mod tests {
     fn a_scope_ends_with_its_value() {
         let outer = CommandScope::enter(["snapshot"]);
         drop(CommandScope::enter(["restore", "x"]));
-        assert_eq!(current_command_words(), ["snapshot"]);
+        assert_eq!(current_command().words, ["snapshot"]);
         drop(outer);
         assert!(SCOPED.with_borrow(Option::is_none));
     }

@@ -6,7 +6,7 @@ use vellum_crypto::{RecordDomain, VolumeKeys};
 use vellum_store::{ObjectKey, ObjectStore};
 use vellum_types::{BlobId, LookupResult};
 
-use super::command::current_command_words;
+use super::command::current_command;
 use super::record::{OperationEffect, OperationLink, OperationRecord, RECORD_MAX};
 use super::scope::current_reverted_operation;
 use crate::error::{Result, VolumeError};
@@ -106,6 +106,7 @@ impl OperationLog {
         effects: &[OperationEffect],
     ) -> Result<SealedOperation> {
         let reverted = current_reverted_operation().map(OperationEffect::Reverted);
+        let command = current_command();
         let record = OperationRecord {
             sequence,
             previous,
@@ -114,7 +115,8 @@ impl OperationLog {
             user: recorded_user_name(),
             pid: std::process::id(),
             worktree: self.worktree.clone(),
-            command: current_command_words(),
+            command: command.words,
+            command_id: command.id,
             effects: reverted.into_iter().chain(effects.iter().cloned()).collect(),
         };
         let key = self.record_key(chain, sequence)?;

@@ -9,10 +9,15 @@ use vellum_types::{DecodeError, FieldReader, FieldWriter, PackId, SnapshotId, Un
 use crate::record::WHO_MAX;
 use crate::refs::RefKind;
 
+use super::command::CommandId;
+
 const VERSION: u8 = 1;
+/// The version of a record that says which run of a command it belongs to.
+const RUN_VERSION: u8 = 2;
 const HASH_LEN: usize = 32;
-/// Most words of a command, and the longest, bytes: what tells a reader enough.
+/// Most words of a command in a record: what tells a reader enough.
 pub(super) const WORDS_MAX: usize = 64;
+/// The longest of them, bytes.
 pub(super) const WORD_MAX: usize = 512;
 /// Longest value of a ref, bytes: as long as a ref may have.
 const VALUE_MAX: usize = 48 << 10;
@@ -64,6 +69,8 @@ pub struct OperationRecord {
     pub worktree: String,
     /// The words of the command, without secrets; none if a program of its own did it.
     pub command: Vec<String>,
+    /// The run of the command, if its operations belong together.
+    pub command_id: Option<CommandId>,
     /// What it changed.
     pub effects: Vec<OperationEffect>,
 }
@@ -216,7 +223,9 @@ impl OperationRecord {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut writer = FieldWriter::new();
-        writer.write_u8(VERSION).write_varint(self.sequence);
+        // Records without it encode to the bytes of the first version, since their hashes name them.
+        let version = if self.command_id.is_some() { RUN_VERSION } else { VERSION };
+        writer.write_u8(version).write_varint(self.sequence);
         match &self.previous {
             None => drop(writer.write_u8(0)),
             Some(link) => link.encode(writer.write_u8(1)),
@@ -230,6 +239,9 @@ impl OperationRecord {
         for word in &self.command {
             writer.write_bytes(word.as_bytes());
         }
+        if let Some(CommandId(id)) = &self.command_id {
+            writer.write_raw(id);
+        }
         writer.write_varint(self.effects.len() as u64);
         for effect in &self.effects {
             effect.encode(&mut writer);
@@ -241,7 +253,10 @@ impl OperationRecord {
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut rest = FieldReader::new(bytes);
         let reader = &mut rest;
-        reader.expect_version(VERSION)?;
+        let version = reader.read_u8()?;
+        if !matches!(version, VERSION | RUN_VERSION) {
+            return Err(DecodeError::Version(u32::from(version)));
+        }
         let sequence = reader.read_varint()?;
         let previous = match reader.read_u8()? {
             0 => None,
@@ -260,11 +275,15 @@ impl OperationRecord {
         let command = (0..reader.read_count(WORDS_MAX)?)
             .map(|_| reader.read_string(WORD_MAX).map(str::to_owned))
             .collect::<Result<_, _>>()?;
+        let command_id = match version {
+            RUN_VERSION => Some(CommandId(reader.read_array()?)),
+            _ => None,
+        };
         let effects = (0..reader.read_count(EFFECTS_MAX)?)
             .map(|_| OperationEffect::decode(reader))
             .collect::<Result<_, _>>()?;
         rest.expect_end()?;
-        Ok(Self { sequence, previous, time, host, user, pid, worktree, command, effects })
+        Ok(Self { sequence, previous, time, host, user, pid, worktree, command, command_id, effects })
     }
 }
 
@@ -405,6 +424,7 @@ mod tests {
             pid: 9,
             worktree: "main".into(),
             command: vec!["snapshot".into()],
+            command_id: None,
             effects: vec![
                 OperationEffect::Ref(RefEffect {
                     kind: RefKind::Tag,
@@ -442,6 +462,8 @@ mod tests {
     #[test]
     fn records_round_trip_and_lead_backwards() {
         assert_eq!(OperationRecord::decode(&record().encode()), Ok(record()));
+        let with_id = OperationRecord { command_id: Some(CommandId([13; 8])), ..record() };
+        assert_eq!(OperationRecord::decode(&with_id.encode()), Ok(with_id));
         let circle = OperationRecord { sequence: 5, ..record() };
         assert!(OperationRecord::decode(&circle.encode()).is_err());
     }

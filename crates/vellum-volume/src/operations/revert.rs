@@ -9,6 +9,7 @@
 
 mod apply;
 mod error;
+mod group;
 mod plan;
 mod recover;
 mod value;
@@ -18,9 +19,13 @@ use std::collections::HashMap;
 use vellum_types::SnapshotId;
 
 pub use self::error::RevertError;
+use self::group::EarlierChanges;
 use super::chain::ListedOperation;
+use super::command::CommandId;
 use super::log::ChainName;
-use super::record::{OperationEffect, OperationLink, RefEffect, RevertDirection, RevertedOperation};
+use super::record::{
+    OperationEffect, OperationLink, OperationRecord, RefEffect, RevertDirection, RevertedOperation,
+};
 use super::timeline::{ChainedOperation, Timeline};
 use crate::error::Result;
 use crate::refs::{RefKind, WorktreeHead, WorktreeQuota};
@@ -124,6 +129,8 @@ pub struct RevertPlan {
     pub reverted: RevertedOperation,
     /// Its record.
     pub operation: ListedOperation,
+    /// The run of the command that it is a part of, or, if it is carried out once more, of the one that took it back.
+    pub command: Option<CommandId>,
     /// What is done first.
     pub before: Vec<RevertStep>,
     /// What becomes of this worktree.
@@ -132,6 +139,26 @@ pub struct RevertPlan {
     pub after: Vec<RevertStep>,
     /// Snapshots that stay.
     pub kept: Vec<KeptSnapshot>,
+}
+
+/// How an operation is taken.
+#[derive(Clone, Copy)]
+struct Reversal<'a> {
+    direction: RevertDirection,
+    /// The record of the operation that took it back, if there is one.
+    undoing: Option<&'a OperationRecord>,
+    /// What other plans change before.
+    earlier: Option<&'a EarlierChanges>,
+}
+
+impl<'a> Reversal<'a> {
+    fn undo() -> Self {
+        Self { direction: RevertDirection::Undo, undoing: None, earlier: None }
+    }
+
+    fn redo(undoing: &'a OperationRecord) -> Self {
+        Self { direction: RevertDirection::Redo, undoing: Some(undoing), earlier: None }
+    }
 }
 
 impl RevertPlan {
@@ -201,7 +228,8 @@ impl Volume {
                 target.ok_or_else(|| missing(of, link.sequence))?
             }
         };
-        let plan = self.plan_operation(&operation, direction, undoing.as_ref())?;
+        let reversal = Reversal { direction, undoing: undoing.as_ref(), earlier: None };
+        let plan = self.plan_operation(&operation, reversal)?;
         match plan.is_empty() {
             true => Err(RevertError::NothingLeft { operation: operation.describe(), direction }.into()),
             false => Ok(plan),
@@ -221,7 +249,7 @@ impl Volume {
             {
                 continue;
             }
-            let plan = self.plan_operation(operation, RevertDirection::Undo, None)?;
+            let plan = self.plan_operation(operation, Reversal::undo())?;
             // It may be as it was, because somebody did the reverse by hand.
             if !plan.is_empty() {
                 return Ok(Some(plan));
@@ -241,24 +269,33 @@ impl Volume {
                 }
                 continue;
             }
-            let Some(RevertedOperation { direction, worktree, link }) = operation.record.reverted_operation()
-            else {
-                continue;
-            };
-            let is_in_force = last.get(&(worktree.clone(), *link)) == Some(&RevertDirection::Undo);
-            // What was redone already is not redone again, and neither is an undo that was itself taken back.
-            if *direction == RevertDirection::Redo || !is_in_force {
-                continue;
-            }
-            let target = self.find_operation(ChainName::of(worktree.as_deref()), link.sequence)?;
-            // As in `plan_numbered`, the number alone does not tell that it is the same record.
-            let Some(target) = target.filter(|target| target.link == *link) else { continue };
-            let plan = self.plan_operation(&target, RevertDirection::Redo, Some(&operation.record))?;
+            let Some(target) = self.find_undone_target(operation, &last)? else { continue };
+            let plan = self.plan_operation(&target, Reversal::redo(&operation.record))?;
             if !plan.is_empty() {
                 return Ok(Some(plan));
             }
         }
         Ok(None)
+    }
+
+    /// The operation that another one took back, if that is still in force.
+    fn find_undone_target(
+        &self,
+        operation: &ChainedOperation,
+        last: &LastDirections,
+    ) -> Result<Option<ChainedOperation>> {
+        let Some(RevertedOperation { direction, worktree, link }) = operation.record.reverted_operation()
+        else {
+            return Ok(None);
+        };
+        let is_in_force = last.get(&(worktree.clone(), *link)) == Some(&RevertDirection::Undo);
+        // What was redone already is not redone again, and neither is an undo that was itself taken back.
+        if *direction == RevertDirection::Redo || !is_in_force {
+            return Ok(None);
+        }
+        let target = self.find_operation(ChainName::of(worktree.as_deref()), link.sequence)?;
+        // As in `plan_numbered`, the number alone does not tell that it is the same record.
+        Ok(target.filter(|target| target.link == *link))
     }
 
     /// The operation that made this worktree, if it is among these.
@@ -305,5 +342,12 @@ fn key_of(operation: &ChainedOperation) -> (Option<String>, OperationLink) {
 fn is_same_command(one: &ChainedOperation, other: &ChainedOperation) -> bool {
     let one = &one.record;
     let other = &other.record;
-    !one.command.is_empty() && one.host == other.host && one.pid == other.pid && one.command == other.command
+    match (one.command_id, other.command_id) {
+        (Some(one), Some(other)) => one == other,
+        // Early versions recorded none.
+        (None, _) | (_, None) => {
+            let is_same_process = one.host == other.host && one.pid == other.pid;
+            !one.command.is_empty() && is_same_process && one.command == other.command
+        }
+    }
 }

@@ -14,7 +14,7 @@ use crate::error::{Result, VolumeError, is_data_loss};
 use crate::keyring::is_key_change_seen;
 use crate::operations::{
     ChainName, OperationEffect, OperationLink, OperationLog, OperationSink, PutOperation, RefEffect,
-    find_outside_snapshot,
+    SealedOperation, find_outside_snapshot,
 };
 
 /// After so many numbers that were taken, the chain is listed.
@@ -45,6 +45,8 @@ pub(super) struct RefChange<'a> {
     pub counter: u64,
     /// Empty to remove it.
     pub new: Vec<u8>,
+    /// Whether what it says is remembered, and may be old.
+    pub is_remembered: bool,
 }
 
 /// A change that is ready to be swapped.
@@ -135,13 +137,29 @@ pub(crate) fn recorded_value(kind: RefKind, value: &[u8]) -> Vec<u8> {
 }
 
 impl RefStore {
-    /// Puts the record of a change, if it is an operation, and gives the value that is to be swapped.
+    /// Puts the record of a change, if it is an operation, and gives the value that is to be swapped. None if what is
+    /// remembered of the ref seems to be old: nothing was put then, and it is to be read.
     pub(super) fn record_change(
         &self,
         change: &RefChange<'_>,
         sink: &mut OperationSink<'_>,
-    ) -> Result<RecordedChange> {
-        let RefChange { kind, name, old, counter, new } = change;
+    ) -> Result<Option<RecordedChange>> {
+        let mut is_taken = false;
+        let put = &mut |sealed: &SealedOperation| match (sink.put)(sealed) {
+            // Whoever added to the chain since has the next number. A record that was put all the same would be one that
+            // was not carried out, as the swap is going to fail.
+            Err(VolumeError::Store(StoreError::Exists { .. })) if change.is_remembered => {
+                is_taken = true;
+                Err(VolumeError::Raced(format!("the operations of '{}'", change.name)))
+            }
+            put => put,
+        };
+        let recorded = self.put_change(change, &mut OperationSink { effects: sink.effects.clone(), put });
+        if is_taken { Ok(None) } else { recorded.map(Some) }
+    }
+
+    fn put_change(&self, change: &RefChange<'_>, sink: &mut OperationSink<'_>) -> Result<RecordedChange> {
+        let RefChange { kind, name, old, counter, new, is_remembered: _ } = change;
         let old_value = old.map_or(&[][..], |old| &old.value);
         let unrecorded = |value| RecordedChange { value, pending: None };
         // The ref of a chain only names records: a record of its change would have to be named in turn.

@@ -8,9 +8,7 @@ use vellum_types::UnixTime;
 use super::bucket::PeriodBucket;
 use super::{KeepReason, PeriodRule, RetentionPeriod, RetentionPolicy, TagsBySnapshot};
 use crate::history::HistoryEntry;
-
-/// How far clocks of machines may differ without one of them counting as ahead.
-const CLOCK_TOLERANCE: Duration = Duration::from_secs(5 * 60);
+use crate::session::CLOCK_TOLERANCE;
 
 /// Returns for each snapshot of a line, which begins with the newest, the rules that keep it.
 pub(super) fn select_snapshots(

@@ -48,8 +48,7 @@ pub fn is_outside_line(name: &str) -> bool {
 impl Volume {
     /// The newest snapshot of a line. Of two that were made at once, the one with the higher id.
     pub fn find_newest_in_line(&self, line: &str) -> Result<Option<HistoryEntry>> {
-        let entries = list_history(&self.catalog)?.into_iter();
-        Ok(entries.filter(|entry| entry.record.worktree == line).max())
+        Ok(list_history(&self.catalog)?.into_iter().find(|entry| entry.record.worktree == line))
     }
 }
 

@@ -100,6 +100,47 @@ fn the_order_holds_when_clocks_go_back() {
 }
 
 #[test]
+fn a_clock_that_was_ahead_dates_no_later_snapshot() {
+    let world = World::new(PLAIN);
+    let volume = &world.volume;
+    let now = vellum_volume::session::current_time().secs;
+    let times = [now - 100, now + 300 * 24 * 60 * 60, now - 50, now - 40];
+    let notes = ["before", "ahead", "right 1", "right 2"];
+    let ids: Vec<_> = times.iter().zip(notes).map(|(time, note)| commit_at(volume, *time, note)).collect();
+    let found: Vec<_> = ids.iter().map(|id| volume.catalog.get_record(id).unwrap().time.secs).collect();
+    assert_eq!(found, times);
+    let newest_first = ["right 2", "right 1", "ahead", "before"];
+    assert_eq!(line(volume), newest_first);
+    let all = list_history(&volume.catalog).unwrap();
+    assert_eq!(all.iter().map(|entry| entry.record.note.as_str()).collect::<Vec<_>>(), newest_first);
+    assert_eq!(volume.find_latest_snapshot().unwrap(), Some(ids[3]));
+    // What is newer than a snapshot that is dated in the future is not known before then.
+    for (at, newer) in [(0, 3), (2, 1), (3, 0)] {
+        volume.set_head(ids[at]).unwrap();
+        assert_eq!(volume.count_newer_than_head().unwrap(), newer);
+    }
+}
+
+#[test]
+fn no_snapshot_comes_before_its_children_where_lines_with_wrong_clocks_meet() {
+    let world = World::new(PLAIN);
+    let side = world.worktree("side");
+    let now = vellum_volume::session::current_time().secs;
+    let ahead = commit_at(&world.volume, now + 5000, "ahead");
+    side.set_head(ahead).unwrap();
+    for number in 0..3 {
+        commit_at(&world.volume, now - 100 + number, "main");
+        commit_at(&side, now - 1000 + number, "side");
+    }
+    let heads = [world.volume.read_head().unwrap().unwrap(), side.read_head().unwrap().unwrap()];
+    let walk = AncestorWalk::from_heads(&world.volume.catalog, heads).unwrap();
+    let notes: Vec<_> = walk.map(|entry| entry.unwrap().record.note.clone()).collect();
+    assert_eq!(notes, ["main", "main", "main", "side", "side", "side", "ahead"]);
+    let all = list_history(&world.volume.catalog).unwrap();
+    assert_eq!(all.last().unwrap().id, ahead);
+}
+
+#[test]
 fn a_tag_and_a_worktree_of_one_name_are_an_error_that_lists_both() {
     let world = World::new(PLAIN);
     let ids: Vec<_> = (0..2).map(|n| commit_at(&world.volume, n, &n.to_string())).collect();

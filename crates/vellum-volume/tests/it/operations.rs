@@ -363,6 +363,17 @@ fn two_commands_are_recorded_once_wherever_they_meet() {
 }
 
 #[test]
+fn who_remembers_an_old_head_leaves_no_record_that_nothing_names() {
+    let world = World::new(PLAIN);
+    let id = snapshot(&world.volume, &small(1), "one");
+    world.again().add_tag("v1", id).unwrap();
+    // This volume remembers its head as it was before the tag, whose record has the next number.
+    snapshot(&world.volume, &small(2), "two");
+    let check = world.again().verify_all_operations().unwrap();
+    assert_eq!((check.problems.len(), check.unfinished.len()), (0, 0));
+}
+
+#[test]
 fn a_chain_goes_on_when_its_worktree_is_removed_and_made_anew() {
     let world = World::new(PLAIN);
     let id = snapshot(&world.volume, &small(1), "one");

@@ -33,16 +33,19 @@ pub struct Args {
     /// Check everything in the cache, and remove what is damaged
     #[arg(long, conflicts_with_all = ["set_size", "set_node_size", "clear"])]
     verify: bool,
-    /// In a mount: how much memory its process may take for content that was read lately
+    /// In a mount: how much memory its process may take for content that was read lately; at least 1M
     #[arg(long, value_name = "SIZE", value_parser = format::parse_size)]
     set_memory: Option<u64>,
-    /// In a mount: how much memory its process may take for attributes and names
+    /// In a mount: how much memory its process may take for attributes and names; at least 1M
     #[arg(long, value_name = "SIZE", value_parser = format::parse_size)]
     set_inode_memory: Option<u64>,
     /// In a mount: forget everything that its process keeps in memory only because it was read
     #[arg(long)]
     clear_memory: bool,
 }
+
+/// The least memory of a mount for content, and for attributes and names, bytes: below some chunks, nothing is found again.
+const MEMORY_MIN: u64 = 1 << 20;
 
 #[derive(Serialize)]
 struct CacheJson {
@@ -123,6 +126,12 @@ fn set_mount_memory(args: &Args, context: &CommandContext) -> Result<Option<Memo
     let content = args.set_memory;
     let inodes = args.set_inode_memory;
     let changes = content.is_some() || inodes.is_some() || args.clear_memory;
+    if let Some(limit) = [content, inodes].into_iter().flatten().find(|limit| *limit < MEMORY_MIN) {
+        return Err(CliError::usage_error(
+            format!("{} of memory hold nothing that is read", format::format_size(limit)),
+            "1M is the least; '--clear-memory' forgets what is kept",
+        ));
+    }
     match context.find_mount_process()? {
         Some(process) => {
             let request = ControlRequest::SetMemory { content, inodes, clears: args.clear_memory };

@@ -21,6 +21,7 @@ use crate::context::CommandContext;
 use crate::context::mounted::{MountProcess, find_mount_above};
 use crate::error::{CliError, CommandOutcome, Result, volume_hint};
 use crate::probe::is_mount_answering;
+use crate::settings::SettingsFile;
 use crate::ui::UserInterface;
 use crate::ui::format;
 
@@ -78,6 +79,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let mut findings = DoctorFindings::new(args.repair, volume_hint);
     // First: a mount whose process does not answer would hold up everything that looks into it.
     examine_mounts(&mut findings)?;
+    SettingsFile::of_user().into_iter().for_each(|file| examine_settings(&mut findings, &file));
     let place = examine_worktree(&mut findings, context)?;
     examine_uploads(&mut findings);
     let features = list_machine_features(&place);
@@ -106,8 +108,19 @@ fn examine_worktree(findings: &mut DoctorFindings, context: &CommandContext) -> 
         }
         Err(error) => return Err(error),
     };
+    examine_settings(findings, &SettingsFile::of_worktree(&state));
     examine_opened(&state, findings, context)?;
     Ok(state.path().into())
+}
+
+/// Until somebody mends such a file, almost every command is refused.
+fn examine_settings(findings: &mut DoctorFindings, file: &SettingsFile) {
+    if let Some(error) = file.find_problem() {
+        let object = format!("settings of the {}", file.scope());
+        let remedy = error.hint().unwrap_or_default();
+        let severity = FindingSeverity::Problem;
+        findings.add(DoctorFinding::new(severity, "wrong-settings", object, error.format_chain(), remedy));
+    }
 }
 
 fn examine_opened(state: &StateDir, findings: &mut DoctorFindings, context: &CommandContext) -> Result<()> {

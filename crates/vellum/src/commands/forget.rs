@@ -183,11 +183,12 @@ fn apply_rules(
         ignores_tags: args.ignore_tags,
         now: vellum_host::clock::current_time(),
     })?;
-    // Mostly a mistyped rule: nothing that a rule says can be meant to leave a worktree without any snapshot.
-    if let Some(name) = plan.emptied.first().filter(|_| !args.force && !args.dry_run) {
+    // Mostly a mistyped rule: nothing that a rule says can be meant to leave a worktree without any snapshot. A dry run says what
+    // the run itself does, and is refused like it.
+    if let Some(name) = plan.emptied.first().filter(|_| !args.force) {
         return Err(CliError::usage_error(
             format!("the rules keep no snapshot of the worktree '{}'", format_path(name)),
-            "'--dry-run' shows what would be forgotten; '--force' applies the rules all the same",
+            "'--force' applies the rules all the same; with '--dry-run', it shows what they would forget",
         ));
     }
     let unkept: Vec<_> = plan.decisions.iter().filter(|it| !it.is_kept()).map(|it| it.entry.id).collect();
@@ -253,8 +254,10 @@ fn print_plan(plan: &RetentionPlan, names: &SnapshotNames, context: &CommandCont
             names.first_line_of_note(&decision.entry),
         ]);
     }
+    // On a narrow terminal, the time is worth less than why a snapshot stays.
+    let optional: &[usize] = if ui.is_narrow() { &[2] } else { &[] };
     let shortened = [ShortenedColumn::keep_beginning(5), ShortenedColumn::keep_beginning(4)];
-    table.fit_columns(ui.output_columns(), &TableFit { optional: &[], shortened: &shortened });
+    table.fit_columns(ui.output_columns(), &TableFit { optional, shortened: &shortened });
     ui.print_lines(table.format_lines())?;
     Ok(())
 }

@@ -64,8 +64,6 @@ pub struct Args {
     graph: bool,
 }
 
-/// Columns of a terminal that has no room for everything.
-const NARROW: usize = 80;
 /// Columns between two columns of the table.
 const GAP: usize = 2;
 /// Fewest columns of a note, however narrow the terminal is.
@@ -246,9 +244,9 @@ fn history_cells(context: &CommandContext, names: &SnapshotNames, entry: &Histor
     let columns = context.ui.output_columns();
     let id = names.short_id(&entry.id);
     // On a narrow terminal, seconds are worth less than the note.
-    let time = match columns {
-        Some(columns) if columns < NARROW => format::format_local_minute(record.time),
-        Some(_) | None => format::format_local_time(record.time),
+    let time = match context.ui.is_narrow() {
+        true => format::format_local_minute(record.time),
+        false => format::format_local_time(record.time),
     };
     let changed = format!("{} changed", format::format_number(record.statistics.changed));
     let used = id.len() + time.len() + changed.len() + 3 * GAP;

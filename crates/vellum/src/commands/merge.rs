@@ -55,7 +55,7 @@ pub struct Args {
     #[arg(short = 'n', long)]
     dry_run: bool,
     /// A note for the snapshot of the result
-    #[arg(short = 'm', long = "note", value_name = "NOTE")]
+    #[arg(short = 'm', long = "note", alias = "message", value_name = "NOTE")]
     note: Option<String>,
     /// Finish a merge that had conflicts or was interrupted
     #[arg(long = "continue", conflicts_with_all = ["snapshot", "all", "base", "policy", "dry_run", "is_aborted"])]

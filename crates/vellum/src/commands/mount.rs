@@ -439,6 +439,7 @@ fn mount_target(
         read_only,
         allow_other: args.allow_other,
         no_exec: args.is_no_exec(),
+        keeps_access_times: args.keeps_access_times(),
         no_rings: args.no_io_uring,
         posture,
         locks: shown.locks,

@@ -21,7 +21,7 @@ pub struct Args {
     #[arg(value_name = "SNAP")]
     snapshot: String,
     /// The new note; an empty one hides the present one
-    #[arg(short = 'm', long = "note", value_name = "NOTE")]
+    #[arg(short = 'm', long = "note", alias = "message", value_name = "NOTE")]
     note: Option<String>,
     #[command(flatten)]
     properties: PropertyArgs,

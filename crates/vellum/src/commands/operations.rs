@@ -167,8 +167,10 @@ fn report_operations(context: &CommandContext, volume: &Volume, listing: &ChainL
             effects.join("; "),
         ]);
     }
-    let shortened = [ShortenedColumn::keep_beginning(4), ShortenedColumn::keep_beginning(3)];
-    table.fit_columns(ui.output_columns(), &TableFit { optional: &[2], shortened: &shortened });
+    // On a narrow terminal, the time is worth less than what was done.
+    let optional: &[usize] = if ui.is_narrow() { &[1, 2] } else { &[2] };
+    let shortened = [ShortenedColumn::keep_beginning(3), ShortenedColumn::keep_beginning(4)];
+    table.fit_columns(ui.output_columns(), &TableFit { optional, shortened: &shortened });
     ui.print_lines(table.format_lines())?;
     if operations.is_empty() {
         ui.print_note("nothing is recorded yet")?;

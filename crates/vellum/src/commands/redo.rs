@@ -19,6 +19,7 @@ pub struct Args {
 /// Redoes an operation.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let place = MergePlace::open(context)?;
-    let words = vec!["redo".into()];
-    RevertCommand { context, place: &place, words, dry_run: args.dry_run }.run(|| place.volume().plan_redo())
+    let volume = place.volume();
+    RevertCommand { context, place: &place, dry_run: args.dry_run }
+        .run(|| volume.plan_whole_command(volume.plan_redo()?))
 }

@@ -72,7 +72,7 @@ pub struct Args {
     #[arg(long, requires = "from_stdin")]
     stdin_from_command: bool,
     /// A note on what this is ('-': from standard input)
-    #[arg(short = 'm', long = "note", value_name = "NOTE")]
+    #[arg(short = 'm', long = "note", alias = "message", value_name = "NOTE")]
     note: Option<String>,
     /// Tag the snapshot; can be repeated
     #[arg(short, long = "tag", value_name = "TAG")]

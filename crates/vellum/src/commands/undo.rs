@@ -20,8 +20,8 @@ use crate::mounting::trash::TrashRequest;
 /// Take back the last operation, or another one
 ///
 /// 'vellum operations' lists what can be undone: snapshots, restores, merges, forks, forgotten snapshots, tags, pins, notes,
-/// settings, and worktrees that were added, removed or changed. Without OP, the last one is undone that was not undone yet;
-/// run the command again to undo the one before. 'vellum redo' takes an undo back.
+/// settings, and worktrees that were added, removed or changed. Without OP, all that the last command did is undone, as far as
+/// it was not undone yet; run the command again to undo the one before. 'vellum redo' takes an undo back.
 ///
 /// An undone snapshot is forgotten, and the files stay as they are. An undone restore or merge changes the files back; what
 /// no snapshot holds is saved in a safety snapshot first. If something has changed since what OP changed, or gc has deleted
@@ -42,56 +42,67 @@ pub struct Args {
 /// Undoes an operation.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let place = MergePlace::open(context)?;
-    let number = args.operation.map(|number| number.to_string());
     let worktree = args.worktree.as_ref().unwrap_or(&place.volume().worktree.worktree).clone();
     let choice =
         args.operation.map_or(OperationChoice::Last, |number| OperationChoice::Numbered { worktree, number });
-    let words = ["undo".to_owned()].into_iter().chain(number).collect();
-    RevertCommand { context, place: &place, words, dry_run: args.dry_run }
-        .run(|| place.volume().plan_undo(&choice))
+    let volume = place.volume();
+    let draw_plans = || match &choice {
+        OperationChoice::Last => volume.plan_whole_command(volume.plan_undo(&choice)?),
+        OperationChoice::Numbered { .. } => Ok(vec![volume.plan_undo(&choice)?]),
+    };
+    RevertCommand { context, place: &place, dry_run: args.dry_run }.run(draw_plans)
 }
 
-/// Takes an operation back, or carries it out once more.
+/// Takes the operations of a command back, or carries them out once more.
 pub struct RevertCommand<'a> {
     /// What all commands share.
     pub context: &'a CommandContext,
     /// Where the user stands.
     pub place: &'a MergePlace,
-    /// The words of the command.
-    pub words: Vec<String>,
     /// Whether nothing is to be changed.
     pub dry_run: bool,
 }
 
 impl RevertCommand<'_> {
-    /// Draws a plan, and carries it out.
-    pub fn run(&self, draw_plan: impl FnOnce() -> Result<RevertPlan, VolumeError>) -> Result<CommandOutcome> {
-        // Locked before the plan is drawn: it is right only for the state that it was drawn for.
+    /// Draws plans, and carries them out.
+    pub fn run(
+        &self,
+        draw_plans: impl FnOnce() -> Result<Vec<RevertPlan>, VolumeError>,
+    ) -> Result<CommandOutcome> {
+        // Locked before the plans are drawn: they are right only for the state that they were drawn for.
         let lock = self.place.lock(self.context)?;
         // In a mount, what waits to be published has no record yet.
         self.place.head()?;
-        let plan = draw_plan()?;
-        if plan.head.is_some() {
+        let plans = draw_plans()?;
+        if plans.iter().any(|plan| plan.head.is_some()) {
             self.place.volume().check_no_merge()?;
         }
-        let mut report = RevertReport::new(self.context, self.place.volume(), &plan);
-        if self.dry_run {
-            return report.print(true);
-        }
-        // What this thread changes from here on is recorded as the reversal of that operation.
-        let _scope = RevertScope::enter(plan.reverted.clone());
-        for step in plan.before.iter() {
-            report.add_kept(self.carry_out(&plan, step)?);
-        }
-        if let Some(head) = plan.head {
-            report.set_place(self.change_head(&plan, head)?);
-        }
-        for step in plan.after.iter() {
-            report.add_kept(self.carry_out(&plan, step)?);
+        let mut reports = Vec::with_capacity(plans.len());
+        for plan in &plans {
+            let mut report = RevertReport::new(self.context, self.place.volume(), plan);
+            if !self.dry_run {
+                self.carry_out_plan(plan, &mut report)?;
+            }
+            reports.push(report);
         }
         // Printed without the lock: whoever reads it may take any time, and other commands would wait.
         drop(lock);
-        report.print(false)
+        report::print_reports(reports, self.dry_run, &self.context.ui)
+    }
+
+    fn carry_out_plan(&self, plan: &RevertPlan, report: &mut RevertReport<'_>) -> Result<()> {
+        // What this thread changes from here on is recorded as the reversal of that operation.
+        let _scope = RevertScope::enter(plan.reverted.clone());
+        for step in plan.before.iter() {
+            report.add_kept(self.carry_out(plan, step)?);
+        }
+        if let Some(head) = plan.head {
+            report.set_place(self.change_head(plan, head)?);
+        }
+        for step in plan.after.iter() {
+            report.add_kept(self.carry_out(plan, step)?);
+        }
+        Ok(())
     }
 
     fn carry_out(&self, plan: &RevertPlan, step: &RevertStep) -> Result<Option<KeptSnapshot>> {
@@ -170,9 +181,8 @@ impl RevertCommand<'_> {
         request: ControlRequest,
     ) -> Result<Option<SnapshotId>> {
         let reverted = RevertedName::from(&plan.reverted);
-        let words = self.words.clone();
-        // The process of the mount makes the record, and knows neither this command's words nor what it takes back.
-        let request = ControlRequest::Revert { words, reverted, request: Box::new(request) };
+        // The process of the mount makes the record, and does not know what this command takes back.
+        let request = ControlRequest::Revert { reverted, request: Box::new(request) };
         Ok(mounted.send_request(&request)?.snapshot.and_then(|id| id.parse().ok()))
     }
 }

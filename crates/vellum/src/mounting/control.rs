@@ -17,7 +17,9 @@ use vellum_fs::content::residence::EvictedContent;
 use vellum_host::ProgressMeter;
 use vellum_host::escape::format_path;
 use vellum_volume::hydration_policy::HydrationPolicy;
-use vellum_volume::operations::{OperationLink, RevertDirection, RevertedOperation};
+use vellum_volume::operations::{
+    CommandId, OperationLink, RecordedCommand, RevertDirection, RevertedOperation, current_command,
+};
 use vellum_volume::residence::{HydratedContent, RefusedContent};
 
 use super::MountingError;
@@ -168,13 +170,26 @@ pub enum ControlRequest {
     },
     /// A request that takes an operation back, or carries it out once more. What it changes is in the store when it is answered.
     Revert {
-        /// The words of the command.
-        words: Vec<String>,
         /// The operation.
         reverted: RevertedName,
         /// The request.
         request: Box<ControlRequest>,
     },
+}
+
+/// A request as it is sent.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct ControlMessage<R = ControlRequest> {
+    /// The words of the command that asks: the process that serves the mount was started with another one, and records
+    /// operations for this.
+    #[serde(default)]
+    pub words: Vec<String>,
+    /// The run of the command, if what it does belongs together.
+    #[serde(default)]
+    pub run: Option<[u8; 8]>,
+    /// What it asks for.
+    #[serde(flatten)]
+    pub request: R,
 }
 
 /// An operation that is taken back, as it is named to the process.
@@ -397,7 +412,9 @@ impl PendingReply {
     pub fn send_request(socket: &Path, request: &ControlRequest) -> Result<Self> {
         let gone = |source| MountingError::Unreachable { socket: socket.into(), source };
         let stream = socket::connect_to(socket).map_err(gone)?;
-        send_json_line(&stream, request).map_err(gone)?;
+        let RecordedCommand { words, id } = current_command();
+        let message = ControlMessage { words, run: id.map(|CommandId(id)| id), request };
+        send_json_line(&stream, &message).map_err(gone)?;
         Ok(Self { socket: socket.into(), stream: BufReader::new(stream), line: Vec::new() })
     }
 

@@ -96,6 +96,43 @@ fn files_that_cannot_be_understood_are_refused_and_stay() {
 }
 
 #[test]
+fn a_wrong_value_is_named_by_its_line_and_mended_by_command() {
+    let world = World::with_snapshot();
+    let file = world.tree().join(".vellum/config.toml");
+    let wrong = "author = \"ann\"\n\n[retention]\nkeep-daily = \"x\" # few\n";
+    fs::write(&file, wrong).unwrap();
+    let refused = world.run(&["status"]).code(3);
+    let place = format!("{}, line 4: retention.keep-daily takes a number from 1", file.display());
+    assert!(refused.err.contains(&place), "{}", refused.err);
+    assert!(refused.err.contains("'vellum config unset --worktree retention.keep-daily'"), "{}", refused.err);
+    world.run(&["doctor"]).code(1).says("settings of the worktree: ").says("line 4").says("(wrong-settings)");
+    // Another setting does not change while this one is wrong, and the settings of others are not concerned.
+    world.run(&["config", "set", "retention.keep-last", "3"]).code(3);
+    world.run_at_home(&["config", "set", "--user", "ui.color", "never"]).ok();
+    assert_eq!(fs::read_to_string(&file).unwrap(), wrong);
+    world.run(&["config", "set", "retention.keep-daily", "7"]).ok();
+    assert!(fs::read_to_string(&file).unwrap().contains("keep-daily = 7"));
+    fs::write(&file, wrong).unwrap();
+    world.run(&["config", "unset", "--worktree", "retention.keep-daily"]).ok().says("is not set any more");
+    world.run(&["status"]).ok();
+    world.run(&["doctor"]).ok();
+    assert!(fs::read_to_string(&file).unwrap().contains("author = \"ann\""));
+}
+
+#[test]
+fn a_file_that_is_no_toml_is_named_by_its_line() {
+    let world = World::with_snapshot();
+    let file = world.tree().join(".vellum/config.toml");
+    fs::write(&file, "author = \"ann\"\nnot toml\n").unwrap();
+    for args in [&["status"][..], &["config", "list"], &["config", "unset", "author"]] {
+        let ran = world.run(args).code(3);
+        assert!(ran.err.contains("config.toml, line 2: "), "{args:?}: {}", ran.err);
+        assert!(ran.err.contains("edit the file there"), "{args:?}: {}", ran.err);
+    }
+    world.run(&["doctor"]).code(1).says("line 2").says("(wrong-settings)");
+}
+
+#[test]
 fn nothing_is_compressed_on_request() {
     let sizes: Vec<u64> = ["none", "19"]
         .iter()

@@ -102,6 +102,18 @@ fn rules_that_cannot_be_meant_are_refused() {
     world.run(&["tag", "add", "now", "HEAD"]).ok();
     world.run(&["forget", "--keep-tag", "now", "--worktree", "main"]).ok();
     world.run(&["forget", "HEAD~1", "-n"]).code(2).remarks("the tag 'kept' names it");
+    world.run(&["fork", "side", "--to", "../side"]).ok();
+    world.write("../side/new", "content");
+    world.run(&["-C", "../side", "snapshot", "-m", "of the side"]).ok();
+    // A dry run does not promise what is refused then.
+    let rules = ["forget", "--keep-tag", "now", "--worktree", "side"];
+    for more in [&[][..], &["-n"]] {
+        world
+            .run(&[&rules[..], more].concat())
+            .code(3)
+            .remarks("the rules keep no snapshot of the worktree 'side'");
+    }
+    world.run(&[&rules[..], &["-n", "--force"]].concat()).ok();
 }
 
 #[test]

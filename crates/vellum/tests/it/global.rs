@@ -77,6 +77,15 @@ fn a_closed_pipe_is_no_error() {
 }
 
 #[test]
+fn a_note_may_be_given_by_the_word_of_other_tools() {
+    let world = World::with_snapshot();
+    world.write("a.txt", "changed");
+    world.run(&["snapshot", "--mesage", "typed"]).code(3).remarks("'--message'");
+    world.run(&["snapshot", "--message", "as git has it"]).ok();
+    world.run(&["history"]).ok().says("as git has it");
+}
+
+#[test]
 fn an_option_that_does_not_exist_is_not_taken_for_a_file() {
     let world = World::with_snapshot();
     let ran = world.run(&["snapshot", "--omit", "x"]).code(3).remarks("unexpected argument '--omit'");

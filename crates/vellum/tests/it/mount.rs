@@ -468,6 +468,8 @@ fn the_memory_of_a_mount_is_limited_and_cleared_while_it_runs() {
     let (content, inodes) = memory(&["--set-memory", "1M", "--set-inode-memory", "1M"]);
     assert!(content[0] <= 1 << 20 && content[1] == 1 << 20, "{content:?}");
     assert!(inodes[1].abs_diff(1 << 20) < 4096, "{inodes:?}");
+    inside(&["cache", "--set-memory", "1"]).code(3).remarks("1M is the least");
+    inside(&["cache", "--set-inode-memory", "1000K"]).code(3).remarks("1M is the least");
     let (content, inodes) = memory(&["--clear-memory"]);
     assert_eq!((content[0], inodes[0]), (0, 0));
     assert!(fs::read(mount.at("large")).unwrap() == noise(3 << 20));

@@ -230,10 +230,31 @@ fn options_of_mount_are_those_of_fstab() {
     mount.again(&["-o", "snapshot=first", "--temporary"]).code(3).remarks("leave out --temporary");
     mount.again(&["-o", "timeout=5s", "--foreground"]).code(3).remarks("leave out --foreground");
     mount.again(&["-o", "readonly"]).code(3).remarks("worktree=NAME");
+    mount.again(&["-o", "noatime", "--shared", "x"]).code(3).remarks("leave out 'noatime'");
     let away = world.path("away");
     let args = ["mount", "-o", "nofail", away.to_str().unwrap(), mount.path.to_str().unwrap()];
     world.run(&args).ok().remarks("as 'nofail' allows");
     assert!(!mount.is_mounted());
+}
+
+#[test]
+fn with_noatime_reading_changes_no_access_time() {
+    let world = World::with_snapshot();
+    let mount = Mount::place(&world, "mnt");
+    let read = || {
+        let before = fs::metadata(mount.at("new")).unwrap().accessed().unwrap();
+        fs::read(mount.at("new")).unwrap();
+        fs::metadata(mount.at("new")).unwrap().accessed().unwrap() > before
+    };
+    for (options, is_changed) in [("noatime", false), ("noatime,relatime", true)] {
+        mount.again(&["-o", options]).ok();
+        fs::write(mount.at("new"), options).unwrap();
+        // The last access is before the last change: relatime records the next one.
+        let old = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+        fs::File::open(mount.at("new")).unwrap().set_times(fs::FileTimes::new().set_accessed(old)).unwrap();
+        assert_eq!(read(), is_changed, "{options}");
+        mount.umount().ok();
+    }
 }
 
 #[test]

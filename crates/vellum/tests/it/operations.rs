@@ -43,17 +43,79 @@ fn snapshots_and_restores_of_a_mount_are_recorded() {
     let mount = Mount::new(&world, "work");
     fs::write(mount.at("new"), "content").unwrap();
     let place = mount.path.to_str().unwrap();
-    world.run(&["-C", place, "snapshot", "--wait", "--tag", "mounted"]).ok();
-    world.run(&["-C", place, "restore", "first"]).ok();
+    let run = |args: &[&str]| world.run(&[&["-C", place], args].concat()).ok();
+    run(&["snapshot", "-m", "of the mount", "--tag", "mounted"]);
+    run(&["snapshot", "new", "-m", "of a file"]);
+    fs::write(mount.at("unsaved"), "content").unwrap();
+    run(&["restore", "first"]);
+    run(&["worktree", "quota", "--inodes", "1000"]);
+    world.write("theirs", "content");
+    world.run(&["snapshot", "-m", "of the directory"]).ok();
+    run(&["merge", "main"]);
+    run(&["try", "--apply", "--", "touch", "tried"]);
     mount.umount().ok();
-    let commands = |worktree: &str| -> Vec<String> {
-        let json = world.json(&["operations", "--worktree", worktree]);
-        let operations = json["operations"].as_array().unwrap().clone();
-        operations.iter().map(|operation| operation["command"][0].as_str().unwrap().into()).collect()
-    };
-    let found = commands("work");
-    assert!(found.contains(&"snapshot".to_owned()) && found.contains(&"restore".to_owned()), "{found:?}");
+    // Each twice or once: the tag and the safety snapshots are operations of the same commands.
+    let expected = [
+        "try --apply -- touch ***",
+        "merge main",
+        "worktree quota --inodes 1000",
+        "restore first",
+        "snapshot new -m of a file",
+        "snapshot -m of the mount --tag mounted",
+    ];
+    let mut found = commands_of(&world, "work", place);
+    found.dedup();
+    assert_eq!(found[..expected.len()], expected, "{found:?}");
     world.run(&["operations", "--verify", "--all"]).ok();
+}
+
+/// The commands of a worktree's operations, newest first, without the directory that they were told to run in.
+fn commands_of(world: &World, worktree: &str, place: &str) -> Vec<String> {
+    let json = world.json(&["operations", "-n", "0", "--worktree", worktree]);
+    let words = |operation: &serde_json::Value| -> Vec<String> {
+        let words = operation["command"].as_array().unwrap();
+        words.iter().map(|word| word.as_str().unwrap().to_owned()).collect()
+    };
+    let operations = json["operations"].as_array().unwrap().iter();
+    let joined = operations.map(|operation| words(operation).join(" "));
+    joined.map(|words| words.strip_prefix(&format!("-C {place} ")).unwrap_or(&words).to_owned()).collect()
+}
+
+#[test]
+fn what_a_mount_has_not_published_is_recorded_with_its_command_by_the_next_mount() {
+    let world = World::with_snapshot();
+    let mount = Mount::new(&world, "work");
+    let place = mount.path.to_str().unwrap();
+    fs::write(mount.at("new"), "content").unwrap();
+    // Nothing can be published: whoever would is killed first.
+    let store = fs::canonicalize(world.tree().join(".vellum/store")).unwrap();
+    let away = store.with_extension("away");
+    fs::rename(&store, &away).unwrap();
+    world.run(&["-C", place, "snapshot", "-q", "-m", "pending"]);
+    crate::mounting::kill(mount.pid(), "-KILL");
+    crate::mounting::detach_mount(&mount.path);
+    fs::rename(&away, &store).unwrap();
+    mount.again(&[]).ok();
+    world.run(&["-C", place, "flush"]).ok();
+    mount.umount().ok();
+    let found = commands_of(&world, "work", place);
+    assert!(found.contains(&"snapshot -q -m pending".to_owned()), "{found:?}");
+}
+
+#[test]
+fn a_tag_and_a_snapshot_in_a_mount_are_recorded_once() {
+    let world = World::with_snapshot();
+    let mount = Mount::new(&world, "work");
+    let place = mount.path.to_str().unwrap();
+    for tag in ["one", "two"] {
+        world.run(&["-C", place, "tag", "add", tag, "HEAD"]).ok();
+        fs::write(mount.at(tag), "content").unwrap();
+        world.run(&["-C", place, "snapshot", "-q", "-m", tag]).ok();
+    }
+    let verified = world.run(&["-C", place, "operations", "--verify"]).ok();
+    let told = format!("{}{}", verified.out, verified.err);
+    assert!(!told.contains("not carried out"), "{told}");
+    mount.umount().ok();
 }
 
 #[test]

@@ -74,6 +74,55 @@ fn undo_goes_back_step_by_step_and_redo_forward() {
 }
 
 #[test]
+fn a_command_that_does_several_things_is_undone_whole() {
+    let world = World::with_snapshot();
+    let mount = Mount::new(&world, "work");
+    let places = [world.tree().to_str().unwrap().to_owned(), mount.path.to_str().unwrap().to_owned()];
+    for (place, tag) in places.iter().zip(["one", "two"]) {
+        let run = |args: &[&str]| world.run(&[&["-C", place], args].concat());
+        let state = || {
+            let tags = run(&["tag", "list"]).ok().out.contains(tag);
+            let history = run(&["history"]).ok().out;
+            (tags, history.contains("several things"), history.lines().count())
+        };
+        fs::write(std::path::Path::new(place).join(tag), "content").unwrap();
+        let before = state();
+        run(&["snapshot", "-m", "several things", "-t", tag, "--set", "a=b"]).ok();
+        let after = state();
+        assert!(after.0 && after.1 && after.2 == before.2 + 1, "{place}: {before:?} {after:?}");
+        let told = run(&["undo", "-n"]).ok().says("is forgotten").says(&format!("tag {tag}")).says("note of");
+        assert!(!told.err.contains("stays in the history"), "{}", told.err);
+        assert_eq!(state(), after);
+        run(&["undo"]).ok().says("is forgotten").says(&format!("tag {tag}")).says("note of");
+        assert_eq!(state(), before);
+        run(&["redo"]).ok().says("is in the history again");
+        assert_eq!(state(), after);
+        run(&["history", "--where", "a=b"]).ok().says("several things");
+        let json = run(&["undo", "--json"]).ok().out;
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(json["others"].as_array().unwrap().len(), 2, "{json}");
+        assert_eq!(state(), before);
+    }
+    mount.umount().ok();
+    world.run(&["operations", "--verify", "--all"]).ok();
+}
+
+#[test]
+fn a_command_is_not_undone_in_part() {
+    let world = World::with_snapshot();
+    world.run(&["fork", "side", "--to", "../side"]).ok();
+    world.write("a.txt", "changed");
+    world.run(&["snapshot", "-m", "second", "-t", "moved", "--set", "a=b"]).ok();
+    world.run(&["-C", "../side", "tag", "remove", "moved"]).ok();
+    world.run(&["-C", "../side", "tag", "add", "moved", "first"]).ok();
+    for args in [&["undo", "-n"][..], &["undo"]] {
+        world.run(args).code(2).remarks("the tag 'moved' was changed since").remarks("tag remove moved");
+    }
+    assert_eq!(notes(&world), ["second", "first"]);
+    world.run(&["history", "--where", "a=b"]).ok().says("second");
+}
+
+#[test]
 fn an_undone_restore_brings_the_files_back_and_loses_nothing() {
     let world = World::with_snapshot();
     world.write("a.txt", "second");

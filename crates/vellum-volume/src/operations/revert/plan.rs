@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use vellum_types::SnapshotId;
 
+use super::group::EarlierChanges;
 use super::value::is_same_value;
-use super::{HeadChange, KeptSnapshot, RevertError, RevertPlan, RevertStep, is_same_command};
+use super::{HeadChange, KeptSnapshot, Reversal, RevertError, RevertPlan, RevertStep, is_same_command};
 use crate::device::is_try_name;
 use crate::error::{Result, VolumeError};
 use crate::operations::chain::ListedOperation;
@@ -42,13 +43,13 @@ fn has_same_state(one: &WorktreeHead, other: &WorktreeHead) -> bool {
 }
 
 impl Volume {
-    /// Plans to take an operation in a direction; `undoing` is the record of the operation that took it back, if there is one.
+    /// Plans to take an operation back, or to carry it out once more.
     pub(super) fn plan_operation(
         &self,
         operation: &ChainedOperation,
-        direction: RevertDirection,
-        undoing: Option<&OperationRecord>,
+        reversal: Reversal<'_>,
     ) -> Result<RevertPlan> {
+        let Reversal { direction, undoing, earlier } = reversal;
         let plan = RevertPlan {
             reverted: RevertedOperation {
                 direction,
@@ -56,6 +57,7 @@ impl Volume {
                 link: operation.link,
             },
             operation: ListedOperation { link: operation.link, record: operation.record.clone() },
+            command: undoing.unwrap_or(&operation.record).command_id,
             before: Vec::new(),
             head: None,
             after: Vec::new(),
@@ -66,6 +68,7 @@ impl Volume {
             operation,
             direction,
             undoing,
+            earlier,
             plan,
             recovered: BTreeSet::new(),
             forgotten: BTreeSet::new(),
@@ -83,6 +86,7 @@ struct PlanDraft<'a> {
     operation: &'a ChainedOperation,
     direction: RevertDirection,
     undoing: Option<&'a OperationRecord>,
+    earlier: Option<&'a EarlierChanges>,
     plan: RevertPlan,
     /// Snapshots that are to be in the history again.
     recovered: BTreeSet<SnapshotId>,
@@ -151,7 +155,7 @@ impl PlanDraft<'_> {
         if !self.volume.catalog.has_snapshot(&id)? {
             return Ok(());
         }
-        if let Some(reason) = self.volume.find_snapshot_user(&id)? {
+        if let Some(reason) = self.volume.find_snapshot_user(&id, self.earlier)? {
             return self.refuse(format!("snapshot {id} is still needed: {reason}"));
         }
         self.plan.after.push(RevertStep::ForgetMade(id));
@@ -187,7 +191,8 @@ impl PlanDraft<'_> {
 
     fn add_presence(&mut self, id: SnapshotId, is_wanted: bool) -> Result<()> {
         // Several effects may be about one snapshot: a head that names it, and that it was forgotten.
-        match (is_wanted, self.volume.catalog.has_snapshot(&id)?) {
+        let is_recovered = self.earlier.is_some_and(|earlier| earlier.recovers_snapshot(&id));
+        match (is_wanted, is_recovered || self.volume.catalog.has_snapshot(&id)?) {
             (true, false) => drop(self.recovered.insert(id)),
             (false, true) => drop(self.forgotten.insert(id)),
             (true, true) | (false, false) => {}
@@ -430,7 +435,7 @@ impl PlanDraft<'_> {
 
     /// The snapshot that the operation made goes with it, unless something needs it.
     fn forget_made(&mut self, made: SnapshotId) -> Result<()> {
-        match self.volume.find_snapshot_user(&made)? {
+        match self.volume.find_snapshot_user(&made, self.earlier)? {
             Some(reason) => self.plan.kept.push(KeptSnapshot { id: made, reason }),
             None => self.plan.after.push(RevertStep::ForgetMade(made)),
         }
@@ -463,15 +468,24 @@ impl PlanDraft<'_> {
 }
 
 impl Volume {
-    /// What needs a snapshot beside this worktree, if anything does.
-    fn find_snapshot_user(&self, id: &SnapshotId) -> Result<Option<String>> {
+    /// What needs a snapshot beside this worktree, if anything does after earlier changes.
+    fn find_snapshot_user(
+        &self,
+        id: &SnapshotId,
+        earlier: Option<&EarlierChanges>,
+    ) -> Result<Option<String>> {
         let own = &self.worktree.worktree;
-        let worktree =
-            self.list_worktrees()?.into_iter().find(|(name, head)| name != own && head.head == Some(*id));
+        let stays = |kind, name: &str| !earlier.is_some_and(|earlier| earlier.removes_ref(kind, name));
+        let worktree = self
+            .list_worktrees()?
+            .into_iter()
+            .find(|(name, head)| name != own && head.head == Some(*id) && stays(RefKind::Worktree, name));
         if let Some((name, _)) = worktree {
             return Ok(Some(format!("the worktree '{name}' stands on it")));
         }
-        if let Some((name, _)) = self.list_tags()?.into_iter().find(|(_, target)| target == id) {
+        if let Some((name, _)) =
+            self.list_tags()?.into_iter().find(|(name, target)| target == id && stays(RefKind::Tag, name))
+        {
             return Ok(Some(format!("the tag '{name}' names it")));
         }
         if self.find_pinned_snapshots(crate::session::current_time())?.contains_key(id) {

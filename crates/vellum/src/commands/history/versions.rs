@@ -10,7 +10,7 @@ use vellum_volume::VolumeError;
 use vellum_volume::file_history::{FileHistory, FileVersion, VersionChange};
 
 use super::operands::HistoryOperands;
-use super::{HistoryFilter, NARROW, format_description};
+use super::{HistoryFilter, format_description};
 use crate::context::CommandContext;
 use crate::context::paths::UserPaths;
 use crate::error::{CliError, CommandOutcome, Result};
@@ -168,9 +168,9 @@ fn versions_table(
     let mut path = &file.path;
     for version in &file.versions {
         let entry = &version.entry;
-        let time = match columns {
-            Some(columns) if columns < NARROW => format::format_local_minute(entry.record.time),
-            Some(_) | None => format::format_local_time(entry.record.time),
+        let time = match context.ui.is_narrow() {
+            true => format::format_local_minute(entry.record.time),
+            false => format::format_local_time(entry.record.time),
         };
         let words = describe_change(version, path, paths);
         // The table goes from new to old: rows below this one are about the file under its old name.

@@ -134,6 +134,7 @@ fn daemon_arguments(args: &Args, context: &CommandContext) -> Vec<OsString> {
         (args.read_only, "--read-only"),
         (args.allow_other, "--allow-other"),
         (args.is_no_exec(), "-onoexec"),
+        (args.keeps_access_times(), "-onoatime"),
         (args.no_io_uring, "--no-io-uring"),
         (args.take_over, "--take-over"),
         (args.temporary, "--temporary"),

@@ -23,6 +23,8 @@ pub enum MountOption {
     AllowOther,
     /// `noexec`, also as a part of `user` and `users`.
     NoExec(bool),
+    /// `noatime`, and `atime`.
+    NoAccessTimes(bool),
     /// `nofail`.
     NoFail,
     /// `timeout=TIME`.
@@ -36,7 +38,7 @@ pub enum MountOption {
 }
 
 /// What every mount is, or what others act upon.
-const IGNORED: [&str; 17] = [
+const IGNORED: [&str; 16] = [
     "",
     "defaults",
     "auto",
@@ -52,7 +54,6 @@ const IGNORED: [&str; 17] = [
     "dev",
     "nodev",
     "async",
-    "relatime",
     "norelatime",
 ];
 
@@ -68,6 +69,8 @@ impl MountOption {
             ("allow_other", None) => Self::AllowOther,
             ("noexec", None) => Self::NoExec(true),
             ("exec", None) => Self::NoExec(false),
+            ("noatime", None) => Self::NoAccessTimes(true),
+            ("atime" | "relatime", None) => Self::NoAccessTimes(false),
             ("nofail", None) => Self::NoFail,
             ("timeout", Some(time)) => Self::Deadline(format::parse_duration(time)?),
             ("rpo", Some(time)) => Self::Rpo(parse_interval(time)?),
@@ -83,8 +86,8 @@ impl MountOption {
     /// The same, for whom an unknown option is an error.
     pub fn parse(typed: &str) -> Result<Self, String> {
         Self::recognize(typed)?.ok_or_else(|| {
-            "the options are ro, rw, worktree=NAME, snapshot=SNAP, allow_other, noexec, nofail, timeout=TIME, \
-             rpo=TIME and key-file=FILE"
+            "the options are ro, rw, worktree=NAME, snapshot=SNAP, allow_other, noexec, noatime, nofail, \
+             timeout=TIME, rpo=TIME and key-file=FILE"
                 .into()
         })
     }
@@ -112,6 +115,7 @@ impl Args {
                 MountOption::KeyFile(file) => args.key_file = Some(file.clone()),
                 // Read from the options when they are needed, where the last one of each kind counts.
                 MountOption::NoExec(_)
+                | MountOption::NoAccessTimes(_)
                 | MountOption::NoFail
                 | MountOption::Deadline(_)
                 | MountOption::Ignored => {}
@@ -135,6 +139,11 @@ impl Args {
                 self.snapshot_every.is_some() && (is_snapshot || self.read_only),
                 "--snapshot-every and 'ro'",
                 "leave out --snapshot-every",
+            ),
+            (
+                self.keeps_access_times() && self.sharing.shared.is_some(),
+                "--shared and 'noatime'",
+                "leave out 'noatime': the server keeps access times for all machines",
             ),
             (
                 self.foreground && (self.is_optional() || self.deadline().is_some()),
@@ -161,6 +170,15 @@ impl Args {
             MountOption::Deadline(time) => Some(*time),
             _ => None,
         })
+    }
+
+    /// Whether reading changes no access times.
+    pub(super) fn keeps_access_times(&self) -> bool {
+        let last = self.options.iter().rev().find_map(|option| match option {
+            MountOption::NoAccessTimes(set) => Some(*set),
+            _ => None,
+        });
+        last.unwrap_or(false)
     }
 
     /// Whether no program may be executed from the mount.

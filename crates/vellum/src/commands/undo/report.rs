@@ -10,6 +10,7 @@ use vellum_volume::refs::RefKind;
 use crate::context::CommandContext;
 use crate::context::merge_place::PlaceReport;
 use crate::error::{CommandOutcome, Result};
+use crate::ui::UserInterface;
 use crate::ui::format;
 use crate::ui::json::ProblemJson;
 
@@ -22,6 +23,9 @@ struct RevertJson {
     safety: Option<String>,
     kept: Vec<KeptJson>,
     problems: Vec<ProblemJson>,
+    /// The same of the other operations of the command.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    others: Vec<RevertJson>,
 }
 
 /// The operation that is taken back.
@@ -80,18 +84,15 @@ impl<'a> RevertReport<'a> {
         self.place = place;
     }
 
-    /// Prints it.
-    pub fn print(self, dry_run: bool) -> Result<CommandOutcome> {
+    fn list_problems(&self) -> Vec<ProblemJson> {
+        self.place.problems.iter().map(ProblemJson::from).collect()
+    }
+
+    fn print(self, dry_run: bool) -> Result<()> {
         let ui = &self.context.ui;
-        let problems: Vec<_> = self.place.problems.iter().map(ProblemJson::from).collect();
-        let outcome = CommandOutcome::from_findings(!problems.is_empty());
-        if ui.is_json() {
-            ui.print_json(&self.to_json(dry_run, problems))?;
-            return Ok(outcome);
-        }
-        ui.print_problems(&problems)?;
+        ui.print_problems(&self.list_problems())?;
         if ui.voice.quiet && !dry_run {
-            return Ok(outcome);
+            return Ok(());
         }
         let operation = &self.plan.operation;
         let verb = match (self.plan.reverted.direction, dry_run) {
@@ -122,7 +123,7 @@ impl<'a> RevertReport<'a> {
                 "What no snapshot held is in {short}: 'vellum restore {short}' brings it back"
             ))?;
         }
-        Ok(outcome)
+        Ok(())
     }
 
     fn steps(&self) -> impl Iterator<Item = &RevertStep> {
@@ -141,7 +142,7 @@ impl<'a> RevertReport<'a> {
         head.into_iter().chain(self.steps().map(describe_step)).collect()
     }
 
-    fn to_json(&self, dry_run: bool, problems: Vec<ProblemJson>) -> RevertJson {
+    fn to_json(&self, dry_run: bool) -> RevertJson {
         let operation = &self.plan.operation;
         let head = self.plan.head.as_ref().map(|head| match head {
             HeadChange::Move { from, target } => {
@@ -170,9 +171,30 @@ impl<'a> RevertReport<'a> {
                 .iter()
                 .map(|kept| KeptJson { snapshot: kept.id.to_string(), reason: kept.reason.clone() })
                 .collect(),
-            problems,
+            problems: self.list_problems(),
+            others: Vec::new(),
         }
     }
+}
+
+/// Prints what became of the operations of a command.
+pub fn print_reports(
+    reports: Vec<RevertReport<'_>>,
+    dry_run: bool,
+    ui: &UserInterface,
+) -> Result<CommandOutcome> {
+    let has_problems = reports.iter().any(|report| !report.place.problems.is_empty());
+    if ui.is_json() {
+        let mut all = reports.iter().map(|report| report.to_json(dry_run));
+        // There is always one: what cannot be planned is an error.
+        if let Some(mut first) = all.next() {
+            first.others = all.collect();
+            ui.print_json(&first)?;
+        }
+    } else {
+        reports.into_iter().try_for_each(|report| report.print(dry_run))?;
+    }
+    Ok(CommandOutcome::from_findings(has_problems))
 }
 
 fn text_of(id: Option<SnapshotId>) -> Option<String> {

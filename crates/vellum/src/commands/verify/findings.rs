@@ -37,7 +37,7 @@ pub(super) fn summarize_findings(volume: &Volume, findings: &[VerifyFinding]) ->
             // The blobs of a damaged pack mostly have one problem in common, so that the first is shown for all.
             Some((_, place)) => blobs.entry(place).or_insert((0, &finding.problem)).0 += 1,
             None => {
-                lines.push(format!("{}: {}", format_path(&finding.object), format_path(&finding.problem)))
+                lines.push(describe_problem(finding));
             }
         }
         for affected in &finding.affected {
@@ -121,7 +121,7 @@ fn format_snapshot_range(
 }
 
 pub(super) fn describe_finding(volume: &Volume, finding: &VerifyFinding) -> Vec<String> {
-    let mut lines = vec![format!("{}: {}", format_path(&finding.object), format_path(&finding.problem))];
+    let mut lines = vec![describe_problem(finding)];
     for AffectedTree { owner, paths, count } in &finding.affected {
         let place = describe_owner(volume, owner);
         lines.extend(paths.iter().map(|path| format!("    {place}: {path}")));
@@ -137,6 +137,15 @@ pub(super) fn describe_finding(volume: &Volume, finding: &VerifyFinding) -> Vec<
         }
     }
     lines
+}
+
+/// What is damaged, and how; most problems name it themselves.
+fn describe_problem(finding: &VerifyFinding) -> String {
+    let object = format_path(&finding.object);
+    let problem = format_path(&finding.problem);
+    // A blob is called "BLOB in PACK", and a problem with it may say only "BLOB".
+    let name = object.split_once(" in ").map_or(object.as_str(), |(blob, _)| blob);
+    if problem.starts_with(name) { problem } else { format!("{object}: {problem}") }
 }
 
 /// Where files are.

@@ -22,12 +22,13 @@ use vellum_library::live::{self, HolderStage, OpenError};
 use vellum_store::PackCache;
 use vellum_types::{Ino, LookupResult, SnapshotId};
 use vellum_volume::SnapshotOrigin;
+use vellum_volume::operations::{CommandId, CommandScope, RecordedCommand, current_command};
 use vellum_volume::refs::WorktreeQuota;
 use vellum_volume::residence::{ContentScope, NewPin};
 
 use super::{
-    ContentReply, ControlLine, ControlReply, ControlRequest, LINE_MAX, MemoryCache, MemoryCaches,
-    PROGRESS_EVERY, SOCKET, UnpublishedSnapshot, join_shown, send_json_line, socket,
+    ContentReply, ControlLine, ControlMessage, ControlReply, ControlRequest, LINE_MAX, MemoryCache,
+    MemoryCaches, PROGRESS_EVERY, SOCKET, UnpublishedSnapshot, join_shown, send_json_line, socket,
 };
 use crate::error::{CliError, Result};
 use crate::mounting::MountingError;
@@ -131,8 +132,9 @@ impl ControlHandler for ControlService {
         let mut line = String::new();
         // A longer line is cut, and is no JSON then: the sender gets an error.
         let read = BufReader::new(stream.take(LINE_MAX)).read_line(&mut line);
-        let request = read.ok().and_then(|_| serde_json::from_str::<ControlRequest>(&line).ok());
-        let answer = match request {
+        let message = read.ok().and_then(|_| serde_json::from_str::<ControlMessage>(&line).ok());
+        let _command = message.as_ref().and_then(enter_command);
+        let answer = match message.map(|message| message.request) {
             None => ControlLine::not_understood(),
             Some(ControlRequest::AwaitEnd) => {
                 // Whoever asked may be gone.
@@ -166,7 +168,9 @@ impl ControlService {
 
     /// Answers a request that a client has forwarded, with one line and without its end.
     pub fn answer_forwarded(&self, line: &[u8]) -> Vec<u8> {
-        let answer = match serde_json::from_slice::<ControlRequest>(line) {
+        let message = serde_json::from_slice::<ControlMessage>(line);
+        let _command = message.as_ref().ok().and_then(enter_command);
+        let answer = match message.map(|message| message.request) {
             // A client answers by itself what concerns its mount.
             // Also a request of a newer client, which this process does not know.
             Err(_)
@@ -353,8 +357,8 @@ impl ControlService {
                 let parse = |id: &Option<String>| id.as_deref().map(parse_snapshot_id).transpose();
                 self.fs.move_to_snapshot(parse(from)?, parse(target)?)?;
             }
-            ControlRequest::Revert { words, reverted, request } => {
-                let purpose = ChangePurpose { words: words.clone(), reverted: reverted.into() };
+            ControlRequest::Revert { reverted, request } => {
+                let purpose = ChangePurpose { command: current_command(), reverted: reverted.into() };
                 return self.fs.change_for(purpose, || self.handle_request(request, meter));
             }
         }
@@ -525,6 +529,13 @@ fn changes_files(request: &ControlRequest) -> bool {
         | ControlRequest::Settle
         | ControlRequest::HydrationPolicies => false,
     }
+}
+
+/// Lets this thread work for the command that sent a message.
+fn enter_command(message: &ControlMessage) -> Option<CommandScope> {
+    let ControlMessage { words, run, .. } = message;
+    let command = RecordedCommand { words: words.clone(), id: run.map(CommandId) };
+    (!words.is_empty()).then(|| CommandScope::enter_run(command))
 }
 
 fn parse_snapshot_id(text: &str) -> Result<SnapshotId, FsError> {

@@ -13,7 +13,8 @@ use vellum_types::ErrorKind;
 use vellum_volume::Volume;
 
 use crate::mounting::control::{
-    ControlHandler, ControlLine, ControlRequest, LINE_MAX, send_json_line, send_line, send_unmount_reply,
+    ControlHandler, ControlLine, ControlMessage, ControlRequest, LINE_MAX, send_json_line, send_line,
+    send_unmount_reply,
 };
 use crate::mounting::end::ShutdownSignal;
 use crate::mounting::sharing::standby::StandbyState;
@@ -46,9 +47,9 @@ impl ControlHandler for ClientControl {
         let mut line = String::new();
         // A longer line is cut, and is no JSON then: the sender gets an error.
         let read = BufReader::new(stream.take(LINE_MAX)).read_line(&mut line);
-        let request = read.ok().and_then(|_| serde_json::from_str::<ControlRequest>(&line).ok());
+        let message = read.ok().and_then(|_| serde_json::from_str::<ControlMessage>(&line).ok());
         // Whoever asked may be gone: that an answer cannot be sent harms nobody.
-        match request {
+        match message.map(|message| message.request) {
             None => {
                 let _ = send_json_line(stream, &ControlLine::not_understood());
             }
