@@ -33,7 +33,7 @@ pub use materialize::ForkEngine;
 pub use outside::OutsideDirectory;
 pub use restore::{
     FileEdit, FileEditReport, InterruptedRestore, PLAN_MAX, RestorePlan, RestoreReport, RestoreRequest,
-    RestoreStep, RestoreStepKind, SavedPlanError, SavedRestorePlan,
+    RestoreStep, RestoreStepKind, SavedPlanError, SavedRestorePlan, StateRestorePlan,
 };
 pub use stream::{StreamSnapshotRequest, create_stream_snapshot};
 pub use worktree::{

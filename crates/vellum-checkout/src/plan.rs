@@ -226,15 +226,20 @@ impl PlanInput<'_> {
         if linked {
             return Ok(None);
         }
-        let mut above = HashSet::new();
-        for ino in touched {
-            // An inode may have been moved: it differs for the directories above it in both states.
-            for tree in [now.state, self.target] {
-                add_ancestors(tree, ino, &mut above)?;
-            }
-        }
-        Ok(Some(above))
+        Ok(Some(collect_touched_dirs(touched, [now.state, self.target])?))
     }
+}
+
+/// The inodes of which something differs between two states, and all that are above them in either.
+pub(crate) fn collect_touched_dirs(touched: BTreeSet<Ino>, states: [&FsTree; 2]) -> Result<HashSet<Ino>> {
+    let mut above = HashSet::new();
+    for ino in touched {
+        // An inode may have been moved: it differs for the directories above it in both states.
+        for tree in states {
+            add_ancestors(tree, ino, &mut above)?;
+        }
+    }
+    Ok(above)
 }
 
 /// Adds an inode and all directories above it. What stands above the root is no inode.

@@ -7,6 +7,7 @@
 mod edit;
 mod journal;
 mod saved_plan;
+mod state_plan;
 mod unsaved;
 
 use vellum_host::ProgressMeter;
@@ -27,6 +28,7 @@ pub use edit::{FileEdit, FileEditReport};
 pub use journal::InterruptedRestore;
 pub(crate) use journal::read_interrupted_restore;
 pub use saved_plan::{PLAN_MAX, SavedPlanError, SavedRestorePlan};
+pub use state_plan::StateRestorePlan;
 
 pub(crate) use unsaved::collect_changed_inodes;
 use unsaved::{SnapshottedState, UnsavedSearch};

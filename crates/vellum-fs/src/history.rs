@@ -3,6 +3,7 @@
 //! Invariant: a state never changes once it has a place here. What it needs stays as long as it is needed.
 
 pub(crate) mod copy;
+pub mod expected;
 pub mod fork;
 pub mod partial;
 pub mod past;

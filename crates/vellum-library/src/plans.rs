@@ -97,7 +97,7 @@ impl Checkout {
     /// Carries a plan out. Fails with a conflict, and does nothing, if anything that it touches has changed, or if the worktree
     /// stands on another snapshot.
     pub fn run_restore(&self, planned: &CheckoutRestorePlan) -> Result<CheckoutRestore> {
-        let request = self.worktree().open_saved_plan(&planned.saved)?;
+        let request = planned.saved.read_request(&self.worktree().volume)?;
         // Locked before the plan is drawn again: nobody else changes the worktree between that and the restore.
         let _lock = self.lock_worktree()?;
         // As in `restore_snapshot`: single paths may be restored while a merge is under way.
@@ -106,7 +106,7 @@ impl Checkout {
         }
         let meter = ProgressMeter::default();
         let plan = self.worktree().plan_restore(&request, &meter)?;
-        self.worktree().check_same_plan(&planned.saved, &plan)?;
+        planned.saved.check_same_plan(&self.worktree().save_plan(&plan)?)?;
         let done = self.worktree().execute_restore(plan, &meter)?;
         Ok(CheckoutRestore {
             safety: done.safety,

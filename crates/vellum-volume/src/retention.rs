@@ -117,6 +117,8 @@ pub enum KeepReason {
     Tag(String),
     /// It is pinned; by whom, and why.
     Pinned(String),
+    /// Somebody reads its tree: by which process, and where.
+    InUse(String),
     /// It is the newest of its line.
     Newest,
     /// Two worktrees descend from it: a merge of them compares both with it.
@@ -145,6 +147,7 @@ impl KeepReason {
             Self::Head(_)
             | Self::Tag(_)
             | Self::Pinned(_)
+            | Self::InUse(_)
             | Self::Newest
             | Self::MergeBase
             | Self::Future => false,
@@ -221,6 +224,7 @@ impl Volume {
         let entries = list_history(&self.catalog)?;
         let lines = group_lines(&entries, request)?;
         let mut uses = self.find_uses(&tags, request)?;
+        self.add_readers(&entries, &mut uses)?;
         let mut plan = RetentionPlan::default();
         for (line, entries) in lines {
             let policy = if line.is_safety {
@@ -261,6 +265,20 @@ impl Volume {
             tags.entry(id).or_default().push(name);
         }
         Ok(tags)
+    }
+
+    /// Adds what processes read. A session names a tree: all snapshots that have it stay.
+    fn add_readers(
+        &self,
+        entries: &[HistoryEntry],
+        uses: &mut HashMap<SnapshotId, Vec<KeepReason>>,
+    ) -> Result<()> {
+        for reader in self.list_tree_readers()? {
+            for entry in entries.iter().filter(|entry| entry.record.root == reader.root) {
+                uses.entry(entry.id).or_default().push(KeepReason::InUse(reader.to_string()));
+            }
+        }
+        Ok(())
     }
 
     /// Returns what snapshots are used for, which no policy overrules.

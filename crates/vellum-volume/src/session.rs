@@ -26,7 +26,7 @@ pub(crate) use self::claim::SessionClaim;
 pub(crate) use self::node_batch::NodeBatch;
 pub use self::others::WaitingSession;
 pub(crate) use self::others::{end_sessions, list_sessions};
-pub use self::reader::ReadSession;
+pub use self::reader::{ReadSession, TreeReader};
 pub(crate) use self::reader::{end_expired_readers, list_read_trees};
 use crate::error::{Result, VolumeError};
 use crate::key_epochs::KeyEpochs;

@@ -31,6 +31,8 @@ pub enum UsageGroup {
     Snapshots(Vec<SnapshotId>),
     /// All snapshots that a worktree made, what it stands on, and what a mount of it has published since.
     Worktree(String),
+    /// What mounts and views read, on whatever machine: trees of snapshots, whether they are listed still or not.
+    Readers,
     /// A path in a snapshot.
     Path {
         /// The snapshot.
@@ -53,7 +55,7 @@ pub struct GroupUsage {
     pub unique: u64,
     /// Of these, bytes that something else needs too.
     pub shared: u64,
-    /// What the next collection could free if the snapshots were forgotten; none for a path.
+    /// What the next collection could free if the snapshots were forgotten; none for a path and for readers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub freed: Option<FreedBytes>,
 }
@@ -94,7 +96,7 @@ pub fn measure_usage(volume: &Volume, groups: &[UsageGroup], meter: &ProgressMet
     let state = VolumeState { volume, roots: find_live_roots(volume, &BTreeSet::new())?, present };
     let mut members =
         groups.iter().map(|group| state.collect_members(group)).collect::<Result<Vec<GroupMembers>>>()?;
-    let forgettable: Vec<_> = members.iter().filter(|group| group.path.is_none()).collect();
+    let forgettable: Vec<_> = members.iter().filter(|group| group.is_forgettable()).collect();
     let is_joined = forgettable.len() > 1;
     if is_joined {
         let all = GroupMembers::join_groups(&forgettable);
@@ -126,9 +128,16 @@ struct GroupMembers {
     snapshots: HashSet<SnapshotId>,
     worktrees: HashSet<String>,
     path: Option<PathContent>,
+    /// Whether what is read belongs to it.
+    has_readers: bool,
 }
 
 impl GroupMembers {
+    /// Only whole snapshots can be forgotten: a path by itself frees nothing, nor does what somebody reads.
+    fn is_forgettable(&self) -> bool {
+        self.path.is_none() && !self.has_readers
+    }
+
     fn join_groups(groups: &[&Self]) -> Self {
         let mut all = Self::default();
         for group in groups {
@@ -181,6 +190,7 @@ impl VolumeState<'_> {
                     }
                 }
             }
+            UsageGroup::Readers => members.has_readers = true,
             UsageGroup::Path { snapshot, ino } => {
                 members.snapshots.insert(snapshot.id);
                 members.path = Some(read_path_content(self.volume, snapshot.record.root, *ino)?);
@@ -221,6 +231,7 @@ impl VolumeState<'_> {
             let mut role = BlobRoles { kept: u64::MAX, ..BlobRoles::default() };
             for (number, group) in groups.iter().enumerate() {
                 match &held.worktree {
+                    _ if group.has_readers && held.is_read => role.inside |= 1 << number,
                     Some(worktree) if group.worktrees.contains(worktree) => role.inside |= 1 << number,
                     Some(_) if held.head.is_none_or(|head| !group.snapshots.contains(&head)) => {
                         role.outside |= 1 << number;
@@ -277,8 +288,7 @@ impl VolumeState<'_> {
                 if roles.outside & bit == 0 && path.is_none_or(|path| !path.elsewhere.contains(id)) {
                     usage.unique += len;
                 }
-                // Only whole snapshots can be forgotten: a path by itself frees nothing.
-                if roles.kept & bit == 0 && path.is_none() {
+                if roles.kept & bit == 0 && group.is_forgettable() {
                     *share.freed.entry(number).or_default() += len;
                 }
             }
@@ -291,7 +301,8 @@ impl VolumeState<'_> {
                 None => {
                     usage.logical = self.sum_logical_bytes(&group.snapshots)?;
                     let held = self.count_held(&group.snapshots);
-                    usage.freed = Some(sum_freed_bytes(&packs, number, held));
+                    let freed = || sum_freed_bytes(&packs, number, held);
+                    usage.freed = group.is_forgettable().then(freed);
                 }
             }
         }

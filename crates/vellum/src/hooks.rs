@@ -1,7 +1,7 @@
 //! Hooks: commands of the user that run before or after what Vellum does.
 //!
-//! Invariants: a hook comes from the settings of this user or this worktree, never from a volume, a snapshot or another
-//! machine. It ends: after its time it is killed, with all processes of its group. What it prints cannot control a
+//! Invariants: a hook comes from the settings of this user or this worktree, never from a volume, a snapshot, another
+//! machine or another user. It ends: after its time it is killed, with all processes of its group. What it prints cannot control a
 //! terminal.
 
 use std::ffi::OsStr;
@@ -15,7 +15,7 @@ use vellum_volume::StateDir;
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
 use crate::interrupt;
-use crate::settings::load_personal_settings;
+use crate::program_settings::ProgramSettings;
 use crate::user_program::{ProgramEnd, UserProgram, describe_status};
 
 /// Set for hooks, to the name of the hook. Commands that a hook runs start no hooks.
@@ -114,7 +114,7 @@ impl HookCall<'_> {
     /// Runs the hook, if one is set. The failure of one that stands before something is an error; that of another one is
     /// a warning and a finding.
     pub fn run(&self, context: &CommandContext) -> Result<CommandOutcome> {
-        let Some(hook) = self.find_hook()? else { return Ok(CommandOutcome::Done) };
+        let Some(hook) = self.find_hook(context)? else { return Ok(CommandOutcome::Done) };
         let ui = &context.ui;
         // What the command says comes before what its hook says.
         ui.flush_output()?;
@@ -132,14 +132,17 @@ impl HookCall<'_> {
         Ok(CommandOutcome::Findings)
     }
 
-    /// The hook, if one is set.
-    pub fn find_hook(&self) -> Result<Option<Hook>> {
+    /// The hook, if one is set. Warns if the worktree has one that is not run.
+    pub fn find_hook(&self, context: &CommandContext) -> Result<Option<Hook>> {
         // A hook that makes a snapshot would otherwise start itself again without end.
         if std::env::var_os(HOOK_VARIABLE).is_some() {
             return Ok(None);
         }
-        let settings = load_personal_settings(self.state)?;
-        let Some(line) = settings.get_text(&format!("hooks.{}", self.kind.word())) else { return Ok(None) };
+        let loaded = ProgramSettings::load(self.state)?;
+        let setting = format!("hooks.{}", self.kind.word());
+        loaded.warn_if_ignored(&setting, context)?;
+        let settings = loaded.settings();
+        let Some(line) = settings.get_text(&setting) else { return Ok(None) };
         let limit = settings.get_duration("hooks.timeout").unwrap_or(Duration::from_secs(60));
         let mut command = Command::new("/bin/sh");
         command

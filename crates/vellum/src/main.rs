@@ -20,6 +20,7 @@ mod interrupt;
 mod mount_helper;
 mod mounting;
 mod probe;
+mod program_settings;
 mod secret;
 mod serve_program;
 mod settings;

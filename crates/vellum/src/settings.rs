@@ -158,6 +158,11 @@ impl SettingsFile {
         Ok(true)
     }
 
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     fn shown(&self) -> String {
         format_path(self.path.as_os_str().as_encoded_bytes())
     }
@@ -327,7 +332,7 @@ pub fn load_local_settings(directory: &Path, wrong: WrongSettings) -> Result<(Se
     Ok((settings, warnings))
 }
 
-/// The settings of this user and of one worktree: all that programs of the user may be taken from.
+/// The settings of this user and of one worktree. What programs are taken from is in `program_settings`.
 pub fn load_personal_settings(state: &StateDir) -> Result<Settings> {
     let mut settings = Settings::default();
     if let Some(file) = SettingsFile::of_user() {

@@ -6,7 +6,7 @@
 use std::io::{Read, Write};
 
 use vellum_host::ProgressMeter;
-use vellum_host::beneath::{HeldNode, OpenedFile, ReplacePolicy};
+use vellum_host::beneath::{HeldDir, HeldNode, OpenedFile, ReplacePolicy};
 use vellum_host::escape::format_path;
 use vellum_host::metadata::{MetadataCaller, TargetMetadata, apply_metadata};
 use vellum_types::SnapshotId;
@@ -58,13 +58,13 @@ impl CheckoutWorktree {
         // Of the files, the plan says which would be lost if all of each were restored.
         let plan = self.plan_restore(&request, meter)?;
         // All of them before the first is changed: if one was edited meanwhile, nothing is restored.
-        edits.iter().try_for_each(|edit| self.open_unchanged(edit).map(drop))?;
+        edits.iter().try_for_each(|edit| edit.open_unchanged(&self.root).map(drop))?;
         if !request.discard && !plan.unsaved.is_empty() {
             report.safety = Some(self.save_unsaved_changes(&request, &plan.unsaved, meter)?);
         }
         for edit in edits {
             meter.check_stopped()?;
-            if let Some(message) = self.replace_content(edit)? {
+            if let Some(message) = edit.replace_content(&self.root)? {
                 report.problems.push(CheckoutProblem { path: edit.path.clone(), message });
             }
             report.bytes += edit.after.len() as u64;
@@ -73,32 +73,35 @@ impl CheckoutWorktree {
         self.sync_files()?;
         Ok(report)
     }
+}
 
-    /// The file of an edit, if it holds what was seen.
-    fn open_unchanged(&self, edit: &FileEdit) -> Result<OpenedFile> {
-        let (dir, name) = self.root.resolve_parent(&edit.path)?;
+impl FileEdit {
+    /// Opens the file below the root, if it holds what was seen. Fails with [`CheckoutError::EditedMeanwhile`] otherwise.
+    pub fn open_unchanged(&self, root: &HeldDir) -> Result<OpenedFile> {
+        let (dir, name) = root.resolve_parent(&self.path)?;
         let opened = dir.open_file(name)?;
-        let mut content = Vec::with_capacity(edit.before.len() + 1);
+        let mut content = Vec::with_capacity(self.before.len() + 1);
         // One byte more than expected shows growth.
-        let most = edit.before.len() as u64 + 1;
+        let most = self.before.len() as u64 + 1;
         (&opened.file)
             .take(most)
             .read_to_end(&mut content)
-            .map_err(CheckoutError::path_error("read", &edit.path))?;
-        if content == edit.before {
+            .map_err(CheckoutError::path_error("read", &self.path))?;
+        if content == self.before {
             return Ok(opened);
         }
-        Err(CheckoutError::EditedMeanwhile(format_path(&edit.path)))
+        Err(CheckoutError::EditedMeanwhile(format_path(&self.path)))
     }
 
-    /// Puts a file with the new content in the place of the old one. Says what of its attributes could not be kept.
-    fn replace_content(&self, edit: &FileEdit) -> Result<Option<String>> {
-        let (dir, name) = self.root.resolve_parent(&edit.path)?;
+    /// Puts a file with the new content in the place of the old one. Says what of its attributes could not be kept. Fails as
+    /// [`Self::open_unchanged`] does.
+    pub fn replace_content(&self, root: &HeldDir) -> Result<Option<String>> {
+        let (dir, name) = root.resolve_parent(&self.path)?;
         // Once more: the safety snapshot may have taken long.
-        let opened = self.open_unchanged(edit)?;
+        let opened = self.open_unchanged(root)?;
         let xattrs = HeldNode::from_file(&opened.file).read_xattrs()?;
         let staged = dir.stage_file()?;
-        staged.file()?.write_all(&edit.after).map_err(CheckoutError::path_error("write", &edit.path))?;
+        staged.file()?.write_all(&self.after).map_err(CheckoutError::path_error("write", &self.path))?;
         let stat = opened.stat;
         let wanted = TargetMetadata {
             mode: stat.mode & MODE_MASK,

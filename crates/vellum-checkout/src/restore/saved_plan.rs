@@ -10,8 +10,8 @@ use vellum_crypto::{RecordDomain, VolumeKeys};
 use vellum_host::escape::{EscapedPath, format_path};
 use vellum_types::key::check_name;
 use vellum_types::{FieldWriter, FileKind, Ino, SnapshotId};
-use vellum_volume::FsTree;
 use vellum_volume::history::HistoryEntry;
+use vellum_volume::{FsTree, Volume};
 
 use super::{RestorePlan, RestoreRequest, RestoreStepKind};
 use crate::error::{CheckoutError, Result};
@@ -77,6 +77,16 @@ pub struct SavedRestorePlan {
     check: String,
 }
 
+/// What a plan does, and what it saw.
+pub(super) struct SavedSteps {
+    /// The snapshot on which the worktree stands.
+    pub head: Option<SnapshotId>,
+    /// In any order.
+    pub steps: Vec<SavedStep>,
+    /// Paths that a safety snapshot will hold, in any order.
+    pub unsaved: Vec<Vec<u8>>,
+}
+
 /// A path: text where it is UTF-8; else its bytes in hexadecimal beside a text that resembles them.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -88,7 +98,7 @@ struct SavedPath {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct SavedStep {
+pub(super) struct SavedStep {
     action: SavedAction,
     path: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -100,7 +110,7 @@ struct SavedStep {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum SavedAction {
+pub(super) enum SavedAction {
     Create,
     Replace,
     Change,
@@ -202,64 +212,65 @@ impl From<RestoreStepKind> for SavedAction {
     }
 }
 
-impl CheckoutWorktree {
-    /// The file of a plan. The caller holds the lock since before it was drawn.
-    pub fn save_plan(&self, plan: &RestorePlan) -> Result<SavedRestorePlan> {
+impl SavedRestorePlan {
+    /// The file of a plan that does these steps.
+    pub(super) fn new(volume: &Volume, request: &RestoreRequest, steps: SavedSteps) -> Result<Self> {
         let path = |path: &Vec<u8>| SavedPath::new(path);
-        let request = &plan.request;
-        let mut saved = SavedRestorePlan {
+        let SavedSteps { head, mut steps, unsaved } = steps;
+        steps.sort_by(|a, b| (&a.path, &a.path_hex, a.action).cmp(&(&b.path, &b.path_hex, b.action)));
+        let mut saved = Self {
             format: FORMAT.into(),
             version: VERSION,
-            volume: self.volume.worktree.volume.clone(),
-            worktree: self.volume.worktree.worktree.clone(),
-            head: self.volume.read_head()?.map(|id| id.to_string()),
+            volume: volume.worktree.volume.clone(),
+            worktree: volume.worktree.worktree.clone(),
+            head: head.map(|id| id.to_string()),
             target: request.target.id.to_string(),
             paths: request.paths.iter().map(path).collect(),
             only: request.only.iter().map(path).collect(),
             discard: request.discard,
-            steps: self.list_saved_steps(plan)?,
-            unsaved: plan.unsaved.iter().map(path).collect(),
+            steps,
+            unsaved: unsaved.iter().map(path).collect(),
             check: String::new(),
         };
         // In one order, so that equal plans have equal files.
         saved.unsaved.sort();
-        saved.check = saved.compute_check(&self.volume.keys)?;
+        saved.check = saved.compute_check(&volume.keys)?;
         Ok(saved)
     }
 
-    /// What the file of a plan asks for. Fails if it is not as it was written, or not for this worktree.
-    pub fn open_saved_plan(&self, saved: &SavedRestorePlan) -> Result<RestoreRequest> {
-        let own = &self.volume.worktree;
+    /// What the file asks for. Fails with [`CheckoutError::Plan`] if it is not as it was written, or not for the worktree of
+    /// this volume.
+    pub fn read_request(&self, volume: &Volume) -> Result<RestoreRequest> {
+        let own = &volume.worktree;
         // Before the hash: with the key of another volume, that would only say that the file was changed.
-        if saved.volume != own.volume {
+        if self.volume != own.volume {
             return Err(SavedPlanError::OtherVolume.into());
         }
-        if saved.worktree != own.worktree {
-            return Err(SavedPlanError::OtherWorktree(format_path(&saved.worktree)).into());
+        if self.worktree != own.worktree {
+            return Err(SavedPlanError::OtherWorktree(format_path(&self.worktree)).into());
         }
-        if saved.check != saved.compute_check(&self.volume.keys)? {
+        if self.check != self.compute_check(&volume.keys)? {
             return Err(SavedPlanError::Edited.into());
         }
-        let id: SnapshotId = saved.target.parse().map_err(|_| SavedPlanError::Id)?;
+        let id: SnapshotId = self.target.parse().map_err(|_| SavedPlanError::Id)?;
         let bytes =
             |paths: &[SavedPath]| paths.iter().map(SavedPath::to_bytes).collect::<Result<Vec<_>, _>>();
         Ok(RestoreRequest {
-            target: HistoryEntry { id, record: self.volume.catalog.get_record(&id)? },
-            paths: bytes(&saved.paths)?,
-            only: bytes(&saved.only)?,
-            discard: saved.discard,
+            target: HistoryEntry { id, record: volume.catalog.get_record(&id)? },
+            paths: bytes(&self.paths)?,
+            only: bytes(&self.only)?,
+            discard: self.discard,
         })
     }
 
-    /// Fails if a plan that was drawn now is another than the one in a file, and names what is different.
-    pub fn check_same_plan(&self, saved: &SavedRestorePlan, plan: &RestorePlan) -> Result<()> {
-        // Compared in the form of the file, so that what the file does not have cannot make a difference.
-        let now = self.save_plan(plan)?;
+    /// Fails with [`CheckoutError::PlanOutdated`] if a plan that was drawn now is another than this one, and names what is
+    /// different. Both are compared in the form of the file, so that what the file does not have cannot make a difference.
+    pub fn check_same_plan(&self, now: &Self) -> Result<()> {
         let mut differences = Vec::new();
-        if now.head != saved.head {
+        if now.head != self.head {
             differences.push("the worktree stands on another snapshot".to_owned());
         }
-        let before = saved.steps_by_path();
+        let before = self.steps_by_path();
         let after = now.steps_by_path();
         let mut changed: Vec<_> = before
             .iter()
@@ -268,8 +279,8 @@ impl CheckoutWorktree {
             .collect();
         changed.extend(after.keys().filter(|step| !before.contains_key(*step)));
         let mut paths: Vec<_> = changed.into_iter().map(|(path, _)| path).collect();
-        paths.extend(saved.unsaved.iter().filter(|path| !now.unsaved.contains(path)));
-        paths.extend(now.unsaved.iter().filter(|path| !saved.unsaved.contains(path)));
+        paths.extend(self.unsaved.iter().filter(|path| !now.unsaved.contains(path)));
+        paths.extend(now.unsaved.iter().filter(|path| !self.unsaved.contains(path)));
         // A path may have two steps, and be unsaved as well.
         paths.sort();
         paths.dedup();
@@ -283,6 +294,16 @@ impl CheckoutWorktree {
             differences.push(format!("and {more} more"));
         }
         Err(CheckoutError::PlanOutdated(differences))
+    }
+}
+
+impl CheckoutWorktree {
+    /// The file of a plan. The caller holds the lock since before it was drawn.
+    pub fn save_plan(&self, plan: &RestorePlan) -> Result<SavedRestorePlan> {
+        let head = self.volume.read_head()?;
+        let unsaved = plan.unsaved.clone();
+        let steps = SavedSteps { head, steps: self.list_saved_steps(plan)?, unsaved };
+        SavedRestorePlan::new(&self.volume, &plan.request, steps)
     }
 
     /// All steps, those of directories' attributes among them, by path.
@@ -314,48 +335,48 @@ impl CheckoutWorktree {
             }
             let now =
                 plan.looked.state.find_path(&path, "").ok().filter(|(_, attr)| attr.kind == FileKind::Dir);
-            let seen = now.map(|(now, _)| self.hash_inode(&plan.looked.state, now)).transpose()?;
+            let seen =
+                now.map(|(now, _)| hash_inode(&self.volume.keys, &plan.looked.state, now)).transpose()?;
             steps.push(new_step(SavedAction::Change, &path, seen));
         }
-        steps.sort_by(|a, b| (&a.path, &a.path_hex, a.action).cmp(&(&b.path, &b.path_hex, b.action)));
         Ok(steps)
     }
 
     fn hash_entry(&self, plan: &RestorePlan, id: ScanEntryId) -> Result<String> {
-        self.hash_inode(&plan.looked.state, plan.looked.captured.number_of_entry(id))
-    }
-
-    /// A keyed hash of what a restore would lose of an inode. Inode numbers are not in it, which others' changes move.
-    fn hash_inode(&self, state: &FsTree, ino: Ino) -> Result<String> {
-        let inode = state.read_inode(ino)?;
-        let attr = &inode.attr;
-        let is_dir = attr.kind == FileKind::Dir;
-        let mut writer = FieldWriter::new();
-        writer.write_u8(attr.kind.as_byte());
-        for number in [attr.mode, attr.uid, attr.gid] {
-            writer.write_u32(number);
-        }
-        if !is_dir {
-            // The time and the size of a directory follow from its entries, each of which has a step of its own.
-            attr.mtime.encode(&mut writer);
-            writer.write_varint(attr.size).write_varint(attr.rdev);
-        }
-        writer.write_bytes(&attr.target);
-        match &attr.inline {
-            None => drop(writer.write_u8(0)),
-            Some(content) => drop(writer.write_u8(1).write_bytes(content)),
-        }
-        for (name, value) in &inode.xattrs {
-            writer.write_bytes(name).write_bytes(value);
-        }
-        for (offset, extent) in &inode.extents {
-            writer.write_varint(*offset).write_bytes(&extent.encode());
-        }
-        Ok(hash_with_key(&self.volume.keys, "inode", &writer.into_vec()))
+        hash_inode(&self.volume.keys, &plan.looked.state, plan.looked.captured.number_of_entry(id))
     }
 }
 
-fn new_step(action: SavedAction, path: &[u8], saw: Option<String>) -> SavedStep {
+/// A keyed hash of what a restore would lose of an inode. Inode numbers are not in it, which others' changes move.
+pub(super) fn hash_inode(keys: &VolumeKeys, state: &FsTree, ino: Ino) -> Result<String> {
+    let inode = state.read_inode(ino)?;
+    let attr = &inode.attr;
+    let is_dir = attr.kind == FileKind::Dir;
+    let mut writer = FieldWriter::new();
+    writer.write_u8(attr.kind.as_byte());
+    for number in [attr.mode, attr.uid, attr.gid] {
+        writer.write_u32(number);
+    }
+    if !is_dir {
+        // The time and the size of a directory follow from its entries, each of which has a step of its own.
+        attr.mtime.encode(&mut writer);
+        writer.write_varint(attr.size).write_varint(attr.rdev);
+    }
+    writer.write_bytes(&attr.target);
+    match &attr.inline {
+        None => drop(writer.write_u8(0)),
+        Some(content) => drop(writer.write_u8(1).write_bytes(content)),
+    }
+    for (name, value) in &inode.xattrs {
+        writer.write_bytes(name).write_bytes(value);
+    }
+    for (offset, extent) in &inode.extents {
+        writer.write_varint(*offset).write_bytes(&extent.encode());
+    }
+    Ok(hash_with_key(keys, "inode", &writer.into_vec()))
+}
+
+pub(super) fn new_step(action: SavedAction, path: &[u8], saw: Option<String>) -> SavedStep {
     let SavedPath { path, path_hex } = SavedPath::new(path);
     SavedStep { action, path, path_hex, saw }
 }

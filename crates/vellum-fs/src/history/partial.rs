@@ -16,6 +16,7 @@ use crate::attributes::AttributeChanges;
 use crate::error::{FsError, Result};
 use crate::fs::{LiveFilesystem, RequestCaller};
 use crate::history::copy::new_hidden_name;
+use crate::history::expected::ExpectedState;
 use crate::history::snapshot::LiveSnapshotRequest;
 use crate::history::view::LiveView;
 use crate::names::{RenameFlags, own_uid};
@@ -53,8 +54,44 @@ impl LiveFilesystem {
         // another.
         let _entered = self.epochs().enter_epoch();
         let view = self.open_snapshot_view(target)?;
+        let restored = self.restore_paths_from(&view, target, paths, discard)?;
+        // When this returns, a power cut does not take the restore back.
+        self.content().sync_all()?;
+        Ok(restored)
+    }
+
+    /// Restores paths as [`LiveFilesystem::restore_paths`] does. Fails with [`FsError::ChangedMeanwhile`], and changes nothing,
+    /// if the worktree holds something else than the caller has looked at. Without paths, only what no snapshot holds is
+    /// saved.
+    pub fn restore_expected_paths(
+        self: &Arc<Self>,
+        target: SnapshotId,
+        paths: &[Vec<u8>],
+        discard: bool,
+        expected: &ExpectedState,
+    ) -> Result<RestoredPaths> {
+        self.lease().check_held()?;
+        let view = self.open_snapshot_view(target)?;
+        // Alone from the check to the last path: each is replaced by itself, and somebody could write to the next one
+        // meanwhile.
+        let alone = self.epochs().lock_epoch();
+        self.check_expected_state(expected)?;
+        let restored = self.restore_paths_from(&view, target, paths, discard)?;
+        drop(alone);
+        self.content().sync_all()?;
+        Ok(restored)
+    }
+
+    /// The caller has entered the epoch, or locked it.
+    fn restore_paths_from(
+        self: &Arc<Self>,
+        view: &LiveView,
+        target: SnapshotId,
+        paths: &[Vec<u8>],
+        discard: bool,
+    ) -> Result<RestoredPaths> {
         for path in paths {
-            if !contains_path(&**self, path)? && !contains_path(&view, path)? {
+            if !contains_path(&**self, path)? && !contains_path(view, path)? {
                 let snapshot = self.volume().short_id(&target)?;
                 return Err(FsError::PathNowhere { path: format_path(path), snapshot });
             }
@@ -67,8 +104,8 @@ impl LiveFilesystem {
             Some(self.create_snapshot(&request)?)
         };
         // Held until all is copied: the snapshot may be forgotten by somebody else meanwhile.
-        let _borrowing = self.retain_content(&view)?;
-        let mut restore = PathRestore { fs: self, view: &view, replaced: Vec::new() };
+        let _borrowing = self.retain_content(view)?;
+        let mut restore = PathRestore { fs: self, view, replaced: Vec::new() };
         for path in paths {
             // The root has no name under which a copy could replace it.
             if path_components(path).next().is_none() {
@@ -77,10 +114,7 @@ impl LiveFilesystem {
                 restore.restore_path(path)?;
             }
         }
-        let replaced = restore.replaced;
-        // When this returns, a power cut does not take the restore back.
-        self.content().sync_all()?;
-        Ok(RestoredPaths { saved, replaced })
+        Ok(RestoredPaths { saved, replaced: restore.replaced })
     }
 }
 

@@ -10,6 +10,7 @@ use vellum_volume::{SnapshotOrigin, SnapshotRecord, SnapshotStatistics, resolve}
 
 use crate::error::{FsError, Result};
 use crate::fs::LiveFilesystem;
+use crate::history::expected::ExpectedState;
 use crate::history::pending::{PendingSnapshot, read_pending_snapshots};
 use crate::history::retained_roots;
 use crate::lease::ChangePurpose;
@@ -56,6 +57,10 @@ enum UnsavedChanges {
 }
 
 impl UnsavedChanges {
+    fn for_restore(discard: bool) -> Self {
+        if discard { Self::Discard } else { Self::Save }
+    }
+
     fn check_head(self, head: &LiveHead) -> Result<()> {
         match self {
             // Somebody took a snapshot of unchanged files meanwhile, which would be left out of the history.
@@ -137,14 +142,25 @@ impl LiveFilesystem {
     /// Restores a snapshot. Changes that no snapshot holds are saved in a safety snapshot first, whose id is
     /// returned, unless they are to be discarded. Holders of inodes continue to read their old content.
     pub fn restore_snapshot(&self, target: SnapshotId, discard: bool) -> Result<Option<SnapshotId>> {
-        self.replace_state(target, if discard { UnsavedChanges::Discard } else { UnsavedChanges::Save })
+        self.replace_state(target, UnsavedChanges::for_restore(discard), None)
+    }
+
+    /// Restores a snapshot as [`LiveFilesystem::restore_snapshot`] does. Fails with [`FsError::ChangedMeanwhile`], and changes
+    /// nothing, if the worktree holds something else than the caller has looked at.
+    pub fn restore_expected_state(
+        &self,
+        target: SnapshotId,
+        discard: bool,
+        expected: &ExpectedState,
+    ) -> Result<Option<SnapshotId>> {
+        self.replace_state(target, UnsavedChanges::for_restore(discard), Some(expected))
     }
 
     /// Restores a snapshot that descends from `from`, if the worktree still holds what `from` holds and stands on it.
     /// Fails with [`FsError::ChangedMeanwhile`] otherwise, and changes nothing: what somebody writes while a successor is
     /// computed is never replaced by it.
     pub fn advance_snapshot(&self, target: SnapshotId, from: SnapshotId) -> Result<()> {
-        self.replace_state(target, UnsavedChanges::Refuse { expected: from }).map(drop)
+        self.replace_state(target, UnsavedChanges::Refuse { expected: from }, None).map(drop)
     }
 
     /// Lets the worktree stand on another snapshot, or on none, and leaves its files alone: what they hold is a change since
@@ -186,13 +202,20 @@ impl LiveFilesystem {
         })
     }
 
-    fn replace_state(&self, target: SnapshotId, unsaved: UnsavedChanges) -> Result<Option<SnapshotId>> {
+    fn replace_state(
+        &self,
+        target: SnapshotId,
+        unsaved: UnsavedChanges,
+        expected: Option<&ExpectedState>,
+    ) -> Result<Option<SnapshotId>> {
         self.lease().check_held()?;
         let waits = self.live_map().pending_snapshots()?.iter().any(|(_, waiting)| waiting.id == target);
         // Before the epoch is locked: this may fetch from the store, and all requests would wait for it.
         let mut named = if waits { None } else { Some(self.pin_snapshot_tree(target)?) };
         // From here on no operation is under way that could return a number of the old state as one of the new.
         let ended = self.epochs().lock_epoch();
+        // Nobody changes anything between this and the new state.
+        expected.map_or(Ok(()), |expected| self.check_expected_state(expected))?;
         let saved = self.save_before_restore(target, unsaved)?;
         let present = self.epochs().current_epoch();
         let mut held = None;

@@ -50,6 +50,8 @@ pub(crate) struct HeldRoot {
     /// The snapshot on which the worktree stands, if this is the tree of that one.
     pub head: Option<SnapshotId>,
     pub root: MapRoot,
+    /// Whether somebody reads it, who may read something else in a moment.
+    pub is_read: bool,
 }
 
 impl LiveRoots {
@@ -128,11 +130,13 @@ impl<'a> RecordWalk<'a> {
             // No record names what a mount published since its last snapshot, what is in its trash, what its readers
             // still use, and what an owner that lost its lease stands on: only the ref does.
             let live = head.live.into_iter().chain(head.trash.tree).map(|tree| tree.root);
-            let roots = live.chain(head.left.iter().map(|(_, root)| *root)).chain(head.reading);
-            walk.live.held.extend(roots.map(|root| HeldRoot {
+            let roots = live.chain(head.left.iter().map(|(_, root)| *root)).map(|root| (root, false));
+            let roots = roots.chain(head.reading.iter().map(|root| (*root, true)));
+            walk.live.held.extend(roots.map(|(root, is_read)| HeldRoot {
                 worktree: Some(name.clone()),
                 head: None,
                 root,
+                is_read,
             }));
         }
         walk.waiting.extend(heads);
@@ -148,12 +152,17 @@ impl<'a> RecordWalk<'a> {
             // Also that of one that was forgotten while the head was set to it.
             if !walk.lost.contains_key(&id) {
                 let root = volume.catalog.get_record(&id)?.root;
-                walk.live.held.push(HeldRoot { worktree: Some(worktree), head: Some(id), root });
+                walk.live.held.push(HeldRoot {
+                    worktree: Some(worktree),
+                    head: Some(id),
+                    root,
+                    is_read: false,
+                });
             }
         }
         // After the records: a reader that begins later looks whether its snapshot is still there.
         let read = list_read_trees(volume)?.into_iter();
-        walk.live.held.extend(read.map(|root| HeldRoot { worktree: None, head: None, root }));
+        walk.live.held.extend(read.map(|root| HeldRoot { worktree: None, head: None, root, is_read: true }));
         Ok(walk)
     }
 

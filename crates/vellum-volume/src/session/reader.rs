@@ -4,13 +4,41 @@
 //! collector lists the records of snapshots, and then the sessions. So the record is listed; or the snapshot was forgotten
 //! before, and then the session is listed, or the reader notices that the snapshot is gone.
 
+use std::collections::HashSet;
+
+use vellum_host::escape::EscapedPath;
+use vellum_host::process::process_scope;
 use vellum_map::MapRoot;
 use vellum_types::SnapshotId;
 
-use super::others::read_session;
-use super::{PREFIX, SessionClaim};
+use super::others::{list_sessions, read_session};
+use super::{PREFIX, SessionClaim, SessionObject};
 use crate::error::{Result, VolumeError};
+use crate::history::list_history;
 use crate::volume::Volume;
+
+/// A process that reads a tree, as its session says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TreeReader {
+    /// The tree.
+    pub root: MapRoot,
+    /// The machine that it runs on.
+    pub host: String,
+    /// Its number there.
+    pub pid: u32,
+    /// Whether that is this machine, and the number means something here.
+    pub is_here: bool,
+}
+
+impl std::fmt::Display for TreeReader {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.is_here {
+            true => write!(formatter, "process {}", self.pid),
+            // What another machine wrote there is shown to somebody.
+            false => write!(formatter, "process {} on {}", self.pid, EscapedPath(self.host.as_bytes())),
+        }
+    }
+}
 
 /// Keeps the tree of a snapshot from being collected until it is dropped.
 pub struct ReadSession {
@@ -60,6 +88,45 @@ impl Volume {
         // both is found.
         let is_current = self.read_published_root(worktree)? == Some(root);
         Ok(is_current.then_some(ReadSession { claim }))
+    }
+}
+
+impl Volume {
+    /// Returns the processes that read a tree: of snapshots that are viewed or mounted, and of worktrees that are followed.
+    /// Those of other machines count, too, until they end or were not renewed for [`super::LEASE`].
+    pub fn list_tree_readers(&self) -> Result<Vec<TreeReader>> {
+        let sessions =
+            list_sessions(&*self.objects, &self.keys)?.into_iter().filter_map(|other| other.session.ok());
+        let living = sessions.filter(|session| !session.is_process_dead() && !session.is_expired());
+        let reader = |session: SessionObject| {
+            let is_here = session.scope == process_scope();
+            let root = session.reading?;
+            Some(TreeReader { root, host: session.host, pid: session.pid, is_here })
+        };
+        Ok(living.filter_map(reader).collect())
+    }
+
+    /// Returns a snapshot of these whose tree somebody reads, and no snapshot besides these has. With it gone, what is read
+    /// would be in no history any more.
+    pub fn find_read_snapshot(&self, ids: &[SnapshotId]) -> Result<Option<(SnapshotId, TreeReader)>> {
+        let readers = self.list_tree_readers()?;
+        // Nearly always nobody reads anything, and no record is looked at.
+        if readers.is_empty() {
+            return Ok(None);
+        }
+        let staying: HashSet<MapRoot> = list_history(&self.catalog)?
+            .into_iter()
+            .filter(|entry| !ids.contains(&entry.id))
+            .map(|entry| entry.record.root)
+            .collect();
+        for id in ids {
+            let root = self.catalog.get_record(id)?.root;
+            let reader = readers.iter().find(|reader| reader.root == root && !staying.contains(&root));
+            if let Some(reader) = reader {
+                return Ok(Some((*id, reader.clone())));
+            }
+        }
+        Ok(None)
     }
 }
 

@@ -33,6 +33,8 @@ pub enum SettingKind {
     Tags,
     /// Any number of names of files.
     FileNames,
+    /// Any number of absolute paths of directories.
+    Directories,
     /// `none`, or a number from 1 to 19.
     Compression,
     /// An average length of chunks.
@@ -203,6 +205,13 @@ pub const SETTINGS: &[SettingDefinition] = &[
         help: "'forget' keeps all safety snapshots of this time",
     },
     SettingDefinition {
+        name: "trusted-directories",
+        kind: SettingKind::Directories,
+        scopes: USER_ALONE,
+        default: &[],
+        help: "directories below which hooks and merge tools of worktrees are run although another user owns them",
+    },
+    SettingDefinition {
         name: "ui.color",
         kind: SettingKind::Choice(&["auto", "always", "never"]),
         scopes: USER_ALONE,
@@ -281,6 +290,7 @@ impl SettingDefinition {
             SettingKind::Zone => "a time zone like UTC or Europe/Berlin".into(),
             SettingKind::Tags => "names of tags, as a list".into(),
             SettingKind::FileNames => "names of files without a '/', as a list".into(),
+            SettingKind::Directories => "absolute paths of directories, as a list".into(),
             SettingKind::Compression => "none, or a level from 1 to 19".into(),
             SettingKind::ChunkSize => "a size from 8K to 1M, which never changes".into(),
             SettingKind::UserName => "a name".into(),
@@ -295,7 +305,7 @@ impl SettingDefinition {
     /// Whether it has any number of values.
     #[must_use]
     pub fn is_list(&self) -> bool {
-        matches!(self.kind, SettingKind::Tags | SettingKind::FileNames)
+        matches!(self.kind, SettingKind::Tags | SettingKind::FileNames | SettingKind::Directories)
     }
 
     /// Fails if these are no values of it, and says what its value is.
@@ -316,6 +326,7 @@ impl SettingDefinition {
             SettingKind::Zone => TimeZone::get(value).is_ok(),
             SettingKind::Tags => check_ref_name(value).is_ok(),
             SettingKind::FileNames => check_name(value.as_bytes()).is_ok(),
+            SettingKind::Directories => value.starts_with('/'),
             SettingKind::Compression => parse_compression_level(value).is_some(),
             SettingKind::ChunkSize => parse_chunk_size(value).is_some(),
             SettingKind::UserName => !value.trim().is_empty() && value.len() <= WHO_MAX,
@@ -450,6 +461,7 @@ mod tests {
         assert!(check("retention.keep-last", &["12"]) && check("compression", &["none"]));
         assert!(check("ignore-files", &[".gitignore", ".vellumignore"]) && check("ignore-files", &[]));
         assert!(check("compression", &["19"]) && check("retention.keep-tag", &["v1", "v2"]));
+        assert!(check("trusted-directories", &["/srv/work", "/"]));
         for (name, values) in [
             ("retention.keep-last", &["0"][..]),
             ("retention.keep-last", &["-1"]),
@@ -462,6 +474,7 @@ mod tests {
             ("compression", &["20"]),
             ("ignore-files", &["dir/.gitignore"]),
             ("ignore-files", &[".."]),
+            ("trusted-directories", &["work"]),
             ("author", &["a\x1b[2J"]),
             ("ui.color", &["blue"]),
         ] {

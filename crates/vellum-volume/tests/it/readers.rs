@@ -165,3 +165,26 @@ fn a_reader_that_begins_while_its_snapshot_is_forgotten_and_collected_is_refused
     }
     assert!(outcomes.contains(&true) && outcomes.contains(&false), "{outcomes:?}");
 }
+
+#[test]
+fn readers_of_other_machines_are_named_until_they_expire() {
+    let library = Library::new();
+    let volume = library.elsewhere();
+    assert_eq!(volume.find_read_snapshot(&[library.read]).unwrap(), None);
+    let session = library.begin();
+    let (id, reader) = volume.find_read_snapshot(&[library.read]).unwrap().unwrap();
+    assert_eq!((id, reader.root, reader.is_here), (library.read, library.root, true));
+    assert_eq!(reader.to_string(), format!("process {}", std::process::id()));
+    change_session(&library.world.ram, &library.world.volume, &library.session_key(), |session| {
+        session.host = "far\n".into();
+        session.scope = "another".into();
+        session.pid = 12;
+    });
+    let (_, reader) = volume.find_read_snapshot(&[library.read]).unwrap().unwrap();
+    assert_eq!(reader.to_string(), "process 12 on far\\n");
+    change_session(&library.world.ram, &library.world.volume, &library.session_key(), |session| {
+        session.renewed.secs -= 25 * 3600
+    });
+    assert_eq!(volume.find_read_snapshot(&[library.read]).unwrap(), None);
+    drop(session);
+}

@@ -8,10 +8,10 @@ use jiff::tz::TimeZone;
 use serde::Serialize;
 use vellum_host::escape::format_path;
 use vellum_types::SnapshotId;
-use vellum_volume::Volume;
 use vellum_volume::gc::CollectionRequest;
 use vellum_volume::history::HistoryEntry;
 use vellum_volume::retention::{KeepReason, RetentionDecision, RetentionPlan, RetentionRequest};
+use vellum_volume::{Volume, VolumeError};
 
 use self::rules::{RetentionArgs, parse_zone};
 use crate::commands::config::load_settings_with_volume;
@@ -19,6 +19,7 @@ use crate::commands::gc::{GcRunJson, collect, print_collection};
 use crate::context::CommandContext;
 use crate::context::names::SnapshotNames;
 use crate::error::{CliError, CommandOutcome, Result};
+use crate::mounting::table;
 use crate::ui::table::{ShortenedColumn, TableFit, TextTable};
 use crate::ui::{format, json};
 
@@ -29,7 +30,7 @@ use crate::ui::{format, json};
 ///
 /// The rules apply to the snapshots of one worktree, and to each worktree by itself. A snapshot stays if any rule keeps
 /// it. Whatever the rules are, these stay: a worktree's current snapshot, its newest one, tagged and pinned snapshots, those
-/// from which two worktrees descend, and those made by a clock that was ahead. Safety snapshots have rules of their own: the
+/// that a mount or a view reads, those from which two worktrees descend, and those made by a clock that was ahead. Safety snapshots have rules of their own: the
 /// newest 3 stay, and all of the last 14 days, unless 'vellum config' sets others.
 ///
 /// --policy applies the rules that 'vellum config' has set: 'vellum config set --volume retention.keep-daily 7'.
@@ -55,8 +56,9 @@ pub struct Args {
     /// Forget tagged snapshots, too, unless --keep-tag names a tag of theirs; their tags are removed
     #[arg(long, requires = "rules")]
     ignore_tags: bool,
-    /// Apply rules that keep no snapshot of a worktree but those that always stay
-    #[arg(long, requires = "rules")]
+    /// Forget named snapshots that a mount or a view reads; apply rules that keep no snapshot of a worktree but those that
+    /// always stay
+    #[arg(long)]
     force: bool,
     /// Time zone whose days and hours count
     #[arg(long, value_name = "ZONE", requires = "rules", default_value = "UTC", value_parser = parse_zone)]
@@ -135,6 +137,9 @@ fn forget_named(
         }
     }
     let ids: Vec<_> = entries.iter().map(|entry| entry.id).collect();
+    if !args.force {
+        check_not_read(volume, &ids)?;
+    }
     if args.dry_run {
         // A dry run fails as the run itself would, instead of promising what is refused then.
         volume.check_forgettable(&ids)?;
@@ -159,6 +164,21 @@ fn forget_named(
         }
     }
     finish_forgetting(args, volume, context)
+}
+
+/// Fails if somebody reads what would be in no history any more: it stays readable, and cannot be viewed again.
+fn check_not_read(volume: &Volume, ids: &[SnapshotId]) -> Result<()> {
+    let Some((id, reader)) = volume.find_read_snapshot(ids)? else { return Ok(()) };
+    // The source of a mount of a snapshot is the snapshot's id.
+    let source = format!("vellum:{id}");
+    let mounts = if reader.is_here { table::read_mounts()? } else { Vec::new() };
+    let place = mounts.into_iter().find(|mount| table::is_vellum_mount(mount) && mount.source == source);
+    let reason = match place {
+        Some(mount) => format!("it is viewed on {} by {reader}", mount.mountpoint.display()),
+        None => format!("{reader} reads it"),
+    };
+    let what = format!("snapshot {}", volume.short_id(&id)?);
+    Err(VolumeError::InUse { what, reason: format!("{reason}; '--force' forgets it all the same") }.into())
 }
 
 fn apply_rules(
@@ -300,6 +320,7 @@ fn describe_reason(reason: &KeepReason) -> String {
         KeepReason::Head(worktree) => format!("worktree {}", format_path(worktree)),
         KeepReason::Tag(tag) => format!("tag {tag}"),
         KeepReason::Pinned(pin) => format!("pinned by {pin}"),
+        KeepReason::InUse(reader) => format!("in use by {reader}"),
         KeepReason::Newest => "newest".into(),
         KeepReason::MergeBase => "merge base".into(),
         KeepReason::Future => "in the future".into(),

@@ -329,7 +329,7 @@ fn serve_mount(args: &Args, context: &CommandContext) -> Result<CommandOutcome> 
     // A store in a directory is read and written by this process, too.
     needed.extend(volume.objects.local_dir().map(Path::to_path_buf));
     // The command that started a mount in the background runs its hook.
-    let hook = if args.detach { None } else { find_mount_hook(&volume.state, &report)? };
+    let hook = if args.detach { None } else { find_mount_hook(&volume.state, context, &report)? };
     let live_dir = live.as_ref().map(|live| live.claim.dir().to_path_buf()).unwrap_or_default();
     let serving =
         ServedMount { mounted, live, mountpoint, needed, sharing, standby, log, end: end.clone(), signals };

@@ -1,6 +1,9 @@
 //! `vellum restore`: the directory, or paths in it, as they were in a snapshot.
 
 mod interactive;
+mod mounted;
+mod mounted_choice;
+mod mounted_plan;
 mod plan_file;
 
 use std::ffi::OsString;
@@ -8,26 +11,18 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use vellum_checkout::{CheckoutWorktree, RestorePlan, RestoreReport, RestoreRequest, RestoreStep};
-use vellum_fs::FsError;
-use vellum_host::escape::format_path;
 use vellum_types::SnapshotId;
-use vellum_volume::diff::FileChange;
 use vellum_volume::history::HistoryEntry;
 use vellum_volume::{Volume, VolumeError};
 
 use self::interactive::restore_interactively;
+use self::mounted::restore_in_mount;
 use self::plan_file::{run_saved_plan, save_plan};
-use crate::compare::ComparedSnapshots;
 use crate::context::CommandContext;
-use crate::context::mounted::MountedWorktree;
 use crate::context::names::describe_snapshot;
 use crate::error::{CliError, CommandOutcome, Result, ResumeHint};
 use crate::heap;
 use crate::hooks::{HookCall, HookFact, HookKind};
-use crate::mounting::MountingError;
-use crate::mounting::control::ControlRequest;
-use crate::ui::changes;
-use crate::ui::changes::list::{ChangeDetail, CollapsedDirs};
 use crate::ui::format;
 use crate::ui::json::{NameJson, ProblemJson};
 use crate::ui::progress::ProgressTask;
@@ -98,22 +93,6 @@ struct RestoreJson {
     bytes: u64,
     owners_not_set: u64,
     problems: Vec<ProblemJson>,
-}
-
-/// A restore of a mounted worktree.
-#[derive(Serialize)]
-struct MountRestoreJson {
-    target: String,
-    safety: Option<String>,
-}
-
-/// What a restore of a mounted worktree would change.
-#[derive(Serialize)]
-struct MountRestorePlan<'a> {
-    target: String,
-    dry_run: bool,
-    #[serde(serialize_with = "changes::serialize_changes")]
-    changes: &'a [FileChange],
 }
 
 /// Restores.
@@ -230,104 +209,6 @@ fn resolve_target(args: &Args, context: &CommandContext, volume: &Volume) -> Res
     }
 }
 
-/// The worktree is mounted: it stands on another tree at once, however many files that has; of paths, the files are
-/// made anew, and share their content.
-fn restore_in_mount(
-    args: &Args,
-    context: &CommandContext,
-    mounted: &MountedWorktree,
-) -> Result<CommandOutcome> {
-    if args.interactive || args.plan.is_some() || args.run.is_some() {
-        let message = "the worktree is mounted: --interactive, --plan and --run are for plain directories";
-        return Err(CliError::usage_error(
-            message,
-            "--dry-run lists what would change; name the PATHs to restore",
-        ));
-    }
-    if !args.only.is_empty() {
-        let message =
-            "a mount has all names, and fetches content when it is read: --only is for plain directories";
-        return Err(CliError::usage_error(message, "leave out --only, or name the PATHs to restore"));
-    }
-    let paths = context.paths_at_root(&mounted.mountpoint).parse_paths(&args.paths)?;
-    if args.dry_run {
-        return print_mount_plan(
-            context,
-            mounted,
-            &resolve_published_target(args, context, mounted)?,
-            &paths,
-        );
-    }
-    if paths.is_empty() {
-        mounted.volume.check_no_merge()?;
-    }
-    // To stand on a snapshot, the mount need not wait until it is in the store.
-    let typed = args.snapshot.as_deref().unwrap_or_default();
-    let target = match mounted.find_unpublished(typed)? {
-        Some(id) => id,
-        None => resolve_published_target(args, context, mounted)?.id,
-    };
-    let short = mounted.volume.short_id(&target)?;
-    run_restore_hook(context, &mounted.volume, &mounted.mountpoint, target)?;
-    // What the kernel has not handed over yet belongs to the state that is saved before the restore.
-    mounted.sync_filesystem()?;
-    let id = target.to_string();
-    let discard = args.discard;
-    let request = match paths.is_empty() {
-        true => ControlRequest::Restore { target: id, discard },
-        false => ControlRequest::RestorePaths { target: id, paths, discard },
-    };
-    let safety = mounted.send_request(&request)?.snapshot;
-    let ui = &context.ui;
-    if ui.is_json() {
-        ui.print_json(&MountRestoreJson { target: target.to_string(), safety })?;
-    } else if !ui.voice.quiet {
-        ui.print_line(format!("Restored {}", ui.style.paint_yellow(&short)))?;
-        if let Some(id) = safety {
-            ui.print_note(format!("'vellum restore {}' undoes it", format::shorten_id(&id)))?;
-        }
-    }
-    Ok(CommandOutcome::Done)
-}
-
-/// The snapshot that was named, once all are in the store.
-fn resolve_published_target(
-    args: &Args,
-    context: &CommandContext,
-    mounted: &MountedWorktree,
-) -> Result<HistoryEntry> {
-    mounted.send_request(&ControlRequest::Settle)?;
-    resolve_target(args, context, &mounted.volume)
-}
-
-fn print_mount_plan(
-    context: &CommandContext,
-    mounted: &MountedWorktree,
-    target: &HistoryEntry,
-    paths: &[Vec<u8>],
-) -> Result<CommandOutcome> {
-    // Both trees are compared in the store, so that the present state has to be there first.
-    let now = mounted.publish_current_tree()?;
-    let lines = mounted.volume.read_head()?.map(|head| (head, target.id));
-    let compared = ComparedSnapshots::compare_trees(&mounted.volume, now, target.record.root, lines, paths)?;
-    if let Some(missing) = paths.iter().find(|path| !compared.contains_path(path)) {
-        let path = format_path(missing);
-        let snapshot = mounted.volume.short_id(&target.id)?;
-        // The same error as that of the restore itself, so that a preview succeeds only if the restore can.
-        return Err(MountingError::from(FsError::PathNowhere { path, snapshot }).into());
-    }
-    let ui = &context.ui;
-    if ui.is_json() {
-        let changes = &compared.changes;
-        ui.print_json(&MountRestorePlan { target: target.id.to_string(), dry_run: true, changes })?;
-    } else {
-        let paths = context.paths_at_root(&mounted.mountpoint);
-        let show = |path: &[u8]| paths.format_path(path);
-        ui.print_change_list(&compared, CollapsedDirs::Deleted, ChangeDetail::Sizes, show)?;
-    }
-    Ok(CommandOutcome::from_findings(!compared.changes.is_empty()))
-}
-
 /// How to go on after a restore that was stopped.
 fn resume_command(worktree: &CheckoutWorktree, short: &str) -> String {
     // The error that stopped the restore is the one to report: another from here would hide it.
@@ -340,42 +221,63 @@ fn resume_command(worktree: &CheckoutWorktree, short: &str) -> String {
     }
 }
 
+/// What a plan says of itself.
+struct ShownPlan<'a> {
+    request: &'a RestoreRequest,
+    root: &'a Path,
+    steps: &'a [RestoreStep],
+    unsaved: &'a [Vec<u8>],
+    problems: Vec<ProblemJson>,
+}
+
 fn print_restore_plan(
     context: &CommandContext,
     worktree: &CheckoutWorktree,
     plan: &RestorePlan,
 ) -> Result<CommandOutcome> {
-    let ui = &context.ui;
-    let steps = plan.list_steps()?;
-    let problems: Vec<_> = plan.problems.iter().map(ProblemJson::from).collect();
-    // What a restore would change is the finding: a script can ask whether the directory is as the snapshot.
-    let outcome = CommandOutcome::from_findings(!steps.is_empty() || !problems.is_empty());
-    if ui.is_json() {
-        let step =
-            |step: &RestoreStep| RestoreStepJson { action: step.verb(), name: NameJson::new(&step.path) };
-        ui.print_json(&RestorePlanJson {
-            target: plan.request.target.id.to_string(),
-            dry_run: true,
-            steps: steps.iter().map(step).collect(),
-            unsaved: plan.unsaved.iter().map(|path| NameJson::new(path)).collect(),
-            problems,
-        })?;
-        return Ok(outcome);
+    let shown = ShownPlan {
+        request: &plan.request,
+        root: worktree.root_path(),
+        steps: &plan.list_steps()?,
+        unsaved: &plan.unsaved,
+        problems: plan.problems.iter().map(ProblemJson::from).collect(),
+    };
+    shown.print(context)
+}
+
+impl ShownPlan<'_> {
+    fn print(self, context: &CommandContext) -> Result<CommandOutcome> {
+        let ui = &context.ui;
+        let Self { request, root, steps, unsaved, problems } = self;
+        // What a restore would change is the finding: a script can ask whether the directory is as the snapshot.
+        let outcome = CommandOutcome::from_findings(!steps.is_empty() || !problems.is_empty());
+        if ui.is_json() {
+            let step =
+                |step: &RestoreStep| RestoreStepJson { action: step.verb(), name: NameJson::new(&step.path) };
+            ui.print_json(&RestorePlanJson {
+                target: request.target.id.to_string(),
+                dry_run: true,
+                steps: steps.iter().map(step).collect(),
+                unsaved: unsaved.iter().map(|path| NameJson::new(path)).collect(),
+                problems,
+            })?;
+            return Ok(outcome);
+        }
+        ui.print_problems(&problems)?;
+        let paths = context.paths_at_root(root);
+        for step in steps {
+            ui.print_line(format!("{:<7}  {}", step.verb(), paths.format_path(&step.path)))?;
+        }
+        if steps.is_empty() {
+            ui.print_note("nothing to do: the directory already matches the snapshot")?;
+        }
+        // With --discard nothing is kept, which the user has asked for.
+        if !unsaved.is_empty() && !request.discard {
+            let count = format::format_count(unsaved.len() as u64, "path");
+            ui.print_note(format!("{count} that no snapshot holds would be snapshotted first"))?;
+        }
+        Ok(outcome)
     }
-    ui.print_problems(&problems)?;
-    let paths = context.paths_at_root(worktree.root_path());
-    for step in &steps {
-        ui.print_line(format!("{:<7}  {}", step.verb(), paths.format_path(&step.path)))?;
-    }
-    if steps.is_empty() {
-        ui.print_note("nothing to do: the directory already matches the snapshot")?;
-    }
-    // With --discard nothing is kept, which the user has asked for.
-    if !plan.unsaved.is_empty() && !plan.request.discard {
-        let count = format::format_count(plan.unsaved.len() as u64, "path");
-        ui.print_note(format!("{count} that no snapshot holds would be snapshotted first"))?;
-    }
-    Ok(outcome)
 }
 
 fn report_restore(

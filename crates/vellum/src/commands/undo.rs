@@ -168,7 +168,7 @@ impl RevertCommand<'_> {
                 VolumeError::Raced(format!("the {} '{name}'", RefKind::Worktree.display_name())).into()
             );
         }
-        let request = ControlRequest::Restore { target: target.to_string(), discard: false };
+        let request = ControlRequest::Restore { target: target.to_string(), discard: false, expected: None };
         let safety = self.request(mounted, plan, request)?;
         Ok(PlaceReport { safety, ..PlaceReport::default() })
     }

@@ -20,11 +20,14 @@ use crate::ui::table::{ShortenedColumn, TableFit, TextTable};
 const TASK: ProgressTask =
     ProgressTask { first: "Reading the index", verb: "Walking snapshots", item: "node" };
 
+/// What the row of those who read is called.
+const READERS: &str = "mounts and views";
+
 /// Measure what snapshots take of the store
 ///
 /// Prints for each NAME: the bytes of its files, the bytes in the store that it needs, how much of that nothing else needs
 /// and how much is shared, and what would be freed if its snapshots were forgotten. Of several, the last line has them
-/// together. Without NAME, each worktree is measured, and what nothing needs.
+/// together. Without NAME, each worktree is measured, what mounts and views read, and what nothing needs.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// A snapshot, a worktree with all its snapshots, or a path in the last snapshot; a path that is also a name is
@@ -62,6 +65,7 @@ impl NamedGroup {
             UsageGroup::Snapshots(_) => "snapshot",
             UsageGroup::Worktree(_) => "worktree",
             UsageGroup::Path { .. } => "path",
+            UsageGroup::Readers => "readers",
         }
     }
 }
@@ -72,15 +76,24 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     RequestPurpose::Upkeep.set_for_process();
     let volume = context.open_volume()?;
     let worktrees = list_worktree_names(&volume)?;
-    let named: Vec<NamedGroup> = if args.names.is_empty() {
+    let mut named: Vec<NamedGroup> = if args.names.is_empty() {
         let all = worktrees.into_iter();
-        all.map(|name| NamedGroup { name: name.clone(), group: UsageGroup::Worktree(name) }).collect()
+        let all = all.map(|name| NamedGroup { name: name.clone(), group: UsageGroup::Worktree(name) });
+        all.chain([NamedGroup { name: READERS.into(), group: UsageGroup::Readers }]).collect()
     } else {
         let find = |typed| find_group(typed, &worktrees, &volume, context);
         args.names.iter().map(find).collect::<Result<_>>()?
     };
     let groups: Vec<_> = named.iter().map(|named| named.group.clone()).collect();
-    let report = context.run_with_progress(TASK, |meter| measure_usage(&volume, &groups, meter))?;
+    let mut report = context.run_with_progress(TASK, |meter| measure_usage(&volume, &groups, meter))?;
+    // Nearly always nobody reads a snapshot, and the row would say nothing.
+    let readers = named.iter().position(|named| matches!(named.group, UsageGroup::Readers));
+    if let Some(row) = readers
+        && report.groups.get(row).is_some_and(|usage| usage.stored == 0)
+    {
+        named.remove(row);
+        report.groups.remove(row);
+    }
     print_usage(&named, &report, context)?;
     Ok(CommandOutcome::Done)
 }

@@ -8,8 +8,8 @@ use crate::error::{CommandOutcome, Result};
 
 /// Show a snapshot as a directory
 ///
-/// Mounts SNAP read-only on DIR. Its files stay readable until 'vellum umount DIR', also if the snapshot is forgotten and
-/// 'vellum gc run' frees what nothing else needs. 'vellum mount --snapshot' does the same and has more options.
+/// Mounts SNAP read-only on DIR. Until 'vellum umount DIR', 'vellum forget' keeps the snapshot; with --force it is forgotten,
+/// and its files stay readable all the same, also while 'vellum gc run' frees what nothing else needs. 'vellum mount --snapshot' does the same and has more options.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The snapshot

@@ -175,7 +175,8 @@ impl MergePlace {
                 // they would be refused with ESTALE.
                 mounted.sync_filesystem()?;
                 // What no snapshot holds is saved by the process before it restores.
-                let request = ControlRequest::Restore { target: target.id.to_string(), discard: false };
+                let request =
+                    ControlRequest::Restore { target: target.id.to_string(), discard: false, expected: None };
                 let safety = mounted.send_request(&request)?.snapshot.and_then(|id| id.parse().ok());
                 Ok(PlaceReport { safety, ..PlaceReport::default() })
             }
@@ -199,7 +200,8 @@ impl MergePlace {
                 // As above: what the kernel holds back must not arrive after the files were replaced.
                 mounted.sync_filesystem()?;
                 let target = target.id.to_string();
-                mounted.send_request(&ControlRequest::RestorePaths { target, paths, discard: true })?;
+                let request = ControlRequest::RestorePaths { target, paths, discard: true, expected: None };
+                mounted.send_request(&request)?;
                 Ok(PlaceReport::default())
             }
         }

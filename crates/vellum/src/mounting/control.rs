@@ -128,6 +128,9 @@ pub enum ControlRequest {
         paths: Vec<Vec<u8>>,
         /// Whether what no snapshot holds is given up.
         discard: bool,
+        /// What must still be there; none: whatever is there.
+        #[serde(default)]
+        expected: Option<SeenState>,
     },
     /// The content of some paths on this machine.
     Hydrate {
@@ -160,6 +163,9 @@ pub enum ControlRequest {
         target: String,
         /// Whether what no snapshot holds is given up.
         discard: bool,
+        /// What must still be there; none: whatever is there.
+        #[serde(default)]
+        expected: Option<SeenState>,
     },
     /// Another snapshot to stand on, or none, with the files as they are.
     MoveHead {
@@ -190,6 +196,15 @@ pub struct ControlMessage<R = ControlRequest> {
     /// What it asks for.
     #[serde(flatten)]
     pub request: R,
+}
+
+/// The state of a worktree that a command has looked at.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SeenState {
+    /// The top node of its tree in the store.
+    pub root: String,
+    /// What must still be as it is there, from the root; none: everything.
+    pub paths: Vec<Vec<u8>>,
 }
 
 /// An operation that is taken back, as it is named to the process.

@@ -180,3 +180,90 @@ fn find_largest_file(folder: &Path) -> PathBuf {
     let files = paths.map(|path| if path.is_dir() { find_largest_file(&path) } else { path });
     files.max_by_key(|path| fs::metadata(path).unwrap().len()).unwrap()
 }
+
+/// Gives a file or directory alone to a user.
+fn give(path: &Path, user: u32) {
+    std::os::unix::fs::lchown(path, Some(user), Some(user)).unwrap();
+}
+
+/// Makes a snapshot as root, who called sudo as `caller`, or did not.
+fn snapshot_of_root(world: &World, caller: Option<&str>) -> Ran {
+    world.write("a.txt", noise(20));
+    let args = ["snapshot"];
+    let mut command = world.command_at_home(&args);
+    command.env_remove("SUDO_UID").envs(caller.map(|uid| ("SUDO_UID", uid)));
+    Ran::of(&args, command.output().unwrap())
+}
+
+#[test]
+fn hooks_of_worktrees_of_other_users_are_not_run() {
+    let world = World::with_snapshot();
+    set(&world, "before-snapshot", "echo ran");
+    set(&world, "after-snapshot", "echo ran afterwards");
+    let state = world.tree().join(".vellum");
+    let file = state.join("config.toml");
+    for (path, other) in [(&file, "config.toml belongs"), (&state, ".vellum belongs")] {
+        snapshot_of_root(&world, None).ok().remarks("before-snapshot: ran").remarks("after-snapshot: ran");
+        give(path, 1234);
+        let ran = snapshot_of_root(&world, None).ok();
+        let ran = ran.remarks("hooks.before-snapshot of this worktree is not run").remarks(other);
+        let ran = ran.remarks("to another user, user 1234").remarks("config set --user trusted-directories");
+        assert!(!ran.err.contains(": ran") && ran.err.matches("is not run").count() == 1, "{}", ran.err);
+        snapshot_of_root(&world, Some("1234")).ok().remarks("before-snapshot: ran");
+        snapshot_of_root(&world, Some("1235")).ok().remarks("is not run");
+        give(path, 0);
+    }
+    // What root has written is run by others, and each runs what they own.
+    world.give_to(1234);
+    give(&file, 0);
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+    world.write("a.txt", "by the user");
+    world.run_as(1234, &["snapshot"]).ok().remarks("before-snapshot: ran");
+    give(&file, 1234);
+    world.write("a.txt", "by the user again");
+    world.run_as(1234, &["snapshot"]).ok().remarks("before-snapshot: ran");
+}
+
+#[test]
+fn a_link_to_a_file_of_another_user_is_that_users_file() {
+    let world = World::with_snapshot();
+    let file = world.tree().join(".vellum/config.toml");
+    let elsewhere = world.path("elsewhere.toml");
+    fs::write(&elsewhere, "[hooks]\nbefore-snapshot = \"echo ran\"\n").unwrap();
+    std::os::unix::fs::symlink(&elsewhere, &file).unwrap();
+    snapshot_of_root(&world, None).ok().remarks("before-snapshot: ran");
+    for path in [&elsewhere, &file] {
+        give(path, 1234);
+        let ran = snapshot_of_root(&world, None).ok().remarks("is not run");
+        assert!(!ran.err.contains(": ran"), "{}", ran.err);
+        give(path, 0);
+    }
+}
+
+#[test]
+fn trusted_directories_run_their_hooks_whoever_owns_them() {
+    let world = World::with_snapshot();
+    set(&world, "before-snapshot", "echo ran");
+    give(&world.tree().join(".vellum"), 1234);
+    let trust = |values: &[&str]| {
+        world.run_at_home(&[&["config", "set", "--user", "trusted-directories"], values].concat()).ok()
+    };
+    let tree = world.tree().display().to_string();
+    let above = world.path("").display().to_string();
+    for (values, is_trusted) in [
+        (&[&*tree][..], true),
+        (&["/nowhere", &above], true),
+        (&["/"], true),
+        (&["/nowhere", &(tree.clone() + "x")], false),
+    ] {
+        trust(values);
+        let expected = if is_trusted { "before-snapshot: ran" } else { "is not run" };
+        snapshot_of_root(&world, None).ok().remarks(expected);
+    }
+    world
+        .run_at_home(&["config", "set", "--user", "trusted-directories", "work"])
+        .code(3)
+        .remarks("absolute");
+    world.run_at_home(&["config", "set", "--worktree", "trusted-directories", "/"]).code(3);
+    world.run_at_home(&["config", "set", "--volume", "trusted-directories", "/"]).code(3);
+}

@@ -93,6 +93,7 @@ mod repair;
 mod restore;
 mod restore_calls;
 mod restore_interactive;
+mod restore_mounted;
 mod restore_plan;
 mod rings;
 mod rotate;

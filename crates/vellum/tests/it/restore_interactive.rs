@@ -1,8 +1,7 @@
 //! `vellum restore --interactive`, on a terminal
 
-use crate::mounting::Mount;
 use crate::terminal::Terminal;
-use crate::world::{World, run};
+use crate::world::World;
 
 /// Forty numbered lines, of which some were edited: far enough apart to be changes of their own.
 fn lines(edited: &[usize]) -> String {
@@ -135,16 +134,7 @@ fn directories_are_one_question() {
 }
 
 #[test]
-fn without_a_terminal_or_in_a_mount_nothing_is_asked() {
+fn without_a_terminal_nothing_is_asked() {
     let world = World::with_snapshot();
     world.run(&["restore", "-i", "first"]).code(3).remarks("asks on a terminal");
-    let mount = Mount::new(&world, "m");
-    let args = [
-        &["restore", "-i", "first"][..],
-        &["restore", "first", "--plan", "/dev/null"],
-        &["restore", "--run", "x"],
-    ];
-    for args in args {
-        run(&mount.at(""), args, std::process::Stdio::null()).code(3).remarks("for plain directories");
-    }
 }

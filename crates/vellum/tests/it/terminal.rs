@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -36,8 +37,18 @@ impl Terminal {
         Self::start_program(world, env!("CARGO_BIN_EXE_vellum"), args, environment)
     }
 
+    /// Runs the binary in a directory.
+    pub fn start_in(world: &World, dir: &Path, args: &[&str]) -> Self {
+        let program = env!("CARGO_BIN_EXE_vellum");
+        Self::start_program_in(world, dir, &[&[program], args].concat(), &[("TERM", "dumb")])
+    }
+
     /// Runs a program in the worktree, with more in its environment.
     pub fn start_program(world: &World, program: &str, args: &[&str], environment: &[(&str, &str)]) -> Self {
+        Self::start_program_in(world, &world.tree(), &[&[program], args].concat(), environment)
+    }
+
+    fn start_program_in(world: &World, dir: &Path, command: &[&str], environment: &[(&str, &str)]) -> Self {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();
@@ -51,9 +62,9 @@ impl Terminal {
         let other_end = slave();
         // The terminal is the session's, so that its keys are signals.
         let child = Command::new("setsid")
-            .args(["-w", "-c", program])
-            .args(args)
-            .current_dir(world.tree())
+            .args(["-w", "-c"])
+            .args(command)
+            .current_dir(dir)
             .env("XDG_STATE_HOME", world.path("state"))
             .envs(environment.iter().copied())
             .stdin(slave())

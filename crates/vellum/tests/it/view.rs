@@ -22,7 +22,12 @@ fn a_view_stays_readable_whatever_is_forgotten_and_collected() {
     let view = Mount::place(&world, "view");
     world.run(&["view", &id, "../view"]).ok().says("Mounted the snapshot");
     assert_eq!(view.description()["snapshot"], id.as_str());
-    world.run(&["forget", &id]).ok();
+    let place = format!("it is viewed on {} by process {}", view.path.display(), view.pid());
+    for dry in [&["forget", &id, "-n"][..], &["forget", &id]] {
+        world.run(dry).code(2).remarks("still needed").remarks(&place).remarks("--force");
+    }
+    world.run_beside("side", &["forget", &id]).code(2).remarks(&place);
+    world.run(&["forget", &id, "--force"]).ok();
     world.run(&["gc", "run"]).ok().says("Nothing to free");
     world.run_beside("side", &["gc", "run"]).ok().says("Nothing to free");
     // Read for the first time: neither the kernel nor the mount had it in memory.
@@ -36,6 +41,46 @@ fn a_view_stays_readable_whatever_is_forgotten_and_collected() {
 }
 
 #[test]
+fn rules_keep_what_is_viewed_and_usage_says_what_that_takes() {
+    let (world, id) = with_old_snapshot();
+    let rows = |json: &serde_json::Value| {
+        let groups = json["groups"].as_array().unwrap();
+        let readers = groups.iter().filter(|group| group["kind"] == "readers");
+        readers.map(|group| group["unique"].as_u64().unwrap()).collect::<Vec<_>>()
+    };
+    assert!(rows(&world.json(&["usage"])).is_empty());
+    let view = Mount::place(&world, "view");
+    world.run(&["view", &id, "../view"]).ok();
+    // A snapshot with the same tree stays, and so nothing that is read leaves the history.
+    let process = format!("in use by process {}", view.pid());
+    world.run(&["forget", "--keep-last", "1", "-n"]).ok().says(&process);
+    world.run(&["forget", "--keep-last", "1"]).ok().says("keep").says(&process);
+    let report = world.json(&["forget", "--keep-last", "1", "-n"]);
+    assert!(report["snapshots"].to_string().contains(&process), "{report}");
+    // As long as the snapshot is listed, the view shares all of it.
+    assert_eq!(rows(&world.json(&["usage"])), [0]);
+    world.run(&["forget", &id, "--force"]).ok();
+    let [unique] = rows(&world.json(&["usage"]))[..] else { panic!("one row") };
+    assert!((200_000..210_000).contains(&unique), "{unique}");
+    world.run(&["usage"]).ok().says("mounts and views");
+    view.umount().ok();
+    assert!(rows(&world.json(&["usage"])).is_empty());
+    world.run(&["gc", "run"]).ok().says("Freed");
+}
+
+#[test]
+fn a_snapshot_with_the_tree_of_another_one_can_be_forgotten_while_that_is_viewed() {
+    let world = World::with_snapshot();
+    let same = world.run(&["snapshot", "-q"]).ok().out.trim().to_owned();
+    world.write("a.txt", "other");
+    world.snapshot("last");
+    let view = Mount::place(&world, "view");
+    world.run(&["view", "first", "../view"]).ok();
+    world.run(&["forget", &same]).ok();
+    assert!(view.at("a.txt").exists());
+}
+
+#[test]
 fn a_pin_that_ends_while_a_mount_reads_the_snapshot_takes_nothing_from_it() {
     let (world, id) = with_old_snapshot();
     world.run(&["pin", &id, "--until", "3s"]).ok();
@@ -43,7 +88,7 @@ fn a_pin_that_ends_while_a_mount_reads_the_snapshot_takes_nothing_from_it() {
     view.again(&["--snapshot", &id]).ok();
     // Before the pin has ended, it keeps the snapshot.
     wait_until("the pin has ended", || {
-        let forgotten = world.run(&["forget", &id]);
+        let forgotten = world.run(&["forget", &id, "--force"]);
         assert!(forgotten.code == 0 || forgotten.err.contains("pinned by"), "{}", forgotten.err);
         forgotten.code == 0
     });

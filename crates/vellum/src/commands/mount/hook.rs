@@ -23,8 +23,12 @@ pub(super) fn run_mount_hook(
 }
 
 /// The hook of a mount in the foreground.
-pub(super) fn find_mount_hook(state: &StateDir, report: &MountJson) -> Result<Option<Hook>> {
-    call_hook(state, report, |call| call.find_hook())
+pub(super) fn find_mount_hook(
+    state: &StateDir,
+    context: &CommandContext,
+    report: &MountJson,
+) -> Result<Option<Hook>> {
+    call_hook(state, report, |call| call.find_hook(context))
 }
 
 fn call_hook<T>(

@@ -23,7 +23,7 @@ use crate::context::CommandContext;
 use crate::context::merge_place::MergePlace;
 use crate::error::{CliError, Result, ResumeHint};
 use crate::interrupt;
-use crate::settings::load_personal_settings;
+use crate::program_settings::ProgramSettings;
 use crate::ui::answer::read_answer_line;
 use crate::ui::format;
 use crate::user_program::{ProgramEnd, UserProgram, describe_status, run_on_terminal};
@@ -75,9 +75,13 @@ pub struct ToolFailure {
 impl<'a> MergeTool<'a> {
     /// The tool that was typed, or that the user or the worktree has set.
     pub fn find(typed: &str, context: &'a CommandContext, place: &'a MergePlace) -> Result<Self> {
-        let settings = load_personal_settings(&place.volume().state)?;
-        let set = || settings.get_text("merge.tool");
-        let Some(line) = Some(typed.to_owned()).filter(|typed| !typed.trim().is_empty()).or_else(set) else {
+        let loaded = ProgramSettings::load(&place.volume().state)?;
+        let settings = loaded.settings();
+        let typed = Some(typed.to_owned()).filter(|typed| !typed.trim().is_empty());
+        if typed.is_none() {
+            loaded.warn_if_ignored("merge.tool", context)?;
+        }
+        let Some(line) = typed.or_else(|| settings.get_text("merge.tool")) else {
             return Err(CliError::usage_error(
                 "no merge tool is set",
                 "'vellum config set --user merge.tool COMMAND' sets one, or type --tool=COMMAND",

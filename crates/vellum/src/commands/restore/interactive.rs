@@ -37,13 +37,20 @@ enum RestoreAnswer {
 
 /// What was chosen.
 #[derive(Debug, Default)]
-struct RestoreChoice {
+pub struct RestoreChoice {
     /// Paths that are restored as the snapshot has them.
-    paths: Vec<Vec<u8>>,
+    pub paths: Vec<Vec<u8>>,
     /// Files of which a part is.
-    edits: Vec<FileEdit>,
+    pub edits: Vec<FileEdit>,
     /// Whether nothing more is asked.
     is_ended: bool,
+}
+
+impl RestoreChoice {
+    /// Whether nothing was chosen.
+    pub fn is_empty(&self) -> bool {
+        self.paths.is_empty() && self.edits.is_empty()
+    }
 }
 
 /// Asks, and restores what was chosen.
@@ -52,16 +59,14 @@ pub fn restore_interactively(
     worktree: &CheckoutWorktree,
     request: &RestoreRequest,
 ) -> Result<CommandOutcome> {
-    if !context.ui.can_prompt() {
-        return Err(CliError::usage_error(
-            "--interactive asks on a terminal, and there is none",
-            "'vellum restore SNAP PATH...' restores the paths that are named",
-        ));
-    }
-    let choice = ask_choice(context, worktree, request)?;
-    if choice.paths.is_empty() && choice.edits.is_empty() {
-        context.ui.print_note("nothing was chosen, and nothing was changed")?;
-        return Ok(CommandOutcome::Done);
+    check_terminal(context)?;
+    let task = ProgressTask { first: "Scanning", verb: "Comparing", item: "file" };
+    let compared = context.run_with_progress(task, |meter| {
+        ComparedSnapshots::compare_dir(worktree, Some(&request.target), &request.paths, meter)
+    })?;
+    let choice = ask_choice(context, &compared, context.paths_at_root(worktree.root_path()))?;
+    if choice.is_empty() {
+        return note_nothing_chosen(context);
     }
     // Only now, when it is known that something is to be restored.
     run_restore_hook(context, &worktree.volume, worktree.root_path(), request.target.id)?;
@@ -107,17 +112,30 @@ fn carry_out(
     Ok(done)
 }
 
-fn ask_choice(
+/// Fails if nobody can be asked.
+pub fn check_terminal(context: &CommandContext) -> Result<()> {
+    if context.ui.can_prompt() {
+        return Ok(());
+    }
+    Err(CliError::usage_error(
+        "--interactive asks on a terminal, and there is none",
+        "'vellum restore SNAP PATH...' restores the paths that are named",
+    ))
+}
+
+/// The end without any choice.
+pub fn note_nothing_chosen(context: &CommandContext) -> Result<CommandOutcome> {
+    context.ui.print_note("nothing was chosen, and nothing was changed")?;
+    Ok(CommandOutcome::Done)
+}
+
+/// Asks about all that differs between the snapshot and the worktree.
+pub fn ask_choice(
     context: &CommandContext,
-    worktree: &CheckoutWorktree,
-    request: &RestoreRequest,
+    compared: &ComparedSnapshots<'_>,
+    paths: UserPaths,
 ) -> Result<RestoreChoice> {
-    let task = ProgressTask { first: "Scanning", verb: "Comparing", item: "file" };
-    let compared = context.run_with_progress(task, |meter| {
-        ComparedSnapshots::compare_dir(worktree, Some(&request.target), &request.paths, meter)
-    })?;
-    let asking =
-        Questions { context, compared: &compared, paths: context.paths_at_root(worktree.root_path()) };
+    let asking = Questions { context, compared, paths };
     let mut choice = RestoreChoice::default();
     for change in &compared.changes {
         if choice.is_ended {

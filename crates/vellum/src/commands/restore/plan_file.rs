@@ -19,18 +19,31 @@ pub fn save_plan(
     worktree: &CheckoutWorktree,
     plan: &RestorePlan,
 ) -> Result<CommandOutcome> {
+    let shown = write_plan(file, context, worktree.root_path(), &worktree.save_plan(plan)?)?;
+    print_restore_plan(context, worktree, plan)?;
+    context.ui.print_note(format!("'vellum restore --run {shown}' does that"))?;
+    Ok(CommandOutcome::Done)
+}
+
+/// Writes the file of a plan that is about the worktree at `root`; gives its name, to be shown.
+pub fn write_plan(
+    file: &Path,
+    context: &CommandContext,
+    root: &Path,
+    saved: &SavedRestorePlan,
+) -> Result<String> {
     let path = context.resolve_local_path(file);
     let shown = format_path(file.as_os_str().as_encoded_bytes());
     let folder = path.parent().unwrap_or(Path::new("/"));
     let folder = folder.canonicalize().map_err(CliError::io_error("look at", shown.clone()))?;
-    if folder.starts_with(worktree.root_path()) {
+    if folder.starts_with(root) {
         // It would be a change that the plan has not seen.
         return Err(CliError::usage_error(
             format!("{shown} is in the worktree that the plan is about"),
             "write the plan somewhere else",
         ));
     }
-    let bytes = worktree.save_plan(plan)?.encode()?;
+    let bytes = saved.encode()?;
     // It names files that others may not be allowed to list.
     let mut out = File::options()
         .write(true)
@@ -41,16 +54,14 @@ pub fn save_plan(
         .map_err(CliError::io_error("write", shown.clone()))?;
     let written = out.write_all(&bytes).and_then(|()| out.sync_all());
     written.map_err(CliError::io_error("write", shown.clone()))?;
-    print_restore_plan(context, worktree, plan)?;
-    context.ui.print_note(format!("'vellum restore --run {shown}' does that"))?;
-    Ok(CommandOutcome::Done)
+    Ok(shown)
 }
 
 /// Does what a plan says, if that is still the same.
 pub fn run_saved_plan(file: &Path, context: &CommandContext) -> Result<CommandOutcome> {
     let saved = read_plan(file, context)?;
     let worktree = context.open_worktree()?;
-    let request = worktree.open_saved_plan(&saved)?;
+    let request = saved.read_request(&worktree.volume)?;
     run_restore_hook(context, &worktree.volume, worktree.root_path(), request.target.id)?;
     let lock = worktree.lock_worktree(context.lock_wait_notice())?;
     if request.paths.is_empty() {
@@ -58,13 +69,14 @@ pub fn run_saved_plan(file: &Path, context: &CommandContext) -> Result<CommandOu
     }
     let plan = plan_restore(context, &worktree, &request)?;
     // Under the lock: between this comparison and the first change no other command can make the plan wrong.
-    worktree.check_same_plan(&saved, &plan)?;
+    saved.check_same_plan(&worktree.save_plan(&plan)?)?;
     let done = execute_restore(context, &worktree, plan)?;
     drop(lock);
     report_restore(context, &worktree, &request.target, &done)
 }
 
-fn read_plan(file: &Path, context: &CommandContext) -> Result<SavedRestorePlan> {
+/// Reads the file of a plan.
+pub fn read_plan(file: &Path, context: &CommandContext) -> Result<SavedRestorePlan> {
     let shown = format_path(file.as_os_str().as_encoded_bytes());
     let failed = || CliError::io_error("read", shown.clone());
     let opened = File::open(context.resolve_local_path(file)).map_err(failed())?;

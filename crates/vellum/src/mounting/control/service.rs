@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use vellum_fs::history::expected::ExpectedState;
 use vellum_fs::history::partial::ReplacedName;
 use vellum_fs::history::pending::PendingSnapshot;
 use vellum_fs::history::snapshot::LiveSnapshotRequest;
@@ -19,8 +20,9 @@ use vellum_fuse::{CacheInvalidator, NodePlace};
 use vellum_host::ProgressMeter;
 use vellum_library::LiveStateClaim;
 use vellum_library::live::{self, HolderStage, OpenError};
+use vellum_map::MapRoot;
 use vellum_store::PackCache;
-use vellum_types::{Ino, LookupResult, SnapshotId};
+use vellum_types::{BlobId, Ino, LookupResult, SnapshotId};
 use vellum_volume::SnapshotOrigin;
 use vellum_volume::operations::{CommandId, CommandScope, RecordedCommand, current_command};
 use vellum_volume::refs::WorktreeQuota;
@@ -28,7 +30,7 @@ use vellum_volume::residence::{ContentScope, NewPin};
 
 use super::{
     ContentReply, ControlLine, ControlMessage, ControlReply, ControlRequest, LINE_MAX, MemoryCache,
-    MemoryCaches, PROGRESS_EVERY, SOCKET, UnpublishedSnapshot, join_shown, send_json_line, socket,
+    MemoryCaches, PROGRESS_EVERY, SOCKET, SeenState, UnpublishedSnapshot, join_shown, send_json_line, socket,
 };
 use crate::error::{CliError, Result};
 use crate::mounting::MountingError;
@@ -342,15 +344,27 @@ impl ControlService {
                 let open = open.iter().filter_map(inode).collect();
                 answer.content = Some(ContentReply::for_eviction(self.fs.evict_paths(paths, open, meter)?));
             }
-            ControlRequest::RestorePaths { target, paths, discard } => {
-                let restored = self.fs.restore_paths(parse_snapshot_id(target)?, paths, *discard)?;
+            ControlRequest::RestorePaths { target, paths, discard, expected } => {
+                let target = parse_snapshot_id(target)?;
+                let restored = match expected {
+                    None => self.fs.restore_paths(target, paths, *discard),
+                    Some(seen) => {
+                        let expected = parse_seen_state(seen)?;
+                        self.fs.restore_expected_paths(target, paths, *discard, &expected)
+                    }
+                }?;
                 self.invalidate_names(restored.replaced);
                 answer.snapshot = restored.saved.map(|id| id.to_string());
                 self.publisher.request_publish();
             }
-            ControlRequest::Restore { target, discard } => {
-                answer.snapshot =
-                    self.restore_snapshot(parse_snapshot_id(target)?, *discard)?.map(|id| id.to_string());
+            ControlRequest::Restore { target, discard, expected } => {
+                let target = parse_snapshot_id(target)?;
+                let expected = expected.as_ref().map(parse_seen_state).transpose()?;
+                let saved = self.replace_worktree(|| match &expected {
+                    None => self.fs.restore_snapshot(target, *discard),
+                    Some(expected) => self.fs.restore_expected_state(target, *discard, expected),
+                })?;
+                answer.snapshot = saved.map(|id| id.to_string());
                 self.publisher.request_publish();
             }
             ControlRequest::MoveHead { from, target } => {
@@ -393,10 +407,6 @@ impl ControlService {
         for ReplacedName { dir, name } in names {
             forgetter.invalidate_name(self.fs.epochs().current_epoch(), dir, &name);
         }
-    }
-
-    fn restore_snapshot(&self, target: SnapshotId, discard: bool) -> Result<Option<SnapshotId>, FsError> {
-        self.replace_worktree(|| self.fs.restore_snapshot(target, discard))
     }
 
     /// Moves the worktree from a snapshot to one that descends from it, if nothing was changed since.
@@ -540,4 +550,9 @@ fn enter_command(message: &ControlMessage) -> Option<CommandScope> {
 
 fn parse_snapshot_id(text: &str) -> Result<SnapshotId, FsError> {
     text.parse().map_err(|_| FsError::Posix(rustix::io::Errno::INVAL))
+}
+
+fn parse_seen_state(seen: &SeenState) -> Result<ExpectedState, FsError> {
+    let root: BlobId = seen.root.parse().map_err(|_| FsError::Posix(rustix::io::Errno::INVAL))?;
+    Ok(ExpectedState { root: MapRoot(root), paths: seen.paths.clone() })
 }
