@@ -14,7 +14,6 @@ mod catalog;
 mod changing;
 mod connection;
 mod plans;
-mod program;
 mod reading;
 
 use std::path::PathBuf;

@@ -19,8 +19,9 @@ use super::McpSettings;
 use super::answer::{ToolError, ToolResult, build_answer};
 use super::arguments::{NoArguments, parse_arguments};
 use super::catalog::ToolName;
-use super::plans::{PlanFolder, PlanShelf};
-use super::program::CommandLine;
+use super::plans::PlanShelf;
+use crate::command_line::{COMMAND_TIME, CommandLine};
+use crate::plan_folder::PlanFolder;
 
 /// Calls that are carried out at once; others wait.
 const CALLS: usize = 8;
@@ -61,7 +62,7 @@ pub struct SharedTools {
 impl ToolServer {
     /// For a client that just connected.
     pub fn new(volume: Arc<Volume>, settings: McpSettings) -> Self {
-        let command_line = CommandLine::new(settings.program.clone());
+        let command_line = CommandLine::new(settings.program.clone(), COMMAND_TIME);
         let tools = SharedTools {
             volume,
             settings,

@@ -51,7 +51,7 @@ impl SharedTools {
         words: impl IntoIterator<Item = W>,
     ) -> ToolResult<Value> {
         let words = words.into_iter().map(Into::into).collect();
-        self.command_line.run_for_json(&self.settings.worktree, words).await
+        Ok(self.command_line.run_for_json(&self.settings.worktree, words).await?)
     }
 
     /// Reads from the volume on a thread that may wait.

@@ -29,6 +29,7 @@ assets! {
     "index.html": HTML,
     "style.css": STYLE,
     "icon.svg": SVG,
+    "actions.js": SCRIPT,
     "app.js": SCRIPT,
     "api.js": SCRIPT,
     "compare.js": SCRIPT,
