@@ -7,8 +7,9 @@ import { count, visible } from "./format.js";
 import { CompareView } from "./compare.js";
 import { FilesView } from "./files.js";
 import { HistoryView } from "./history.js";
+import { SearchView } from "./search.js";
 
-const VIEWS = { history: HistoryView, files: FilesView, compare: CompareView };
+const VIEWS = { history: HistoryView, files: FilesView, compare: CompareView, search: SearchView };
 const ALL = "";
 /** How often the page looks for requests of agents, milliseconds. */
 const REQUESTS_EVERY = 10000;
@@ -181,7 +182,7 @@ class App {
   }
 
   runKey(key) {
-    const places = { 1: "history", 2: "files", 3: "compare" };
+    const places = { 1: "history", 2: "files", 3: "compare", 4: "search" };
     const list = this.view?.list;
     if (key === "?") this.showKeys();
     else if (key === "/" && document.getElementById("filter")) document.getElementById("filter").focus();

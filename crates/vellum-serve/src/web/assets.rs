@@ -39,6 +39,7 @@ assets! {
     "graph.js": SCRIPT,
     "history.js": SCRIPT,
     "list.js": SCRIPT,
+    "search.js": SCRIPT,
     "viewer.js": SCRIPT,
 }
 
