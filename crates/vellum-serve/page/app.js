@@ -6,10 +6,12 @@ import { button, emptyState, make, say } from "./dom.js";
 import { count, visible } from "./format.js";
 import { CompareView } from "./compare.js";
 import { FilesView } from "./files.js";
+import { HealthView } from "./health.js";
 import { HistoryView } from "./history.js";
+import { LiveView } from "./live.js";
 import { SearchView } from "./search.js";
 
-const VIEWS = { history: HistoryView, files: FilesView, compare: CompareView, search: SearchView };
+const VIEWS = { history: HistoryView, files: FilesView, compare: CompareView, search: SearchView, health: HealthView, live: LiveView };
 const ALL = "";
 /** How often the page looks for requests of agents, milliseconds. */
 const REQUESTS_EVERY = 10000;
@@ -182,7 +184,7 @@ class App {
   }
 
   runKey(key) {
-    const places = { 1: "history", 2: "files", 3: "compare", 4: "search" };
+    const places = { 1: "history", 2: "files", 3: "compare", 4: "search", 5: "health", 6: "live" };
     const list = this.view?.list;
     if (key === "?") this.showKeys();
     else if (key === "/" && document.getElementById("filter")) document.getElementById("filter").focus();

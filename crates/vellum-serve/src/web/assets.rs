@@ -37,8 +37,10 @@ assets! {
     "files.js": SCRIPT,
     "format.js": SCRIPT,
     "graph.js": SCRIPT,
+    "health.js": SCRIPT,
     "history.js": SCRIPT,
     "list.js": SCRIPT,
+    "live.js": SCRIPT,
     "search.js": SCRIPT,
     "viewer.js": SCRIPT,
 }
