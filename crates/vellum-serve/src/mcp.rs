@@ -15,6 +15,7 @@ mod changing;
 mod connection;
 mod plans;
 mod reading;
+mod resources;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -55,7 +55,7 @@ impl SharedTools {
     }
 
     /// Reads from the volume on a thread that may wait.
-    async fn read_volume<T: Send + 'static>(
+    pub async fn read_volume<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Volume) -> ToolResult<T> + Send + 'static,
     ) -> ToolResult<T> {
