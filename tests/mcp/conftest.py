@@ -110,7 +110,7 @@ class Agent:
 
 
 @asynccontextmanager
-async def connect(volume, *options, form=None, directory=None):
+async def connect(volume, *options, form=None, directory=None, **handlers):
     """Starts 'vellum mcp'. 'form' answers forms: a function of the message, which returns an action and a content."""
     words = ["mcp", *options]
     server = StdioServerParameters(command=VELLUM, args=words, cwd=str(directory or volume.data), env=volume.environment)
@@ -122,7 +122,8 @@ async def connect(volume, *options, form=None, directory=None):
     with open(volume.base / "errors", "ab") as errors:
         async with stdio_client(server, errlog=errors) as (read, write):
             client = types.Implementation(name="test agent", version="1")
-            handlers = {"elicitation_callback": answer_form} if form else {}
+            if form:
+                handlers["elicitation_callback"] = answer_form
             async with ClientSession(read, write, client_info=client, **handlers) as session:
                 await session.initialize()
                 yield Agent(session)

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,14 @@ class Volume:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content if isinstance(content, bytes) else content.encode())
 
+    def json(self, *words):
+        return json.loads(self.run("--json", *words))
+
+    def read(self):
+        """The bytes of every file, by path."""
+        files = (path for path in self.data.rglob("*") if path.is_file() and ".vellum" not in path.parts)
+        return {str(path.relative_to(self.data)): path.read_bytes() for path in files}
+
     def snapshot(self, note, *words):
         return self.run("snapshot", "--quiet", "-m", note, *words)
 
@@ -88,14 +97,20 @@ def volume(tmp_path_factory):
     return made
 
 
-@pytest.fixture(scope="session")
-def address(volume):
+@contextmanager
+def serve(volume, *words):
     """The address of the page, as `vellum web` prints it."""
-    with subprocess.Popen(**volume.command("web", "--json"), stdout=subprocess.PIPE, text=True) as serving:
+    with subprocess.Popen(**volume.command("web", "--json", *words), stdout=subprocess.PIPE, text=True) as serving:
         try:
             yield json.loads(serving.stdout.readline())["address"]
         finally:
             serving.terminate()
+
+
+@pytest.fixture(scope="session")
+def address(volume):
+    with serve(volume) as served:
+        yield served
 
 
 @pytest.fixture(scope="session")
@@ -134,11 +149,11 @@ class Page:
 
     def until(self, expression):
         """Waits until an expression is true. Playwright's own way makes code of text, which the page's policy forbids."""
-        for _ in range(500):
+        for _ in range(1500):
             if self.tab.evaluate(expression):
                 return
             time.sleep(0.02)
-        raise AssertionError(f"never: {expression}; the page has {self.text()!r}")
+        raise AssertionError(f"never: {expression}; the page has {self.tab.inner_text('body')!r}")
 
     def press(self, *keys):
         for key in keys:

@@ -14,10 +14,11 @@ export function takeToken() {
 
 /** A question that could not be answered. */
 export class ApiError extends Error {
-  constructor(status, code, message) {
+  constructor(status, code, message, hint = undefined) {
     super(message);
     this.status = status;
     this.code = code;
+    this.hint = hint;
   }
 }
 
@@ -35,7 +36,7 @@ async function request(path, options = {}) {
   if (response.status === 401) {
     throw new ApiError(401, "denied", "This address is of an earlier 'vellum web'. Open the one that it printed last.");
   }
-  throw new ApiError(response.status, failure?.error.code ?? "io", failure?.error.message ?? response.statusText);
+  throw new ApiError(response.status, failure?.error.code ?? "io", failure?.error.message ?? response.statusText, failure?.error.hint);
 }
 
 /** Parameters as a query; what is empty is left out. */
@@ -48,6 +49,13 @@ export function query(parameters) {
 export async function ask(path, parameters = {}, signal = undefined) {
   const fields = query(parameters);
   const response = await request(fields ? `${path}?${fields}` : path, { signal });
+  return response.json();
+}
+
+/** Asks for something to be planned or done. The body is JSON, which no form of another site can send. */
+export async function post(path, body = {}, signal = undefined) {
+  const headers = { "Content-Type": "application/json" };
+  const response = await request(path, { method: "POST", body: JSON.stringify(body), headers, signal });
   return response.json();
 }
 
@@ -72,9 +80,7 @@ export async function readContent(id, name, limit, signal) {
 
 /** Lets the browser download a file: a link cannot show the token, so it has a ticket in it. */
 export async function download(id, name) {
-  const body = JSON.stringify({ snapshot: id, ...pathFields(name) });
-  const headers = { "Content-Type": "application/json" };
-  const { ticket } = await (await request("tickets", { method: "POST", body, headers })).json();
+  const { ticket } = await post("tickets", { snapshot: id, ...pathFields(name) });
   const last = name.path.split("/").pop();
   const anchor = document.createElement("a");
   anchor.href = `/d/${ticket}/${encodeURIComponent(last)}`;

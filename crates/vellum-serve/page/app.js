@@ -1,20 +1,27 @@
 // The page: one view at a time, each state with an address of its own.
 
 import { ask, query, takeToken } from "./api.js";
-import { emptyState, make, say } from "./dom.js";
-import { visible } from "./format.js";
+import { decide } from "./actions.js";
+import { button, emptyState, make, say } from "./dom.js";
+import { count, visible } from "./format.js";
 import { CompareView } from "./compare.js";
 import { FilesView } from "./files.js";
+import { HealthView } from "./health.js";
 import { HistoryView } from "./history.js";
+import { LiveView } from "./live.js";
+import { SearchView } from "./search.js";
 
-const VIEWS = { history: HistoryView, files: FilesView, compare: CompareView };
+const VIEWS = { history: HistoryView, files: FilesView, compare: CompareView, search: SearchView, health: HealthView, live: LiveView };
 const ALL = "";
+/** How often the page looks for requests of agents, milliseconds. */
+const REQUESTS_EVERY = 10000;
 
 /** What all views share. */
 class App {
   constructor() {
     this.main = document.getElementById("main");
     this.select = document.getElementById("worktree");
+    this.requests = document.getElementById("requests");
   }
 
   async start() {
@@ -41,6 +48,39 @@ class App {
       return;
     }
     await this.show();
+    if (this.canChange) {
+      this.lookForRequests();
+      setInterval(() => document.hidden || this.lookForRequests(), REQUESTS_EVERY);
+    }
+  }
+
+  /** Whether the page may change anything. */
+  get canChange() {
+    return !this.volume.capabilities.read_only;
+  }
+
+  /** Shows what agents ask for, above everything else. */
+  async lookForRequests() {
+    const { requests } = await ask("approvals").catch(() => ({ requests: [] }));
+    const row = (request) => make("div", {}, make("span", {}, `${visible(request.client)} asks to restore ${count(request.step_count, "path")}`), button("Look at it", () => decide(this, request)));
+    this.requests.replaceChildren(...requests.map(row));
+  }
+
+  /** The pins of snapshots, by id. */
+  async pins() {
+    this.knownPins ??= ask("pins").then(({ snapshots }) => new Map((snapshots ?? []).map((pin) => [pin.snapshot, pin])));
+    return this.knownPins;
+  }
+
+  /** After something was changed. */
+  async reload() {
+    this.knownPins = undefined;
+    try {
+      await this.loadVolume();
+    } catch (error) {
+      say(error.message);
+    }
+    await this.show();
   }
 
   async loadVolume() {
@@ -56,6 +96,12 @@ class App {
   /** The chosen worktree; undefined: all snapshots. */
   get worktree() {
     return this.worktreeChoice === ALL ? undefined : this.worktreeChoice;
+  }
+
+  /** Lists all snapshots until a worktree is chosen. */
+  chooseAll() {
+    this.worktreeChoice = ALL;
+    this.select.value = ALL;
   }
 
   /** Where the chosen worktree stands. */
@@ -99,7 +145,8 @@ class App {
     this.main.replaceChildren(view.element);
     try {
       await view.load(signal);
-      if (this.view === view) view.list.element.focus({ preventScroll: true });
+      const typing = document.activeElement?.matches("main input");
+      if (this.view === view && !typing) (view.list?.element ?? view.element).focus({ preventScroll: true });
     } catch (error) {
       if (error.name === "AbortError") return;
       const title = error.status === 404 ? "This is not there any more" : "This cannot be shown";
@@ -126,10 +173,10 @@ class App {
   }
 
   onKey(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey || document.getElementById("help").open) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
     const isTyping = event.target.matches?.("input, select, textarea");
     if (isTyping) {
-      if (event.key === "Escape") this.view?.list.element.focus();
+      if (event.key === "Escape") this.view?.list?.element.focus();
       return;
     }
     if (!this.runKey(event.key)) return;
@@ -137,7 +184,7 @@ class App {
   }
 
   runKey(key) {
-    const places = { 1: "history", 2: "files", 3: "compare" };
+    const places = { 1: "history", 2: "files", 3: "compare", 4: "search", 5: "health", 6: "live" };
     const list = this.view?.list;
     if (key === "?") this.showKeys();
     else if (key === "/" && document.getElementById("filter")) document.getElementById("filter").focus();

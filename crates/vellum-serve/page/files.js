@@ -1,5 +1,6 @@
 // Files of a snapshot, and the contents that a path had before and after it.
 
+import { restore } from "./actions.js";
 import { ask, download, pathFields, query } from "./api.js";
 import { button, draw, emptyState, link, make, say } from "./dom.js";
 import { count, joinName, lastName, shortId, size, timeElement, trail, visible } from "./format.js";
@@ -137,9 +138,19 @@ export class FilesView {
     return [
       make("h2", {}, this.name.path === "" ? "root" : lastName(this.name.path)),
       make("p", { class: "quiet" }, count(this.total, "entry", "entries")),
+      this.restoreButton(this.name) && make("div", { class: "actions" }, this.restoreButton(this.name)),
       make("h3", {}, "Versions of this directory"),
       this.versionList(this.name, false),
-    ];
+    ].filter(Boolean);
+  }
+
+  /** A button that restores a path as it is here; the root stands for everything. */
+  restoreButton(name) {
+    return this.app.canChange && button("Restore…", () => this.restore(name));
+  }
+
+  restore(name) {
+    restore(this.app, this.snapshot, name.path === "" ? [] : [name]);
   }
 
   /** Shows what is known about an entry, or about the file that is open. */
@@ -154,6 +165,7 @@ export class FilesView {
         "div", { class: "actions" },
         entry && link(this.address(this.at, name), file.kind === "directory" ? "Open" : "View", { class: "action first" }),
         isFile && button("Download", () => download(this.at, name).catch((error) => say(error.message))),
+        this.restoreButton(name),
       ),
       make(
         "dl", { class: "facts" },
@@ -224,6 +236,7 @@ export class FilesView {
   onKey(key) {
     if (key === "[") this.step(1);
     else if (key === "]") this.step(-1);
+    else if (key === "r" && this.app.canChange && this.snapshot) this.restore(this.entries[this.list.active]?.whole ?? this.name);
     else return false;
     return true;
   }

@@ -1,5 +1,6 @@
 // The history: every snapshot in one list, with the lines of descent beside it.
 
+import * as actions from "./actions.js";
 import { ask, query } from "./api.js";
 import { button, emptyState, link, make, say } from "./dom.js";
 import { count, moment, number, parseTime, shortId, size, timeElement, visible } from "./format.js";
@@ -83,9 +84,12 @@ export class HistoryView {
       this.question = { worktree, grep, path, tag, limit: 200 };
       await this.loadPage(signal);
     } else {
-      const answer = await ask("history/rows", { worktree }, signal);
-      this.rows = answer.rows.map(fromShort);
-      this.total.textContent = (answer.more ? "more than " : "") + count(this.rows.length, "snapshot");
+      await this.loadRows(worktree, signal);
+      // A safety snapshot is no ancestor of what was restored: the list of the worktree does not have it.
+      if (worktree !== undefined && this.parameters.at && !this.rows.some((row) => row.id === this.parameters.at)) {
+        this.app.chooseAll();
+        await this.loadRows(undefined, signal);
+      }
     }
     this.width = graphWidth(this.rows);
     this.list.setCount(this.rows.length);
@@ -96,6 +100,12 @@ export class HistoryView {
     }
     const wanted = this.rows.findIndex((row) => row.id === this.parameters.at);
     this.list.activate(Math.max(0, wanted));
+  }
+
+  async loadRows(worktree, signal) {
+    const answer = await ask("history/rows", { worktree }, signal);
+    this.rows = answer.rows.map(fromShort);
+    this.total.textContent = (answer.more ? "more than " : "") + count(this.rows.length, "snapshot");
   }
 
   async loadPage(signal) {
@@ -135,7 +145,11 @@ export class HistoryView {
     this.app.note("history", { ...this.parameters, at: row.id });
     try {
       const { snapshot } = await ask(`snapshots/${row.id}`, {}, this.app.signal);
-      if (this.rows[this.list.active] === row) this.side.replaceChildren(...this.details(snapshot));
+      const pins = await this.app.pins().catch(() => new Map());
+      if (this.rows[this.list.active] !== row) return;
+      this.snapshot = snapshot;
+      this.pin = pins.get(snapshot.id);
+      this.side.replaceChildren(...this.details(snapshot));
     } catch (error) {
       if (error.name !== "AbortError") this.side.replaceChildren(emptyState("This snapshot cannot be shown", error.message));
     }
@@ -159,8 +173,17 @@ export class HistoryView {
         head && head !== snapshot.id && link(`#/compare?${query({ a: snapshot.id, b: head })}`, "Compare with now", { class: "action" }),
         button(this.app.marked === snapshot.id ? "Marked" : "Mark to compare", () => this.mark(snapshot.id), { "aria-pressed": String(this.app.marked === snapshot.id) }),
       ),
+      this.app.canChange && make(
+        "div", { class: "actions", role: "group", "aria-label": "Change" },
+        button("Restore…", () => actions.restore(this.app, snapshot)),
+        button("Fork…", () => actions.fork(this.app, snapshot)),
+        button("Tag…", () => actions.addTag(this.app, snapshot)),
+        this.pin ? button("Unpin…", () => actions.unpin(this.app, snapshot)) : button("Pin…", () => actions.pin(this.app, snapshot)),
+      ),
       make(
         "dl", { class: "facts" },
+        ...(this.pin ? fact("Pinned", ...this.pinFacts()) : []),
+        ...(this.app.canChange ? snapshot.tags.slice(0, 20).flatMap((tag) => fact("Tag", visible(tag), " ", button("Remove…", () => actions.removeTag(this.app, snapshot, tag), { class: "small", "aria-label": `Remove the tag ${visible(tag)}` }))) : []),
         ...fact("Made", timeElement(snapshot.time)),
         ...fact("By", `${visible(snapshot.author)} on ${visible(snapshot.host)}`),
         ...fact("Worktree", visible(snapshot.worktree)),
@@ -172,6 +195,12 @@ export class HistoryView {
         ...snapshot.parents.flatMap((id) => fact("Parent", link(`#/history?${query({ at: id })}`, shortId(id), { class: "mono" }))),
       ),
     ].filter(Boolean);
+  }
+
+  pinFacts() {
+    const { reason, author, host, until } = this.pin;
+    const end = until ? [" until ", timeElement(until)] : [];
+    return [`by ${visible(author)} on ${visible(host)}`, ...end, reason ? `: ${visible(reason)}` : ""];
   }
 
   /** Marks a snapshot; the second one is compared with the first. */
@@ -189,7 +218,15 @@ export class HistoryView {
 
   onKey(key) {
     if (key === "c" && this.list.active >= 0) this.mark(this.rows[this.list.active].id);
-    else return false;
+    else return this.runAction(key);
+    return true;
+  }
+
+  runAction(key) {
+    const keys = { r: actions.restore, f: actions.fork, t: actions.addTag, p: this.pin ? actions.unpin : actions.pin };
+    const isShown = this.snapshot && this.snapshot.id === this.rows[this.list.active]?.id;
+    if (!(key in keys) || !this.app.canChange || !isShown) return false;
+    keys[key](this.app, this.snapshot);
     return true;
   }
 

@@ -1,7 +1,8 @@
 //! Floor 8: windows into a volume: over HTTP for the browser of the person at this machine, and tools for coding agents.
 //!
 //! [`web`] answers requests on a loopback address: the files of the page, which everybody on this machine may read, and the
-//! API, which asks for a token. docs/web.md describes both. Everything is read from snapshots; nothing is changed.
+//! API, which asks for a token. docs/web.md describes both. What is shown is read from snapshots; what is changed is changed by
+//! the command line, after a preview of it was shown.
 //!
 //! [`mcp`] answers one agent over standard input and output (docs/agents.md).
 //!
@@ -11,11 +12,14 @@
 //! Invariant: no request leaves the tree of a snapshot, and none is answered before its `Host`, its origin and, beyond the
 //! page's own files, its token were checked. Deliberately absent: the command line, which executes this program.
 
+mod command_line;
 pub mod credentials;
 pub mod end_signal;
 pub mod error;
 pub mod mcp;
 pub mod open;
+mod plan_folder;
+mod planned_restore;
 mod private_file;
 pub mod served_tree;
 pub mod token;

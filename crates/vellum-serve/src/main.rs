@@ -4,6 +4,7 @@
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -14,6 +15,7 @@ use vellum_serve::mcp::{McpSettings, serve_tools};
 use vellum_serve::open::BrowserRedirect;
 use vellum_serve::served_tree::{NamedTree, ServedTree};
 use vellum_serve::token::AccessToken;
+use vellum_serve::web::actions::ActionSettings;
 use vellum_serve::web::{WebServer, WebSettings};
 use vellum_serve::webdav::{WebdavServer, WebdavSettings};
 use vellum_serve::{Result, ServeError};
@@ -42,6 +44,10 @@ struct WebArguments {
     token_file: Option<PathBuf>,
     open: bool,
     json: bool,
+    worktree: PathBuf,
+    program: Option<PathBuf>,
+    is_mounted: bool,
+    is_read_only: bool,
 }
 
 /// What a gateway is to serve, and how.
@@ -117,6 +123,10 @@ fn parse_web_arguments(mut words: impl Iterator<Item = OsString>) -> Option<WebA
             "--listen" => arguments.listen = Some(words.next()?.to_str()?.parse().ok()?),
             "--token-file" => arguments.token_file = Some(words.next()?.into()),
             "--open" => arguments.open = true,
+            "--worktree" => arguments.worktree = words.next()?.into(),
+            "--program" => arguments.program = Some(words.next()?.into()),
+            "--mounted" => arguments.is_mounted = true,
+            "--read-only" => arguments.is_read_only = true,
             "--json" => arguments.json = true,
             _ => return None,
         }
@@ -151,9 +161,12 @@ fn serve_page(arguments: &WebArguments) -> Result<()> {
     let listen = arguments.listen.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)));
     // The address needs the port, which is known only when the server has the token.
     let text = token.as_text().to_owned();
-    let server = WebServer::bind(volume, WebSettings { listen, token })?;
+    let actions = choose_actions(arguments);
+    let is_read_only = actions.is_read_only;
+    let server = WebServer::bind(volume, WebSettings { listen, token, actions })?;
     let address = format!("http://{}/#token={text}", server.address());
-    announce(arguments, &address).map_err(|source| ServeError::Io { action: "print the address", source })?;
+    announce(arguments, &address, is_read_only)
+        .map_err(|source| ServeError::Io { action: "print the address", source })?;
     // It lives as long as the server does: a browser that has to be started first reads the file late.
     let redirect = arguments.open.then(|| BrowserRedirect::write_file(&state, &address)).transpose()?;
     if let Some(Err(error)) = redirect.as_ref().map(BrowserRedirect::open_in_browser) {
@@ -162,8 +175,20 @@ fn serve_page(arguments: &WebArguments) -> Result<()> {
     server.run()
 }
 
+/// What the page may change. What another user's directory holds is theirs to change.
+fn choose_actions(arguments: &WebArguments) -> ActionSettings {
+    let own = rustix::process::geteuid().as_raw();
+    let is_own = std::fs::metadata(&arguments.worktree).is_ok_and(|found| found.uid() == own);
+    ActionSettings {
+        worktree: arguments.worktree.clone(),
+        is_read_only: arguments.is_read_only || arguments.program.is_none() || !is_own,
+        program: arguments.program.clone().unwrap_or_default(),
+        is_mounted: arguments.is_mounted,
+    }
+}
+
 /// Says where the page is, for people or programs.
-fn announce(arguments: &WebArguments, address: &str) -> std::io::Result<()> {
+fn announce(arguments: &WebArguments, address: &str, is_read_only: bool) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     if arguments.json {
         writeln!(
@@ -172,9 +197,13 @@ fn announce(arguments: &WebArguments, address: &str) -> std::io::Result<()> {
             serde_json::json!({ "version": 1, "address": address, "pid": std::process::id() })
         )?;
     } else {
+        let change = match is_read_only {
+            true => "changes nothing",
+            false => "changes what you confirm there",
+        };
         writeln!(
             out,
-            "The page is at {address}\nIt shows everything in the volume, and changes nothing. Ctrl-C ends it."
+            "The page is at {address}\nIt shows everything in the volume, and {change}. Ctrl-C ends it."
         )?;
     }
     out.flush()

@@ -14,8 +14,8 @@ mod catalog;
 mod changing;
 mod connection;
 mod plans;
-mod program;
 mod reading;
+mod resources;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,11 +1,13 @@
 //! The page and its API.
 
+pub mod actions;
 pub mod answer;
 pub mod api;
 mod assets;
 pub mod cursor;
 pub mod guard;
 pub mod query;
+pub mod reports;
 pub mod route;
 mod server;
 mod text;

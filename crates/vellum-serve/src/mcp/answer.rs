@@ -4,6 +4,8 @@ use rmcp::model::{CallToolResult, ContentBlock};
 use serde_json::{Value, json};
 use vellum_json::error_code;
 
+use crate::command_line::CommandFailure;
+
 /// Most characters of the text form: clients put it before a model as it is.
 const TEXT_MAX: usize = 25_000;
 
@@ -44,6 +46,12 @@ impl ToolError {
             error["hint"] = json!(hint);
         }
         CallToolResult::structured_error(json!({ "error": error }))
+    }
+}
+
+impl From<CommandFailure> for ToolError {
+    fn from(CommandFailure { code, message, hint }: CommandFailure) -> Self {
+        Self { code, message, hint }
     }
 }
 

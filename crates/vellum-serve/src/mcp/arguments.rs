@@ -36,7 +36,7 @@ pub struct SnapshotArguments {
 }
 
 /// A part of the history.
-#[derive(Deserialize)]
+#[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields)]
 pub struct HistoryArguments {
     pub path: Option<String>,
@@ -56,7 +56,7 @@ pub struct DiffArguments {
 }
 
 /// A path in a snapshot, and a part of what is there.
-#[derive(Deserialize)]
+#[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields)]
 pub struct PathArguments {
     pub snapshot: Option<String>,

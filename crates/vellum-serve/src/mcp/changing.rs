@@ -12,8 +12,8 @@ use super::arguments::{
     check_plain_name,
 };
 use super::connection::SharedTools;
-use super::program::{CommandEnd, OutputLimit};
 use super::reading::cut_rows;
+use crate::command_line::{CommandEnd, OutputLimit};
 
 /// How long a command is tried if the call does not say, seconds.
 pub const TRY_SECONDS: u64 = 120;

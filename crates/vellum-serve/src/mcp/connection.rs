@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, Implementation, ListToolsResult, PaginatedRequestParams,
-    ServerCapabilities, ServerConfig, Tool,
+    CallToolRequestParams, CallToolResponse, Implementation, ListResourceTemplatesResult,
+    ListResourcesResult, ListToolsResult, PaginatedRequestParams, ReadResourceRequestParams,
+    ReadResourceResponse, ServerCapabilities, ServerConfig, Tool,
 };
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
@@ -19,8 +20,10 @@ use super::McpSettings;
 use super::answer::{ToolError, ToolResult, build_answer};
 use super::arguments::{NoArguments, parse_arguments};
 use super::catalog::ToolName;
-use super::plans::{PlanFolder, PlanShelf};
-use super::program::CommandLine;
+use super::plans::PlanShelf;
+use super::resources::{describe_addresses, resource_error};
+use crate::command_line::{COMMAND_TIME, CommandLine};
+use crate::plan_folder::PlanFolder;
 
 /// Calls that are carried out at once; others wait.
 const CALLS: usize = 8;
@@ -61,7 +64,7 @@ pub struct SharedTools {
 impl ToolServer {
     /// For a client that just connected.
     pub fn new(volume: Arc<Volume>, settings: McpSettings) -> Self {
-        let command_line = CommandLine::new(settings.program.clone());
+        let command_line = CommandLine::new(settings.program.clone(), COMMAND_TIME);
         let tools = SharedTools {
             volume,
             settings,
@@ -96,7 +99,14 @@ impl ToolServer {
                 parse_arguments::<NoArguments>(arguments)?;
                 tools.show_status().await
             }
-            ToolName::Snapshot => tools.make_snapshot(parse_arguments(arguments)?, &client).await,
+            ToolName::Snapshot => {
+                let answer = tools.make_snapshot(parse_arguments(arguments)?, &client).await?;
+                if answer["made"] == true {
+                    // A client that does not listen misses nothing: it lists when it needs to.
+                    let _ = context.peer.notify_resource_list_changed().await;
+                }
+                Ok(answer)
+            }
             ToolName::History => tools.list_history(parse_arguments(arguments)?).await,
             ToolName::Diff => tools.compare(parse_arguments(arguments)?).await,
             ToolName::List => tools.list_directory(parse_arguments(arguments)?).await,
@@ -115,7 +125,10 @@ impl ToolServer {
 
 impl ServerHandler for ToolServer {
     fn get_info(&self) -> ServerConfig {
-        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+        let capabilities =
+            ServerCapabilities::builder().enable_tools().enable_resources().enable_resources_list_changed();
+        let capabilities = capabilities.build();
+        ServerConfig::new(capabilities)
             .with_server_info(Implementation::new("vellum", env!("CARGO_PKG_VERSION")))
             .with_instructions(INSTRUCTIONS)
     }
@@ -127,6 +140,32 @@ impl ServerHandler for ToolServer {
     ) -> Result<ListToolsResult, ErrorData> {
         let offered = ToolName::ALL.into_iter().filter(|tool| self.offers(*tool));
         Ok(ListToolsResult::with_all_items(offered.map(ToolName::describe).collect()))
+    }
+
+    async fn list_resources(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        let listed = self.tools.list_resources().await;
+        listed.map(ListResourcesResult::with_all_items).map_err(|error| resource_error(error, ""))
+    }
+
+    async fn list_resource_templates(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        Ok(ListResourceTemplatesResult::with_all_items(vec![describe_addresses()]))
+    }
+
+    async fn read_resource(
+        &self,
+        request: ReadResourceRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        let read = self.tools.read_resource(&request.uri).await;
+        read.map(Into::into).map_err(|error| resource_error(error, &request.uri))
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {

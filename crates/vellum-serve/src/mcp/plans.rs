@@ -7,10 +7,8 @@
 //! Invariant: a plan is carried out at most once, and only if planning it again gives the same plan.
 
 mod approving;
-mod folder;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -23,8 +21,8 @@ use super::answer::{ToolError, ToolResult};
 use super::arguments::{RestoreArguments, RestorePlanArguments, check_tool_paths};
 use super::connection::SharedTools;
 use super::reading::cut_rows;
-
-pub use folder::PlanFolder;
+use crate::plan_folder::draw_id;
+use crate::planned_restore::{PlannedRestore, PlannedStep, RestoreQuestion};
 
 /// How long a plan may wait until it is first called for.
 const PLAN_TIME: Duration = Duration::from_secs(600);
@@ -45,26 +43,12 @@ struct RestorePlan {
     id: String,
     /// Whether it is of a fork that this connection made.
     is_own_fork: bool,
-    directory: PathBuf,
-    target: String,
-    paths: Vec<String>,
-    how: PlannedWay,
-    steps: Vec<(String, String)>,
-    unsaved: u64,
+    restore: PlannedRestore,
     deadline: Instant,
     /// The question that was put to a person.
     request: Option<ApprovalRequest>,
     /// How often the client was asked.
     forms: u32,
-}
-
-/// How a plan is made sure of when it is carried out.
-#[derive(Clone)]
-enum PlannedWay {
-    /// A file of 'vellum restore --plan', which checks everything itself.
-    SavedPlan(PathBuf),
-    /// In a mount: what would change, to be the same again.
-    SameChanges(Value),
 }
 
 impl PlanShelf {
@@ -120,62 +104,27 @@ impl SharedTools {
                 .cloned()
                 .ok_or_else(|| ToolError::new("denied", "this connection has made no such fork"))?,
         };
-        let id = folder::draw_id()?;
-        let mut plan = RestorePlan {
+        let question = RestoreQuestion {
+            id: draw_id()?,
+            directory,
+            // A fork of this connection is a plain directory, also if the worktree is a mount.
+            is_mounted: self.settings.is_mounted && asked.fork.is_none(),
+            target,
+            paths: asked.paths.iter().map(OsString::from).collect(),
+        };
+        let id = question.id.clone();
+        let restore = PlannedRestore::plan(&self.command_line, &self.plan_folder, question).await?;
+        let plan = RestorePlan {
             id,
             is_own_fork: asked.fork.is_some(),
-            directory,
-            target,
-            paths: asked.paths,
-            // Both ways of planning below replace it.
-            how: PlannedWay::SameChanges(Value::Null),
-            steps: Vec::new(),
-            unsaved: 0,
+            restore,
             deadline: Instant::now() + PLAN_TIME,
             request: None,
             forms: 0,
         };
-        // Forks are plain directories, whatever the worktree is.
-        match self.settings.is_mounted && !plan.is_own_fork {
-            true => self.plan_in_mount(&mut plan).await?,
-            false => self.plan_in_directory(&mut plan).await?,
-        }
         let answer = describe_plan(&plan);
         self.plans.add(plan);
         Ok(answer)
-    }
-
-    async fn plan_in_directory(&self, plan: &mut RestorePlan) -> ToolResult<()> {
-        let file = self.plan_folder.file(&plan.id)?;
-        let mut option = OsString::from("--plan=");
-        option.push(&file);
-        let words = plan.words([OsString::from("restore"), option]);
-        let planned = self.command_line.run_for_json(&plan.directory, words).await?;
-        plan.steps = read_steps(&planned["steps"], |step| step["action"].as_str());
-        plan.unsaved = planned["unsaved"].as_array().map_or(0, |unsaved| unsaved.len() as u64);
-        plan.how = PlannedWay::SavedPlan(file);
-        Ok(())
-    }
-
-    async fn plan_in_mount(&self, plan: &mut RestorePlan) -> ToolResult<()> {
-        let changes = self.list_mount_changes(plan).await?;
-        // Nearly in the words of a directory's plan, which knows no renaming.
-        plan.steps = read_steps(&changes, |change| match change["change"].as_str() {
-            Some("added") => Some("create"),
-            Some("deleted") => Some("delete"),
-            Some("renamed") => Some("rename"),
-            Some(_) | None => Some("replace"),
-        });
-        let status = self.command_line.run_for_json(&plan.directory, vec!["status".into()]).await?;
-        plan.unsaved = status["changes"].as_array().map_or(0, |changes| changes.len() as u64);
-        plan.how = PlannedWay::SameChanges(changes);
-        Ok(())
-    }
-
-    async fn list_mount_changes(&self, plan: &RestorePlan) -> ToolResult<Value> {
-        let words = plan.words(["restore", "--dry-run"].map(OsString::from));
-        let mut planned = self.command_line.run_for_json(&plan.directory, words).await?;
-        Ok(planned["changes"].take())
     }
 
     /// Carries a plan out, or says what it waits for.
@@ -196,61 +145,26 @@ impl SharedTools {
         let plan = self.plans.take(&asked.plan)?;
         // Nobody is to be asked any more about what is carried out.
         self.volume.approvals().remove_request(&plan.id);
-        self.carry_out(&plan).await
-    }
-
-    async fn carry_out(&self, plan: &RestorePlan) -> ToolResult<Value> {
-        let words = match &plan.how {
-            PlannedWay::SavedPlan(file) => {
-                let mut option = OsString::from("--run=");
-                option.push(file);
-                vec![OsString::from("restore"), option]
-            }
-            PlannedWay::SameChanges(planned) => {
-                // A mount writes no plan files, so the comparison is made here. What is changed between it and the restore is in
-                // the safety snapshot.
-                if self.list_mount_changes(plan).await? != *planned {
-                    return Err(ToolError::new("conflict", "something has changed since the plan was made")
-                        .with_hint("'restore_plan' makes another one"));
-                }
-                plan.words([OsString::from("restore")])
-            }
+        let hint = |failure: ToolError| match failure.code == "conflict" && failure.hint.is_none() {
+            true => failure.with_hint("'restore_plan' makes another one"),
+            false => failure,
         };
-        let mut done = self.command_line.run_for_json(&plan.directory, words).await?;
-        let mut answer = json!({ "status": "restored" });
-        for field in ["target", "safety", "written", "deleted", "problems"] {
-            answer[field] = done[field].take();
-        }
-        Ok(answer)
+        plan.restore.carry_out(&self.command_line).await.map_err(|failure| hint(failure.into()))
     }
-}
-
-impl RestorePlan {
-    /// The words of a command about the snapshot and the paths: what a client said stands behind '--'.
-    fn words(&self, command: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
-        let named = [OsString::from("--"), OsString::from(&self.target)];
-        command.into_iter().chain(named).chain(self.paths.iter().map(OsString::from)).collect()
-    }
-}
-
-fn read_steps<'a>(list: &'a Value, action: impl Fn(&'a Value) -> Option<&'a str>) -> Vec<(String, String)> {
-    let read = |step: &'a Value| {
-        (action(step).unwrap_or("change").to_owned(), step["path"].as_str().unwrap_or_default().to_owned())
-    };
-    list.as_array().into_iter().flatten().map(read).collect()
 }
 
 fn describe_plan(plan: &RestorePlan) -> Value {
-    let step = |(action, path): &(String, String)| json!({ "action": action, "path": path });
-    let mut steps = Value::Array(plan.steps.iter().map(step).collect());
-    let truncated = cut_rows(&mut steps);
+    let PlannedRestore { question, steps, unsaved, .. } = &plan.restore;
+    let step = |step: &PlannedStep| json!({ "action": step.action, "path": step.path.path });
+    let mut rows = Value::Array(steps.iter().map(step).collect());
+    let truncated = cut_rows(&mut rows);
     json!({
         "plan": plan.id,
-        "target": plan.target,
-        "directory": plan.directory.display().to_string(),
-        "step_count": plan.steps.len(),
-        "steps": steps,
-        "unsaved": plan.unsaved,
+        "target": question.target,
+        "directory": question.directory.display().to_string(),
+        "step_count": steps.len(),
+        "steps": rows,
+        "unsaved": unsaved.len(),
         "truncated": truncated,
     })
 }

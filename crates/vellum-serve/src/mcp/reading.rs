@@ -51,11 +51,11 @@ impl SharedTools {
         words: impl IntoIterator<Item = W>,
     ) -> ToolResult<Value> {
         let words = words.into_iter().map(Into::into).collect();
-        self.command_line.run_for_json(&self.settings.worktree, words).await
+        Ok(self.command_line.run_for_json(&self.settings.worktree, words).await?)
     }
 
     /// Reads from the volume on a thread that may wait.
-    async fn read_volume<T: Send + 'static>(
+    pub async fn read_volume<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Volume) -> ToolResult<T> + Send + 'static,
     ) -> ToolResult<T> {

@@ -12,9 +12,12 @@ use hyper::header::{
 };
 use hyper::{Response, StatusCode};
 use serde::Serialize;
+use serde_json::{Value, json};
 use tokio::sync::mpsc::Receiver;
 use vellum_json::{FailureJson, VersionedJson, error_code};
 use vellum_types::ErrorKind;
+
+use crate::command_line::CommandFailure;
 
 /// What scripts and styles of the page may do: only its own files, and nothing that makes code of text.
 const PAGE_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; \
@@ -31,12 +34,25 @@ pub struct ApiError {
     status: StatusCode,
     code: &'static str,
     message: String,
+    hint: Option<String>,
 }
 
 impl ApiError {
     /// An error; `code` is one of docs/json.md.
     pub fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
-        Self { status, code, message: message.into() }
+        Self { status, code, message: message.into(), hint: None }
+    }
+
+    /// The same with what may help.
+    #[must_use]
+    pub fn with_hint(self, hint: impl Into<String>) -> Self {
+        Self { hint: Some(hint.into()), ..self }
+    }
+
+    /// As docs/json.md has failures.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        json!({ "code": self.code, "message": self.message, "hint": self.hint })
     }
 
     /// Its status.
@@ -65,6 +81,24 @@ impl From<vellum_library::Error> for ApiError {
             _ => status,
         };
         Self::new(status, error_code(error.kind()), error.to_string())
+    }
+}
+
+impl From<CommandFailure> for ApiError {
+    fn from(CommandFailure { code, message, hint }: CommandFailure) -> Self {
+        // Those that docs/json.md lists.
+        let known = match code.as_str() {
+            "not_found" => (StatusCode::NOT_FOUND, "not_found"),
+            "conflict" => (StatusCode::CONFLICT, "conflict"),
+            "denied" => (StatusCode::FORBIDDEN, "denied"),
+            "usage" => (StatusCode::BAD_REQUEST, "usage"),
+            "unsupported" => (StatusCode::BAD_REQUEST, "unsupported"),
+            "corrupt" => (StatusCode::INTERNAL_SERVER_ERROR, "corrupt"),
+            "no_space" => (StatusCode::INTERNAL_SERVER_ERROR, "no_space"),
+            "interrupted" => (StatusCode::INTERNAL_SERVER_ERROR, "interrupted"),
+            _ => (StatusCode::INTERNAL_SERVER_ERROR, "io"),
+        };
+        Self { hint, ..Self::new(known.0, known.1, message) }
     }
 }
 
@@ -136,8 +170,8 @@ pub fn json_answer(value: &impl Serialize, freshness: &Freshness) -> Result<Answ
 
 /// The answer to a request that failed.
 pub fn error_answer(error: ApiError) -> Answer {
-    let failure = FailureJson::new(error.code, error.message, None);
-    // Of three strings: that it cannot be written is not possible.
+    let failure = FailureJson::new(error.code, error.message, error.hint);
+    // Of strings: that it cannot be written is not possible.
     let bytes = serde_json::to_vec(&VersionedJson::new(&failure)).unwrap_or_default();
     let mut answer = whole_answer(error.status, "application/json", bytes.into());
     if error.status == StatusCode::SERVICE_UNAVAILABLE {

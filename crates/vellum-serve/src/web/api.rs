@@ -15,6 +15,7 @@ use vellum_library::{ContentId, HistoryRow, PathVersion, SnapshotComparison, Sna
 
 pub use self::content::{ContentReader, open_content, parse_range};
 use self::listing::{answer_history, answer_rows, answer_tree};
+use crate::web::actions::{answer_approval, check_may_change, list_approvals};
 use crate::web::answer::{Answer, ApiError, Freshness, json_answer};
 use crate::web::cursor::CursorKey;
 use crate::web::query::{check_path, decode_hex};
@@ -33,7 +34,19 @@ pub struct ApiState {
     pub cursors: CursorKey,
     /// Tickets for downloads.
     pub tickets: TicketBox,
+    place: WorktreePlace,
     comparisons: Mutex<Vec<KeptComparison>>,
+}
+
+/// The worktree that the page changes.
+#[derive(Debug, Clone)]
+pub struct WorktreePlace {
+    /// Its root.
+    pub root: String,
+    /// Whether it is a mount.
+    pub is_mounted: bool,
+    /// Whether the page only shows.
+    pub is_read_only: bool,
 }
 
 /// A comparison, and of what.
@@ -47,9 +60,10 @@ struct KeptComparison {
 impl ApiState {
     /// For a volume, with a key of this process.
     #[must_use]
-    pub fn new(volume: Volume, key: [u8; 32]) -> Self {
+    pub fn new(volume: Volume, key: [u8; 32], place: WorktreePlace) -> Self {
         Self {
             volume,
+            place,
             cursors: CursorKey::new(key),
             tickets: TicketBox::default(),
             comparisons: Mutex::default(),
@@ -118,6 +132,11 @@ pub fn answer_question(state: &ApiState, request: &ApiRequest, body: &[u8]) -> R
         ApiRequest::Compare(asked) => answer_compare(state, asked),
         ApiRequest::Text(asked) => answer_text(state, asked),
         ApiRequest::NewTicket => issue_ticket(state, body),
+        ApiRequest::Approvals => list_approvals(state),
+        ApiRequest::AnswerApproval(id) => {
+            check_may_change(state.place.is_read_only)?;
+            answer_approval(state, id, body)
+        }
         // The server does not pass these on: content is sent while it is read, and is not in one answer.
         ApiRequest::Content(_) => {
             Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "io", "content is not answered here"))
@@ -132,6 +151,7 @@ struct VolumeJson {
     encrypted: bool,
     worktree: String,
     directory: String,
+    root: String,
     worktrees: Vec<WorktreeFactsJson>,
     capabilities: CapabilitiesJson,
 }
@@ -145,6 +165,7 @@ struct WorktreeFactsJson {
 #[derive(Serialize)]
 struct CapabilitiesJson {
     read_only: bool,
+    mounted: bool,
 }
 
 fn answer_volume(state: &ApiState) -> Result<Answer, ApiError> {
@@ -160,7 +181,11 @@ fn answer_volume(state: &ApiState) -> Result<Answer, ApiError> {
         worktree: facts.worktree,
         directory: facts.directory,
         worktrees: facts.worktrees.into_iter().map(worktree).collect(),
-        capabilities: CapabilitiesJson { read_only: true },
+        root: state.place.root.clone(),
+        capabilities: CapabilitiesJson {
+            read_only: state.place.is_read_only,
+            mounted: state.place.is_mounted,
+        },
     };
     json_answer(&json, &Freshness::Now)
 }

@@ -29,6 +29,7 @@ assets! {
     "index.html": HTML,
     "style.css": STYLE,
     "icon.svg": SVG,
+    "actions.js": SCRIPT,
     "app.js": SCRIPT,
     "api.js": SCRIPT,
     "compare.js": SCRIPT,
@@ -36,8 +37,11 @@ assets! {
     "files.js": SCRIPT,
     "format.js": SCRIPT,
     "graph.js": SCRIPT,
+    "health.js": SCRIPT,
     "history.js": SCRIPT,
     "list.js": SCRIPT,
+    "live.js": SCRIPT,
+    "search.js": SCRIPT,
     "viewer.js": SCRIPT,
 }
 

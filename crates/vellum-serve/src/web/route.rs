@@ -4,12 +4,16 @@ use hyper::StatusCode;
 use percent_encoding::percent_decode_str;
 use vellum_types::SnapshotId;
 
+use crate::web::actions::{CommandRequest, PlanKind};
 use crate::web::answer::ApiError;
 use crate::web::cursor::CURSOR_MAX;
 use crate::web::query::{BadAddress, QueryFields};
+use crate::web::reports::{FindParameters, HealthPart};
 
 /// Most rows of one answer.
 pub const ROWS_MAX: usize = 1000;
+/// Longest pattern of a search, bytes: a path.
+const PATTERN_MAX: usize = 4096;
 /// Rows of an answer if the request does not say how many.
 const ROWS_DEFAULT: usize = 500;
 
@@ -22,6 +26,8 @@ pub enum Route {
     Download(String),
     /// A question to the API.
     Api(ApiRequest),
+    /// What the API needs the command line for.
+    Command(CommandRequest),
 }
 
 /// What a request asks the API for.
@@ -49,6 +55,10 @@ pub enum ApiRequest {
     Content(PathInSnapshot),
     /// A ticket with which a browser can download a file; the body says which.
     NewTicket,
+    /// What agents ask for.
+    Approvals,
+    /// What a person says to a request; the body has it.
+    AnswerApproval(String),
 }
 
 /// Which part of a list.
@@ -147,11 +157,14 @@ pub fn parse_route(method: &str, path: &str, query: &str) -> Result<Route, ApiEr
     // Split before anything is decoded, so that an encoded slash does not make two segments of one.
     let segments: Vec<&str> = path.strip_prefix('/').unwrap_or(path).split('/').collect();
     match (method, segments.as_slice()) {
-        ("GET" | "HEAD", ["api", "v1", rest @ ..]) => Ok(Route::Api(parse_question(rest, query)?)),
-        ("POST", ["api", "v1", "tickets"]) => {
-            // A ticket has no parameters: one that is given is a mistake, and is told.
+        ("GET" | "HEAD", ["api", "v1", rest @ ..]) => match parse_command(rest, query)? {
+            Some(asked) => Ok(Route::Command(asked)),
+            None => Ok(Route::Api(parse_question(rest, query)?)),
+        },
+        ("POST", ["api", "v1", rest @ ..]) => {
+            // What is posted has no parameters: one that is given is a mistake, and is told.
             QueryFields::parse(query, &[])?;
-            Ok(Route::Api(ApiRequest::NewTicket))
+            parse_post(rest)
         }
         // The name is only for the browser, which saves the file under the last part of the address.
         ("GET" | "HEAD", ["d", ticket, _name]) => Ok(Route::Download((*ticket).into())),
@@ -164,6 +177,56 @@ pub fn parse_route(method: &str, path: &str, query: &str) -> Result<Route, ApiEr
     }
 }
 
+/// None: the library answers it.
+fn parse_command(segments: &[&str], query: &str) -> Result<Option<CommandRequest>, ApiError> {
+    let asked = match segments {
+        ["find"] => return Ok(Some(CommandRequest::Find(parse_find(query)?))),
+        ["pins"] => CommandRequest::Pins,
+        ["live"] => CommandRequest::Live,
+        ["jobs", "verify"] => CommandRequest::Verify,
+        ["health", name] => {
+            let part = HealthPart::ALL.into_iter().find(|part| part.name() == *name);
+            CommandRequest::Health(part.ok_or_else(not_found)?)
+        }
+        _ => return Ok(None),
+    };
+    QueryFields::parse(query, &[])?;
+    Ok(Some(asked))
+}
+
+fn parse_find(query: &str) -> Result<FindParameters, ApiError> {
+    let fields = QueryFields::parse(query, &["pattern", "up_to", "ignore_case", "deleted"])?;
+    let is_set = |name: &str| match fields.text(name)? {
+        None | Some("0") => Ok(false),
+        Some("1") => Ok(true),
+        Some(_) => Err(BadAddress(format!("'{name}' is 0 or 1"))),
+    };
+    let pattern = fields.bytes("pattern").unwrap_or_default();
+    if pattern.is_empty() || pattern.len() > PATTERN_MAX || pattern.contains(&0) {
+        return Err(BadAddress("'pattern' is missing, too long, or has a NUL".into()).into());
+    }
+    Ok(FindParameters {
+        pattern: pattern.into(),
+        up_to: fields.text("up_to")?.map(parse_id).transpose()?,
+        is_case_ignored: is_set("ignore_case")?,
+        is_deleted: is_set("deleted")?,
+    })
+}
+
+fn parse_post(segments: &[&str]) -> Result<Route, ApiError> {
+    match segments {
+        ["jobs", "verify"] => Ok(Route::Command(CommandRequest::StartVerify)),
+        ["tickets"] => Ok(Route::Api(ApiRequest::NewTicket)),
+        ["approvals", id] => Ok(Route::Api(ApiRequest::AnswerApproval((*id).into()))),
+        ["plans", id, "run"] => Ok(Route::Command(CommandRequest::Run((*id).into()))),
+        ["plans", name] => {
+            let kind = PlanKind::ALL.into_iter().find(|kind| kind.name() == *name).ok_or_else(not_found)?;
+            Ok(Route::Command(CommandRequest::Plan(kind)))
+        }
+        _ => Err(not_found()),
+    }
+}
+
 fn not_found() -> ApiError {
     ApiError::new(StatusCode::NOT_FOUND, "not_found", "there is nothing at this address")
 }
@@ -173,6 +236,10 @@ fn parse_question(segments: &[&str], query: &str) -> Result<ApiRequest, ApiError
         ["volume"] => {
             QueryFields::parse(query, &[])?;
             ApiRequest::Volume
+        }
+        ["approvals"] => {
+            QueryFields::parse(query, &[])?;
+            ApiRequest::Approvals
         }
         ["history"] => ApiRequest::History(parse_history(query)?),
         ["history", "rows"] => {
@@ -292,6 +359,14 @@ mod tests {
         let Ok(Route::Api(ApiRequest::Tree(tree))) = tree else { panic!("{tree:?}") };
         assert_eq!((tree.at.path.as_slice(), tree.page.limit), (b"a/b".as_slice(), 7));
         assert!(parse("POST", "/api/v1/tickets").is_ok());
+        assert_eq!(
+            parse("POST", "/api/v1/plans/12ab/run"),
+            Ok(Route::Command(CommandRequest::Run("12ab".into())))
+        );
+        for kind in PlanKind::ALL {
+            let planned = parse("POST", &format!("/api/v1/plans/{}", kind.name()));
+            assert_eq!(planned, Ok(Route::Command(CommandRequest::Plan(kind))));
+        }
     }
 
     #[test]
@@ -300,6 +375,18 @@ mod tests {
             ("GET", "/api/v1/nothing".into(), 404),
             ("GET", "/a/b/c/d".into(), 404),
             ("POST", "/api/v1/volume".into(), 404),
+            ("POST", "/api/v1/plans/forget".into(), 404),
+            ("GET", "/api/v1/find".into(), 400),
+            ("GET", "/api/v1/find?pattern=a%00".into(), 400),
+            ("GET", "/api/v1/find?pattern=a&deleted=yes".into(), 400),
+            ("GET", "/api/v1/find?pattern=a&up_to=HEAD".into(), 400),
+            ("GET", "/api/v1/health/keys".into(), 404),
+            ("GET", "/api/v1/health/doctor?repair=1".into(), 400),
+            ("POST", "/api/v1/health/doctor".into(), 404),
+            ("POST", "/api/v1/plans/a/b/run".into(), 404),
+            ("POST", "/api/v1/plans/restore?run=1".into(), 400),
+            ("GET", "/api/v1/plans/restore".into(), 404),
+            ("GET", "/api/v1/plans/12ab/run".into(), 404),
             ("DELETE", "/api/v1/volume".into(), 405),
             ("OPTIONS", "/".into(), 405),
             ("GET", "/api/v1/tree/HEAD".into(), 400),

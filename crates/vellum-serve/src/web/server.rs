@@ -18,6 +18,7 @@ use vellum_library::Volume;
 
 use crate::error::{Result, ServeError};
 use crate::token::AccessToken;
+use crate::web::actions::{ActionSettings, ActionState, answer_command};
 use crate::web::answer::{
     Answer, AnswerBody, ApiError, Freshness, content_answer, error_answer, unchanged_answer,
     unsatisfiable_answer,
@@ -32,6 +33,8 @@ use crate::web::tickets::TicketUse;
 const CONNECTIONS: usize = 64;
 /// Contents that are sent at once: each keeps a thread.
 const DOWNLOADS: usize = 16;
+/// Commands that run at once; others wait.
+const COMMANDS: usize = 8;
 /// Requests that wait for a thread.
 const WAITING: usize = 256;
 /// Threads that read from the volume.
@@ -51,6 +54,8 @@ pub struct WebSettings {
     pub listen: SocketAddr,
     /// The token.
     pub token: AccessToken,
+    /// What the page may change, and how.
+    pub actions: ActionSettings,
 }
 
 /// A server that listens.
@@ -63,9 +68,11 @@ pub struct WebServer {
 
 /// What all requests use.
 struct SharedServer {
-    state: ApiState,
+    state: Arc<ApiState>,
+    actions: Arc<ActionState>,
     guard: RequestGuard,
     waiting: Arc<Semaphore>,
+    commands: Arc<Semaphore>,
     downloads: Arc<Semaphore>,
 }
 
@@ -92,10 +99,12 @@ impl WebServer {
             .build()
             .map_err(ServeError::for_action("start threads"))?;
         let shared = SharedServer {
-            state: ApiState::new(volume, key),
+            state: Arc::new(ApiState::new(volume, key, settings.actions.place())),
+            actions: Arc::new(ActionState::new(settings.actions)),
             // The port that the system gave: port 0 would match no Host.
             guard: RequestGuard::new(address.port(), settings.token),
             waiting: Arc::new(Semaphore::new(WAITING)),
+            commands: Arc::new(Semaphore::new(COMMANDS)),
             downloads: Arc::new(Semaphore::new(DOWNLOADS)),
         };
         Ok(Self { runtime, listener, address, shared: Arc::new(shared) })
@@ -182,6 +191,13 @@ async fn answer_request(
             )),
         },
         Route::Api(ApiRequest::Content(place)) => answer_content(shared, place, &head.headers).await,
+        Route::Command(asked) => {
+            // Commands are processes: fewer of them than of threads that read.
+            let _waiting = shared.waiting.clone().try_acquire_owned().map_err(|_| busy())?;
+            let _permit = shared.commands.clone().acquire_owned().await.map_err(|_| busy())?;
+            let body = read_body(&head.method, &head.headers, body).await?;
+            answer_command(&shared.state, &shared.actions, asked, &body).await
+        }
         Route::Api(asked) => {
             let body = read_body(&head.method, &head.headers, body).await?;
             let answer = run_blocking(shared, move |state| answer_question(state, &asked, &body)).await?;

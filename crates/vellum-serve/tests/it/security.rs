@@ -90,6 +90,41 @@ fn what_other_sites_can_send_changes_nothing() {
 }
 
 #[test]
+fn a_page_that_only_shows_changes_nothing() {
+    // Without the command line, nothing can be changed.
+    let stand = Stand::start();
+    let volume = stand.ask("volume").expect(200).json();
+    assert_eq!(volume["capabilities"]["read_only"], true);
+    let (host, bearer) = (stand.host(), stand.bearer());
+    let kind = "Content-Type: application/json";
+    let body = format!(r#"{{"target":"{}"}}"#, stand.first);
+    for path in [
+        "plans/restore",
+        "plans/fork",
+        "plans/tag",
+        "plans/untag",
+        "plans/pin",
+        "plans/unpin",
+        "plans/0123456789abcdef/run",
+        "approvals/0123456789abcdef",
+        "jobs/verify",
+    ] {
+        let line = format!("POST /api/v1/{path}");
+        stand.request(&line, &[&host, kind], body.as_bytes()).expect(401);
+        let other = "Origin: http://evil.com";
+        stand.request(&line, &[&host, &bearer, kind, other], body.as_bytes()).expect(403);
+        stand.request(&line, &[&host, &bearer, "Content-Type: text/plain"], body.as_bytes()).expect(415);
+        let refused = stand.request(&line, &[&host, &bearer, kind], body.as_bytes()).expect(403).json();
+        assert!(refused["error"]["hint"].as_str().unwrap().contains("--read-only"), "{path}: {refused}");
+        stand.request(&format!("GET /api/v1/{path}?x=1"), &[&host, &bearer], b"").expect(
+            // The last one can be asked about, without parameters.
+            if path == "jobs/verify" { 400 } else { 404 },
+        );
+    }
+    assert_eq!(stand.ask("approvals").expect(200).json()["requests"], serde_json::json!([]));
+}
+
+#[test]
 fn the_page_cannot_run_what_is_not_its_own() {
     let stand = Stand::start();
     let reply = stand.request("GET /", &[&stand.host()], b"").expect(200);

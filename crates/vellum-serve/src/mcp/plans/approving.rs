@@ -12,6 +12,7 @@ use vellum_library::{ApprovalAnswer, ApprovalRequest, ApprovalStep};
 use super::{APPROVAL_TIME, RestorePlan, no_such_plan};
 use crate::mcp::answer::{ToolError, ToolResult};
 use crate::mcp::connection::SharedTools;
+use crate::planned_restore::{PlannedRestore, PlannedStep};
 
 /// A person reads and types for longer than this. What comes faster was answered by a program.
 const PERSON_TIME: Duration = Duration::from_millis(300);
@@ -57,7 +58,7 @@ impl SharedTools {
                 plan.request = Some(request);
             });
         }
-        let directory = format_path(plan.directory.as_os_str().as_encoded_bytes());
+        let directory = format_path(plan.restore.question.directory.as_os_str().as_encoded_bytes());
         Ok(Some(json!({
             "status": "pending",
             "message": "A person has to approve this restore. Show them the command; when they have run it, call 'restore' again.",
@@ -109,31 +110,33 @@ fn is_approved(answer: &ElicitResult, code: &str, waited: Duration) -> bool {
 
 /// What a person is told. Names are shown in one line each, whatever they contain.
 fn describe_for_person(plan: &RestorePlan, client: &str, code: &str) -> String {
-    let directory = format_path(plan.directory.as_os_str().as_encoded_bytes());
-    let target = plan.target.get(..8).unwrap_or_default();
+    let directory = format_path(plan.restore.question.directory.as_os_str().as_encoded_bytes());
+    let target = plan.restore.question.target.get(..8).unwrap_or_default();
     let mut text = format!("{client} wants to restore {directory} from the snapshot {target}:\n");
-    for (action, path) in plan.steps.iter().take(FORM_STEPS) {
-        text.push_str(&format!("  {action} {}\n", format_path(path.as_bytes())));
+    let steps = &plan.restore.steps;
+    for step in steps.iter().take(FORM_STEPS) {
+        text.push_str(&format!("  {} {}\n", step.action, format_path(step.path.path.as_bytes())));
     }
-    if plan.steps.len() > FORM_STEPS {
-        text.push_str(&format!("  and {} more\n", plan.steps.len() - FORM_STEPS));
+    if steps.len() > FORM_STEPS {
+        text.push_str(&format!("  and {} more\n", steps.len() - FORM_STEPS));
     }
     text.push_str(&format!(
         "{} paths have content that no snapshot has; it is saved first.\nType {code} to approve this.",
-        plan.unsaved
+        plan.restore.unsaved.len()
     ));
     text
 }
 
 fn build_request(plan: &RestorePlan, client: &str) -> ApprovalRequest {
-    let directory = plan.directory.display().to_string();
-    let mut request = ApprovalRequest::new(plan.id.clone(), client.into(), directory, plan.target.clone());
-    let step =
-        |(action, path): &(String, String)| ApprovalStep { action: action.clone(), path: path.clone() };
-    request.paths.clone_from(&plan.paths);
-    request.steps = plan.steps.iter().take(REQUEST_STEPS).map(step).collect();
-    request.step_count = plan.steps.len() as u64;
-    request.unsaved = plan.unsaved;
+    let PlannedRestore { question, steps, unsaved, .. } = &plan.restore;
+    let directory = question.directory.display().to_string();
+    let mut request =
+        ApprovalRequest::new(plan.id.clone(), client.into(), directory, question.target.clone());
+    let step = |step: &PlannedStep| ApprovalStep { action: step.action.into(), path: step.path.path.clone() };
+    request.paths = question.paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
+    request.steps = steps.iter().take(REQUEST_STEPS).map(step).collect();
+    request.step_count = steps.len() as u64;
+    request.unsaved = unsaved.len() as u64;
     request
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use parking_lot::Mutex;
 
-use crate::mcp::answer::{ToolError, ToolResult};
+use crate::command_line::{CommandFailure, CommandResult};
 
 /// The directory, which is made when it is first needed, and removed when this is dropped.
 #[derive(Default)]
@@ -16,7 +16,7 @@ pub struct PlanFolder {
 
 impl PlanFolder {
     /// Where the file of a plan belongs.
-    pub fn file(&self, id: &str) -> ToolResult<PathBuf> {
+    pub fn file(&self, id: &str) -> CommandResult<PathBuf> {
         // Held until it is made, so that two plans at once get the same directory.
         let mut dir = self.dir.lock();
         let made = match &*dir {
@@ -26,7 +26,7 @@ impl PlanFolder {
                 // Fails if somebody else was there first.
                 let made = DirBuilder::new().mode(0o700).create(&path);
                 made.map_err(|error| {
-                    ToolError::new("io", format!("cannot make {}: {error}", path.display()))
+                    CommandFailure::new("io", format!("cannot make {}: {error}", path.display()))
                 })?;
                 dir.insert(path).clone()
             }
@@ -45,8 +45,8 @@ impl Drop for PlanFolder {
 }
 
 /// An id that nobody guesses, 16 hexadecimal digits.
-pub fn draw_id() -> ToolResult<String> {
+pub fn draw_id() -> CommandResult<String> {
     let mut bytes = [0; 8];
-    getrandom::fill(&mut bytes).map_err(|_| ToolError::new("io", "the system has no random bytes"))?;
+    getrandom::fill(&mut bytes).map_err(|_| CommandFailure::new("io", "the system has no random bytes"))?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }

@@ -10,10 +10,8 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::{Child, Command};
 
-use super::answer::{ToolError, ToolResult};
-
-/// How long a command may take that is not a try.
-const COMMAND_TIME: Duration = Duration::from_secs(600);
+/// How long a command of an agent may take that is not a try.
+pub const COMMAND_TIME: Duration = Duration::from_secs(600);
 /// How long a command has to end by itself when its time is over.
 const ENDING_TIME: Duration = Duration::from_secs(5);
 /// Most bytes of an answer of a command: a million changes.
@@ -25,9 +23,32 @@ const PIECE: usize = 16 << 10;
 /// Exit codes of commands that did what they should: done, and done with findings.
 const DONE: [i32; 2] = [0, 1];
 
+/// Result of a command.
+pub type CommandResult<T> = std::result::Result<T, CommandFailure>;
+
+/// Why a command failed, as docs/json.md has failures.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommandFailure {
+    /// The code, which never changes.
+    pub code: String,
+    /// For people and models.
+    pub message: String,
+    /// What may help.
+    pub hint: Option<String>,
+}
+
+impl CommandFailure {
+    /// A failure with a code of docs/json.md.
+    pub fn new(code: &str, message: impl Into<String>) -> Self {
+        Self { code: code.into(), message: message.into(), hint: None }
+    }
+}
+
 /// The command line.
+#[derive(Clone)]
 pub struct CommandLine {
     program: PathBuf,
+    time: Duration,
 }
 
 /// What is kept of an output: its first and its last bytes.
@@ -64,6 +85,7 @@ pub struct CommandEnd {
 
 impl KeptOutput {
     /// Everything that was kept, as text.
+    #[must_use]
     pub fn to_text(&self) -> String {
         let mut text = String::from_utf8_lossy(&self.head).into_owned();
         let left_out = self.total - (self.head.len() + self.tail.len()) as u64;
@@ -87,17 +109,18 @@ impl KeptOutput {
 }
 
 impl CommandLine {
-    /// That of a program.
-    pub fn new(program: PathBuf) -> Self {
-        Self { program }
+    /// That of a program, whose commands may take so long.
+    #[must_use]
+    pub fn new(program: PathBuf, time: Duration) -> Self {
+        Self { program, time }
     }
 
     /// Runs a command that answers in JSON. `words` are its name, its options, and behind '--' what a client said.
-    pub async fn run_for_json(&self, directory: &Path, words: Vec<OsString>) -> ToolResult<Value> {
+    pub async fn run_for_json(&self, directory: &Path, words: Vec<OsString>) -> CommandResult<Value> {
         // A part of an object in JSON is of no use: an answer that is longer fails as a whole.
         let limit = OutputLimit { head: JSON_MAX, tail: 0 };
         let words = ["--json", "--quiet"].into_iter().map(OsString::from).chain(words).collect();
-        let end = self.run(directory, words, limit, COMMAND_TIME).await?;
+        let end = self.run(directory, words, limit, self.time).await?;
         let answer = serde_json::from_slice::<Value>(&end.output.head).ok();
         match (end.code, answer) {
             (Some(code), Some(answer)) if DONE.contains(&code) => Ok(answer),
@@ -113,10 +136,10 @@ impl CommandLine {
         directory: &Path,
         words: Vec<OsString>,
         max: usize,
-    ) -> ToolResult<KeptOutput> {
+    ) -> CommandResult<KeptOutput> {
         let limit = OutputLimit { head: max, tail: 0 };
         let words = ["--quiet", "--no-pager", "--color=never"].into_iter().map(OsString::from).chain(words);
-        let end = self.run(directory, words.collect(), limit, COMMAND_TIME).await?;
+        let end = self.run(directory, words.collect(), limit, self.time).await?;
         match end.code {
             Some(code) if DONE.contains(&code) => Ok(end.output),
             Some(_) | None => Err(end.to_error()),
@@ -130,9 +153,9 @@ impl CommandLine {
         words: Vec<OsString>,
         limit: OutputLimit,
         time: Duration,
-    ) -> ToolResult<CommandEnd> {
+    ) -> CommandResult<CommandEnd> {
         let failed = |error: std::io::Error| {
-            ToolError::new("io", format!("cannot execute {}: {error}", self.program.display()))
+            CommandFailure::new("io", format!("cannot execute {}: {error}", self.program.display()))
         };
         let mut command = Command::new(&self.program);
         command.args(words).current_dir(directory).kill_on_drop(true);
@@ -158,14 +181,14 @@ impl CommandLine {
 }
 
 impl CommandEnd {
-    fn to_error(&self) -> ToolError {
+    fn to_error(&self) -> CommandFailure {
         let said = self.errors.to_text();
         let message = match (self.timed_out, said.trim()) {
             (true, _) => "the command took too long, and was stopped",
             (false, "") => "the command failed without a message",
             (false, said) => said,
         };
-        ToolError::new("io", message)
+        CommandFailure::new("io", message)
     }
 }
 
@@ -208,9 +231,9 @@ async fn finish(output: tokio::task::JoinHandle<KeptOutput>) -> KeptOutput {
 }
 
 /// What a command said about its failure.
-fn read_failure(error: &Value) -> ToolError {
+fn read_failure(error: &Value) -> CommandFailure {
     let text = |name: &str| error.get(name).and_then(Value::as_str).map(str::to_owned);
-    ToolError {
+    CommandFailure {
         code: text("code").unwrap_or_else(|| "io".into()),
         message: text("message").unwrap_or_else(|| "the command failed".into()),
         hint: text("hint"),
