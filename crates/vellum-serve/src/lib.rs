@@ -5,7 +5,7 @@
 //!
 //! [`mcp`] answers one agent over standard input and output (docs/agents.md).
 //!
-//! [`webdav`] is a gateway: programs that know nothing of volumes read a snapshot, or read and write a live worktree
+//! [`webdav`] and [`s3`] are gateways: programs that know nothing of volumes read a snapshot, or read and write a live worktree
 //! (docs/gateways.md).
 //!
 //! Invariant: no request leaves the tree of a snapshot, and none is answered before its `Host`, its origin and, beyond the
@@ -14,9 +14,13 @@
 pub mod credentials;
 pub mod end_signal;
 pub mod error;
+mod http_gateway;
 pub mod mcp;
 pub mod open;
 mod private_file;
+mod request_body;
+pub mod request_sender;
+pub mod s3;
 pub mod served_tree;
 pub mod token;
 pub mod web;
