@@ -7,7 +7,7 @@
 #   make web-test    the page of 'vellum web' in Chromium, and what axe-core has to say about it
 #   make mcp-test    the tools of 'vellum mcp', driven by the official Python client
 #   make documents-test   the commands in README.md and docs/, run as they are written, as root; DOCUMENTS="docs/web.md" some
-#   make gateways-test  'vellum serve webdav', used by curl and rclone
+#   make gateways-test  'vellum serve webdav' and 's3', used by curl, rclone and aws
 #   make python-test the package for Python: its tests, fsspec's own, pandas and pyarrow, and mypy
 #   make wheel   the package for Python, in target/wheels
 #   make posix   pjdfstest, fsx and a storm of renames on a mount, and on a client of a shared worktree, as root
@@ -241,7 +241,7 @@ documents-test:
 # Gateways and their clients. BUILT=1: the binaries that `make unit` has built.
 gateways-test:
 	$(if $(BUILT),,$(CARGO) build --locked -p vellum -p vellum-serve)
-	VELLUM=$(abspath $(TARGET_DIR)/debug/vellum) ./tests/gateways/run.sh
+	VELLUM=$(abspath $(TARGET_DIR)/debug/vellum) TOOLS=$(abspath $(TARGET_DIR)/tools) ./tests/gateways/run.sh
 
 # The package for Python, with the oldest and the newest version that it is for; VERSIONS="3.10 3.12" with others.
 python-test:

@@ -51,7 +51,7 @@ impl RootedTree for Dir {
 impl Tree for Dir {}
 
 /// The user and group of this process, for new entries.
-fn caller() -> RequestCaller {
+pub(crate) fn caller() -> RequestCaller {
     RequestCaller {
         uid: rustix::process::geteuid().as_raw(),
         gid: rustix::process::getegid().as_raw(),

@@ -4,6 +4,8 @@
 //! After a restore, and in a view or a snapshot, it can only be read. Closing waits for a restore in progress, so a
 //! thread that blocks a restore must never drop a file.
 
+mod changes;
+
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::Arc;

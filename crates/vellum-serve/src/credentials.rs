@@ -46,6 +46,9 @@ pub struct GeneratedPassword {
 }
 
 struct GatewayUser {
+    name: String,
+    /// As it is: signatures are made with it.
+    password: String,
     /// Of `NAME:PASSWORD`: hashes are compared, which says nothing of where two differ.
     hash: blake3::Hash,
     access: UserAccess,
@@ -93,6 +96,12 @@ impl GatewayCredentials {
         if users.is_empty() { Err("it holds no name".into()) } else { Ok(Self { users }) }
     }
 
+    /// The password of a name, and what its user may do. None: nobody has this name.
+    #[must_use]
+    pub fn find_user(&self, name: &str) -> Option<(&str, UserAccess)> {
+        self.users.iter().find(|user| user.name == name).map(|user| (user.password.as_str(), user.access))
+    }
+
     /// What the user may do whom a header of HTTP's basic authentication names. None: nobody has this name and password.
     #[must_use]
     pub fn check_basic(&self, header: &[u8]) -> Option<UserAccess> {
@@ -108,7 +117,12 @@ impl GatewayCredentials {
 
 impl GatewayUser {
     fn new(name: &str, password: &str, access: UserAccess) -> Self {
-        Self { hash: blake3::hash(format!("{name}:{password}").as_bytes()), access }
+        Self {
+            name: name.into(),
+            password: password.into(),
+            hash: blake3::hash(format!("{name}:{password}").as_bytes()),
+            access,
+        }
     }
 }
 

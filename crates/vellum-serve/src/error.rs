@@ -50,6 +50,11 @@ pub enum ServeError {
     /// A worktree that is checked out has nothing that could be served.
     #[error("the worktree '{0}' has no snapshot yet; make one with 'vellum snapshot'")]
     NoSnapshot(String),
+    /// Clients cannot name such a bucket.
+    #[error(
+        "a bucket cannot be called '{0}': names have 3 to 63 lower-case letters, digits, '-' and '.'; choose one with --bucket"
+    )]
+    BucketName(String),
     /// Another process has the worktree open.
     #[error("{source}; its newest snapshot can be served meanwhile: {name}@HEAD")]
     WorktreeHeld {

@@ -6,7 +6,7 @@
 //!
 //! [`mcp`] answers one agent over standard input and output (docs/agents.md).
 //!
-//! [`webdav`] is a gateway: programs that know nothing of volumes read a snapshot, or read and write a live worktree
+//! [`webdav`] and [`s3`] are gateways: programs that know nothing of volumes read a snapshot, or read and write a live worktree
 //! (docs/gateways.md).
 //!
 //! Invariant: no request leaves the tree of a snapshot, and none is answered before its `Host`, its origin and, beyond the
@@ -16,11 +16,15 @@ mod command_line;
 pub mod credentials;
 pub mod end_signal;
 pub mod error;
+mod http_gateway;
 pub mod mcp;
 pub mod open;
 mod plan_folder;
 mod planned_restore;
 mod private_file;
+mod request_body;
+pub mod request_sender;
+pub mod s3;
 pub mod served_tree;
 pub mod token;
 pub mod web;

@@ -1,4 +1,4 @@
-//! `vellum-serve`: what `vellum web`, `vellum mcp` and `vellum serve webdav` execute. Its arguments are an affair between the
+//! `vellum-serve`: what `vellum web`, `vellum mcp` and the gateways of `vellum serve` execute. Its arguments are an affair between the
 //! two programs.
 
 use std::ffi::OsString;
@@ -13,6 +13,7 @@ use vellum_library::Volume;
 use vellum_serve::credentials::{GatewayCredentials, GeneratedPassword};
 use vellum_serve::mcp::{McpSettings, serve_tools};
 use vellum_serve::open::BrowserRedirect;
+use vellum_serve::s3::{S3Server, S3Settings};
 use vellum_serve::served_tree::{NamedTree, ServedTree};
 use vellum_serve::token::AccessToken;
 use vellum_serve::web::actions::ActionSettings;
@@ -29,6 +30,7 @@ const EXIT_USAGE: u8 = 3;
 enum ServeArguments {
     Web(WebArguments),
     Webdav(GatewayArguments),
+    S3(GatewayArguments),
     Mcp {
         /// Where the volume is.
         directory: PathBuf,
@@ -58,6 +60,7 @@ struct GatewayArguments {
     listen: Option<SocketAddr>,
     credentials: Option<PathBuf>,
     read_only: bool,
+    bucket: Option<String>,
     json: bool,
 }
 
@@ -70,13 +73,14 @@ fn main() -> ExitCode {
     }
     let Some(arguments) = parse_arguments(words.into_iter()) else {
         eprintln!(
-            "error: 'vellum web', 'vellum mcp' and 'vellum serve webdav' execute this program; try 'vellum help web'"
+            "error: 'vellum web', 'vellum mcp' and 'vellum serve' execute this program; try 'vellum help web'"
         );
         return ExitCode::from(EXIT_USAGE);
     };
     let served = match arguments {
         ServeArguments::Web(arguments) => serve_page(&arguments),
         ServeArguments::Webdav(arguments) => serve_webdav(&arguments),
+        ServeArguments::S3(arguments) => serve_s3(&arguments),
         ServeArguments::Mcp { directory, settings } => {
             Volume::open(directory).map_err(ServeError::from).and_then(|volume| serve_tools(volume, settings))
         }
@@ -94,6 +98,7 @@ fn parse_arguments(mut words: impl Iterator<Item = OsString>) -> Option<ServeArg
     match words.next()?.to_str()? {
         "web" => parse_web_arguments(words).map(ServeArguments::Web),
         "mcp" => parse_mcp_arguments(words),
+        "s3" => parse_gateway_arguments(words).map(ServeArguments::S3),
         "webdav" => parse_gateway_arguments(words).map(ServeArguments::Webdav),
         _ => None,
     }
@@ -143,6 +148,7 @@ fn parse_gateway_arguments(mut words: impl Iterator<Item = OsString>) -> Option<
             "--listen" => arguments.listen = Some(words.next()?.to_str()?.parse().ok()?),
             "--credentials" => arguments.credentials = Some(words.next()?.into()),
             "--read-only" => arguments.read_only = true,
+            "--bucket" => arguments.bucket = Some(words.next()?.into_string().ok()?),
             "--json" => arguments.json = true,
             _ => return None,
         }
@@ -210,71 +216,126 @@ fn announce(arguments: &WebArguments, address: &str, is_read_only: bool) -> std:
 }
 
 fn serve_webdav(arguments: &GatewayArguments) -> Result<()> {
+    let (credentials, generated) = GatewayCredentials::load(arguments.credentials.as_deref())?;
+    let named = open_tree(arguments)?;
+    let can_write = !arguments.read_only && named.tree.worktree().is_some();
+    let settings =
+        WebdavSettings { listen: arguments.address(), tree: named.tree.clone(), can_write, credentials };
+    let server = WebdavServer::bind(settings)?;
+    let ready = GatewayReady {
+        named: &named,
+        address: server.address(),
+        bucket: None,
+        can_write,
+        generated: generated.as_ref(),
+    };
+    ready.announce(arguments.json)?;
+    server.run()?;
+    publish_tree(&named)
+}
+
+fn serve_s3(arguments: &GatewayArguments) -> Result<()> {
+    let (credentials, generated) = GatewayCredentials::load(arguments.credentials.as_deref())?;
+    let named = open_tree(arguments)?;
+    let can_write = !arguments.read_only && named.tree.worktree().is_some();
+    let bucket = arguments.bucket.as_ref().unwrap_or(&named.worktree);
+    let server = S3Server::bind(S3Settings {
+        listen: arguments.address(),
+        bucket: bucket.clone(),
+        tree: named.tree.clone(),
+        can_write,
+        credentials,
+    })?;
+    let ready = GatewayReady {
+        named: &named,
+        address: server.address(),
+        bucket: Some(bucket),
+        can_write,
+        generated: generated.as_ref(),
+    };
+    ready.announce(arguments.json)?;
+    server.run()?;
+    publish_tree(&named)
+}
+
+fn open_tree(arguments: &GatewayArguments) -> Result<NamedTree> {
     // For each connection and for the store.
     raise_open_files_limit();
-    let (credentials, generated) = GatewayCredentials::load(arguments.credentials.as_deref())?;
-    let named = NamedTree::open(&Volume::open(&arguments.directory)?, &arguments.tree)?;
-    let listen = arguments.listen.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)));
-    let can_write = !arguments.read_only && named.tree.worktree().is_some();
-    let settings = WebdavSettings { listen, tree: named.tree.clone(), can_write, credentials };
-    let server = WebdavServer::bind(settings)?;
-    let address = format!("http://{}/", server.address());
-    let announced = if arguments.json {
-        announce_gateway_json(&named, &address, can_write, generated.as_ref())
-    } else {
-        announce_gateway(&named, &address, can_write, generated.as_ref())
-    };
-    announced.map_err(|source| ServeError::Io { action: "print the address", source })?;
-    server.run()?;
-    // Into the store, as when a mount ends. If that fails, everything is still on this machine.
+    NamedTree::open(&Volume::open(&arguments.directory)?, &arguments.tree)
+}
+
+/// Into the store, as when a mount ends. If that fails, everything is still on this machine.
+fn publish_tree(named: &NamedTree) -> Result<()> {
     named.tree.worktree().map_or(Ok(()), |worktree| Ok(worktree.flush()?))
 }
 
-fn announce_gateway(
-    named: &NamedTree,
-    address: &str,
-    can_write: bool,
-    generated: Option<&GeneratedPassword>,
-) -> std::io::Result<()> {
-    let mut out = std::io::stdout().lock();
-    let worktree = &named.worktree;
-    match &named.tree {
-        ServedTree::Snapshot(snapshot) => writeln!(
-            out,
-            "The snapshot {} of the worktree {worktree} is at {address} for reading",
-            snapshot.id().to_string().get(..12).unwrap_or_default()
-        )?,
-        ServedTree::Live(_) if can_write => {
-            writeln!(out, "The worktree {worktree} is at {address} for reading and writing")?;
-        }
-        ServedTree::Live(_) => writeln!(out, "The worktree {worktree} is at {address} for reading")?,
+impl GatewayArguments {
+    fn address(&self) -> SocketAddr {
+        self.listen.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)))
     }
-    if let Some(GeneratedPassword { name, password }) = generated {
-        writeln!(out, "Name: {name}  password: {password}")?;
-    }
-    writeln!(out, "Ctrl-C ends it.")?;
-    out.flush()
 }
 
-fn announce_gateway_json(
-    named: &NamedTree,
-    address: &str,
+/// A gateway that is ready.
+struct GatewayReady<'a> {
+    named: &'a NamedTree,
+    address: SocketAddr,
+    bucket: Option<&'a String>,
     can_write: bool,
-    generated: Option<&GeneratedPassword>,
-) -> std::io::Result<()> {
-    let mut json = serde_json::json!({
-        "version": 1,
-        "worktree": named.worktree,
-        "snapshot": named.tree.snapshot_id().map(|id| id.to_string()),
-        "address": address,
-        "writable": can_write,
-        "pid": std::process::id(),
-    });
-    if let Some(GeneratedPassword { name, password }) = generated {
-        json["name"] = name.as_str().into();
-        json["password"] = password.as_str().into();
+    generated: Option<&'a GeneratedPassword>,
+}
+
+impl GatewayReady<'_> {
+    /// Says where it is, for people or programs.
+    fn announce(&self, as_json: bool) -> Result<()> {
+        let announced = if as_json { self.print_json() } else { self.print_text() };
+        announced.map_err(|source| ServeError::Io { action: "print the address", source })
     }
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{json}")?;
-    out.flush()
+
+    fn print_text(&self) -> std::io::Result<()> {
+        let Self { named, address, bucket, can_write, generated } = self;
+        let mut out = std::io::stdout().lock();
+        let worktree = &named.worktree;
+        let rights = if *can_write { "reading and writing" } else { "reading" };
+        match &named.tree {
+            ServedTree::Snapshot(snapshot) => writeln!(
+                out,
+                "The snapshot {} of the worktree {worktree} is at http://{address}/ for reading",
+                snapshot.id().to_string().get(..12).unwrap_or_default()
+            )?,
+            ServedTree::Live(_) => {
+                writeln!(out, "The worktree {worktree} is at http://{address}/ for {rights}")?
+            }
+        }
+        match (bucket, generated) {
+            (Some(bucket), Some(made)) => {
+                writeln!(out, "Bucket: {bucket}  access key: {}  secret key: {}", made.name, made.password)?;
+            }
+            (Some(bucket), None) => writeln!(out, "Bucket: {bucket}")?,
+            (None, Some(made)) => writeln!(out, "Name: {}  password: {}", made.name, made.password)?,
+            (None, None) => {}
+        }
+        writeln!(out, "Ctrl-C ends it.")?;
+        out.flush()
+    }
+
+    fn print_json(&self) -> std::io::Result<()> {
+        let mut json = serde_json::json!({
+            "version": 1,
+            "worktree": self.named.worktree,
+            "snapshot": self.named.tree.snapshot_id().map(|id| id.to_string()),
+            "address": format!("http://{}/", self.address),
+            "writable": self.can_write,
+            "pid": std::process::id(),
+        });
+        if let Some(bucket) = self.bucket {
+            json["bucket"] = bucket.as_str().into();
+        }
+        if let Some(GeneratedPassword { name, password }) = self.generated {
+            json["name"] = name.as_str().into();
+            json["password"] = password.as_str().into();
+        }
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "{json}")?;
+        out.flush()
+    }
 }

@@ -1,9 +1,10 @@
 //! What a gateway serves: a snapshot, or a live worktree that this process has open.
 
 use std::path::Path;
+use std::time::UNIX_EPOCH;
 
 use vellum_library::{
-    DirPage, Error, File, Metadata, OpenError, Snapshot, SnapshotId, Tree as _, Volume, Worktree,
+    DirEntry, DirPage, Error, File, Metadata, OpenError, Snapshot, SnapshotId, Tree as _, Volume, Worktree,
 };
 
 use crate::error::{Result, ServeError};
@@ -70,7 +71,22 @@ fn open_worktree(volume: &Volume, name: &str, head: Option<SnapshotId>) -> Resul
     }
 }
 
+/// The tag of an entry of this snapshot, or of a live worktree.
+pub(crate) fn entity_tag(snapshot: Option<SnapshotId>, metadata: &Metadata) -> String {
+    let ino = metadata.ino();
+    match snapshot {
+        Some(snapshot) => format!("{}-{ino:x}", snapshot.to_string().get(..24).unwrap_or_default()),
+        None => {
+            let changed = metadata.changed().duration_since(UNIX_EPOCH).unwrap_or_default();
+            format!("{ino:x}-{:x}", changed.as_nanos())
+        }
+    }
+}
+
 impl ServedTree {
+    /// The end of the year 9999, in seconds: dates of HTTP have four digits for the year.
+    pub const LAST_DATE: u64 = 253_402_300_799;
+
     /// The worktree, if it can be written.
     #[must_use]
     pub fn worktree(&self) -> Option<&Worktree> {
@@ -116,6 +132,20 @@ impl ServedTree {
             Self::Snapshot(snapshot) => snapshot.read_dir_page(path, after, limit),
             Self::Live(worktree) => worktree.read_dir_page(path, after, limit),
         }
+    }
+
+    /// The entries of a directory, by name.
+    pub fn read_dir(&self, path: &Path) -> vellum_library::Result<Vec<DirEntry>> {
+        match self {
+            Self::Snapshot(snapshot) => snapshot.read_dir(path),
+            Self::Live(worktree) => worktree.read_dir(path),
+        }
+    }
+
+    /// What changes with each change of an entry's content: an upload makes a new file, with a number of its own.
+    #[must_use]
+    pub fn entity_tag(&self, metadata: &Metadata) -> String {
+        entity_tag(self.snapshot_id(), metadata)
     }
 
     /// Opens a file for reading. Symlinks are followed within the tree.

@@ -2,6 +2,7 @@
 
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, UNIX_EPOCH};
 
 use vellum_library::{OpenOptions, Tree, Volume};
 
@@ -445,4 +446,42 @@ fn head_is_restored_before_it_is_in_the_store() {
     assert_eq!(stand.open_snapshot("HEAD~1").unwrap().info().id, first);
     assert_eq!(stand.open_snapshot("HEAD").unwrap().read("file").unwrap(), b"two");
     assert_eq!(kind(stand.open_snapshot("HEAD~5")), ErrorKind::NotFound);
+}
+
+#[test]
+fn a_file_has_its_content_and_attributes_before_it_has_a_name() {
+    let stand = Stand::new();
+    let parts: [Vec<u8>; 3] = [vec![1; 3_000_000], b"inline".into(), vec![3; 100_001]];
+    let sources = parts.clone().map(|part| {
+        let file = stand.temp_file("").unwrap();
+        assert_eq!(file.write_at(&part, 0).unwrap(), part.len());
+        file
+    });
+    let whole = stand.temp_file("").unwrap();
+    let mut size = 0;
+    for (source, part) in sources.iter().zip(&parts) {
+        let len = part.len() as u64;
+        assert_eq!(whole.copy_range(source, 0..len, size).unwrap(), len);
+        size += len;
+    }
+    // Not more than there is, and nothing of an empty range.
+    assert_eq!(whole.copy_range(&sources[1], 2..99, size).unwrap(), 4);
+    assert_eq!(whole.copy_range(&sources[1], 3..3, 0).unwrap(), 0);
+    let modified = UNIX_EPOCH + Duration::new(1_600_000_000, 5);
+    whole.set_mode(0o640).unwrap();
+    whole.set_xattr("user.s3.a", "1").unwrap();
+    whole.set_xattr("user.other", "2").unwrap();
+    whole.set_modified(modified).unwrap();
+    whole.persist(stand.root(), "whole").unwrap();
+    drop(sources);
+    let found = stand.stat("whole").unwrap();
+    assert_eq!((found.mode() & 0o7777, found.modified()), (0o640, modified));
+    assert_eq!(whole.xattrs("user.s3.").unwrap(), [(b"user.s3.a".to_vec(), b"1".to_vec())]);
+    let expected = [parts.concat(), b"line".into()].concat();
+    drop(whole);
+    let stand = stand.again();
+    assert_eq!(stand.read("whole").unwrap(), expected);
+    let other = Stand::new();
+    let foreign = other.temp_file("").unwrap();
+    assert!(foreign.copy_range(&stand.open("whole").unwrap(), 0..1, 0).is_err());
 }

@@ -1,28 +1,17 @@
 //! What is checked of a request before WebDAV sees it, and what of it `dav-server` is not to see.
-//!
-//! Browsers keep names and passwords for a site and send them with each request, also with those that other sites cause. So
-//! the `Host` has to be a name of this machine, and what a browser tells of where a request comes from must be this server.
 
 use std::path::PathBuf;
 
 use dav_server::davpath::DavPath;
-use hyper::header::{AUTHORIZATION, CONTENT_RANGE, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN, RANGE};
+use hyper::header::{AUTHORIZATION, CONTENT_RANGE, HeaderMap, HeaderName, HeaderValue, RANGE};
 use hyper::http::request::Parts;
 use hyper::{StatusCode, Uri};
 
 use crate::credentials::{GatewayCredentials, UserAccess};
+use crate::request_sender::{RequestRefusal, check_sender, refuse, single_value};
 
 /// Most elements of an XML body: `dav-server` descends into them by recursion.
 const ELEMENTS_MAX: usize = 512;
-
-/// A request that is refused.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DavRefusal {
-    /// The status.
-    pub status: StatusCode,
-    /// The reason, for people.
-    pub reason: &'static str,
-}
 
 /// Whether a method changes anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +34,7 @@ impl DavGuard {
     }
 
     /// Fails unless the request may be carried out. Removes what it has and `dav-server` would misunderstand.
-    pub fn check_request(&self, head: &mut Parts) -> Result<(), DavRefusal> {
+    pub fn check_request(&self, head: &mut Parts) -> Result<(), RequestRefusal> {
         let host = check_sender(&head.headers)?;
         let shown = single_value(&head.headers, &AUTHORIZATION)?;
         let access = shown.and_then(|header| self.credentials.check_basic(header));
@@ -78,43 +67,7 @@ impl DavGuard {
     }
 }
 
-fn refuse(status: StatusCode, reason: &'static str) -> DavRefusal {
-    DavRefusal { status, reason }
-}
-
-/// The value of a header; fails if there are several, of which one may be looked at here and another one later.
-fn single_value<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<&'h [u8]>, DavRefusal> {
-    let mut values = headers.get_all(name).iter();
-    match (values.next(), values.next()) {
-        (first, None) => Ok(first.map(HeaderValue::as_bytes)),
-        (_, Some(_)) => Err(refuse(StatusCode::BAD_REQUEST, "a header comes twice")),
-    }
-}
-
-/// Fails unless the request is meant for this machine, and comes from no page of another site. Returns the host.
-fn check_sender(headers: &HeaderMap) -> Result<Vec<u8>, DavRefusal> {
-    let host = single_value(headers, &HOST)?.ok_or(refuse(StatusCode::BAD_REQUEST, "there is no Host"))?;
-    let is_own = |name: &&[u8]| {
-        host.strip_prefix(*name).is_some_and(|rest| {
-            // The port may be another one than this server's, if it is forwarded.
-            rest.is_empty() || rest.strip_prefix(b":").is_some_and(|port| port.iter().all(u8::is_ascii_digit))
-        })
-    };
-    // A name of another site that resolves to 127.0.0.1 (DNS rebinding) brings its own Host along.
-    if !["127.0.0.1", "[::1]", "localhost"].map(str::as_bytes).iter().any(is_own) {
-        return Err(refuse(StatusCode::FORBIDDEN, "the Host is not this machine"));
-    }
-    let origin = single_value(headers, &ORIGIN)?;
-    let is_same = |origin: &[u8]| origin.strip_prefix(b"http://").is_some_and(|name| name == host);
-    let site = single_value(headers, &HeaderName::from_static("sec-fetch-site"))?;
-    if origin.is_some_and(|origin| !is_same(origin)) || !matches!(site, None | Some(b"same-origin" | b"none"))
-    {
-        return Err(refuse(StatusCode::FORBIDDEN, "the request comes from another site"));
-    }
-    Ok(host.to_vec())
-}
-
-fn method_effect(method: &str) -> Result<MethodEffect, DavRefusal> {
+fn method_effect(method: &str) -> Result<MethodEffect, RequestRefusal> {
     match method {
         "GET" | "HEAD" | "OPTIONS" | "PROPFIND" => Ok(MethodEffect::Reads),
         "PUT" | "DELETE" | "MKCOL" | "COPY" | "MOVE" | "PROPPATCH" | "LOCK" | "UNLOCK" => {
@@ -125,7 +78,7 @@ fn method_effect(method: &str) -> Result<MethodEffect, DavRefusal> {
 }
 
 /// The path as the filesystem will get it.
-fn relative_path(path: &str) -> Result<PathBuf, DavRefusal> {
+fn relative_path(path: &str) -> Result<PathBuf, RequestRefusal> {
     // Of the whole server, for OPTIONS.
     if path == "*" {
         return Ok(PathBuf::new());
@@ -134,7 +87,7 @@ fn relative_path(path: &str) -> Result<PathBuf, DavRefusal> {
     Ok(path.as_rel_ospath().to_path_buf())
 }
 
-fn check_depth(headers: &HeaderMap) -> Result<(), DavRefusal> {
+fn check_depth(headers: &HeaderMap) -> Result<(), RequestRefusal> {
     match single_value(headers, &HeaderName::from_static("depth"))? {
         Some(b"0" | b"1") => Ok(()),
         // Without the header, the whole tree is asked for, too.
@@ -145,7 +98,7 @@ fn check_depth(headers: &HeaderMap) -> Result<(), DavRefusal> {
 }
 
 /// Fails unless the destination is of this server, and neither is within the other. Leaves only its path in the header.
-fn check_destination(headers: &mut HeaderMap, host: &[u8], source: &PathBuf) -> Result<(), DavRefusal> {
+fn check_destination(headers: &mut HeaderMap, host: &[u8], source: &PathBuf) -> Result<(), RequestRefusal> {
     let name = HeaderName::from_static("destination");
     let bad = refuse(StatusCode::BAD_REQUEST, "the Destination cannot be used");
     let uri = Uri::try_from(single_value(headers, &name)?.ok_or(bad.clone())?).map_err(|_| bad.clone())?;
@@ -190,7 +143,7 @@ fn simplify_range(headers: &mut HeaderMap) {
 }
 
 /// Fails if the XML of a request declares entities, or could be nested too deeply.
-pub fn check_xml(body: &[u8]) -> Result<(), DavRefusal> {
+pub fn check_xml(body: &[u8]) -> Result<(), RequestRefusal> {
     if body.windows(2).any(|two| two == b"<!") {
         return Err(refuse(StatusCode::BAD_REQUEST, "the XML has a declaration, a comment or CDATA"));
     }

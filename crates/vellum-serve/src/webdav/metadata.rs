@@ -7,8 +7,7 @@ use rustix::io::Errno;
 use vellum_library::{FileKind, Metadata, SnapshotId};
 use vellum_types::ErrorKind;
 
-/// The end of the year 9999, in seconds: dates of HTTP have four digits for the year.
-const LAST_DATE: u64 = 253_402_300_799;
+use crate::served_tree::{ServedTree, entity_tag};
 
 /// Attributes of a file or a directory.
 #[derive(Debug, Clone)]
@@ -32,7 +31,7 @@ impl DavMetaData for EntryMetadata {
 
     fn modified(&self) -> FsResult<SystemTime> {
         // Outside of these, formatting the date would panic.
-        let last = UNIX_EPOCH + Duration::from_secs(LAST_DATE);
+        let last = UNIX_EPOCH + Duration::from_secs(ServedTree::LAST_DATE);
         Ok(self.metadata.modified().clamp(UNIX_EPOCH, last))
     }
 
@@ -56,16 +55,8 @@ impl DavMetaData for EntryMetadata {
         }
     }
 
-    /// What changes with each change of the content: an upload makes a new file, with a number of its own.
     fn etag(&self) -> Option<String> {
-        let ino = self.metadata.ino();
-        Some(match self.snapshot {
-            Some(snapshot) => format!("{}-{ino:x}", snapshot.to_string().get(..24).unwrap_or_default()),
-            None => {
-                let changed = self.metadata.changed().duration_since(UNIX_EPOCH).unwrap_or_default();
-                format!("{ino:x}-{:x}", changed.as_nanos())
-            }
-        })
+        Some(entity_tag(self.snapshot, &self.metadata))
     }
 }
 
