@@ -16,6 +16,7 @@ use vellum_host::beneath::{HeldDir, raise_open_files_limit};
 use vellum_host::process::host_name;
 use vellum_host::process::user_name;
 use vellum_map::{MapRoot, apply_changes};
+use vellum_store::join_requests;
 use vellum_types::{Ino, SnapshotId, UnixTime};
 use vellum_volume::diff::{FileChange, PathScopes, StateComparison};
 use vellum_volume::history::HistoryEntry;
@@ -212,7 +213,14 @@ impl CheckoutWorktree {
     /// is a copy of the worktree's.
     pub fn lock_worktree(&self, waiting: impl FnOnce()) -> Result<WorktreeLock> {
         let lock = self.volume.state.lock_worktree(waiting)?;
-        self.volume.confirm_own_dir()?;
+        // Most who change the worktree look at the directory next: the settings that say how are read meanwhile. If they
+        // cannot be, whoever needs them learns why.
+        let (confirmed, _) = join_requests(
+            &*self.volume.objects,
+            || self.volume.confirm_own_dir(),
+            || self.volume.settings_in_force().map(drop),
+        );
+        confirmed?;
         Ok(lock)
     }
 
@@ -223,6 +231,15 @@ impl CheckoutWorktree {
         }
         let Some(id) = self.volume.read_head()? else { return Ok(None) };
         Ok(Some(HistoryEntry { id, record: self.volume.catalog.get_record(&id)? }))
+    }
+
+    /// The same for whoever scans the directory next: the settings are read meanwhile.
+    fn head_before_scan(&self) -> Result<Option<HistoryEntry>> {
+        let settings = || self.volume.settings_in_force().map(drop);
+        let (head, read) = join_requests(&*self.volume.objects, || self.head_snapshot(), settings);
+        let head = head?;
+        read?;
+        Ok(head)
     }
 
     /// Records the directory as it is now. The caller holds the lock. What the store has lost of the last snapshot is
@@ -404,7 +421,7 @@ impl CheckoutWorktree {
         paths: &[Vec<u8>],
         meter: &ProgressMeter,
     ) -> Result<DirectoryDiff> {
-        let head = self.head_snapshot()?;
+        let head = self.head_before_scan()?;
         let state = from.or(head.as_ref()).map(|entry| self.volume.open_tree(entry.record.root));
         self.check_paths(paths, state.as_ref(), from)?;
         let looked = self.capture_unstored(paths, meter)?;
@@ -444,7 +461,7 @@ impl CheckoutWorktree {
         forced: ForcedReads<'_>,
         meter: &ProgressMeter,
     ) -> Result<CapturedDirectory> {
-        let head = self.head_snapshot()?;
+        let head = self.head_before_scan()?;
         let absent = self.read_absent_paths()?;
         let names = self.resolve_absent_names(&absent, head.as_ref())?;
         let base = head.as_ref().map(|head| self.volume.open_tree(head.record.root));

@@ -225,6 +225,13 @@ pub trait ObjectStore: Send + Sync {
         }
     }
 
+    /// Says what is going to be read soon. A store that waits for a service and holds early answers begins to read it.
+    fn expect_reads(&self, reads: Vec<EarlyRead>) {
+        if let Some(inner) = self.inner_store() {
+            inner.expect_reads(reads);
+        }
+    }
+
     /// Whether its refs are numbered versions in the store that it wraps.
     fn numbers_refs(&self) -> bool {
         false

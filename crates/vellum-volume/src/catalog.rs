@@ -101,14 +101,14 @@ impl SnapshotCatalog {
         self.store_record_in(FORGOTTEN, record)
     }
 
-    /// As [`Self::store_record`], and stores the record of an operation at the same time. Says what became of that.
-    fn store_record_with(
+    /// Puts a record and that of an operation at the same time. Says what became of the latter.
+    fn put_record_with(
         &self,
         record: &SnapshotRecord,
         operation: &SealedOperation,
     ) -> Result<Result<(), StoreError>> {
         let mut other = Ok(());
-        self.store_record_by(LIVE, record, &mut |key, sealed| {
+        self.put_record(LIVE, record, &mut |key, sealed| {
             let SealedOperation { key: beside, bytes, .. } = operation;
             // A service has no request for two objects: `put_objects` would send one after the other.
             if self.objects.is_remote() {
@@ -134,61 +134,85 @@ impl SnapshotCatalog {
         Ok(other)
     }
 
-    /// Calls `change` with what puts the first record of an operation together with that of a snapshot, and later ones by
-    /// themselves. If nothing was to be recorded, the snapshot's record is stored afterwards: then the ref named it before.
+    /// Calls `change`, which changes a ref that is there, with what puts the first record of an operation together with that
+    /// of a snapshot, and later ones by themselves. If nothing was to be recorded, the snapshot's record is stored afterwards:
+    /// then the ref named it before.
+    ///
+    /// Nobody asks for a newer key after the record was put: a rotation seals the ref anew before it lists the records. So
+    /// either the swap of the ref comes first, and the rotation finds the record; or the swap fails, whoever repeats it
+    /// reads the ref, which only the newer key opens, and the record is sealed with that.
     pub(crate) fn store_record_during(
         &self,
         record: &SnapshotRecord,
         change: impl FnOnce(&mut PutOperation<'_>) -> Result<()>,
     ) -> Result<()> {
-        let mut is_stored = false;
-        change(&mut |sealed| {
-            if is_stored {
-                return Ok(self.objects.put_object(&sealed.key, &sealed.bytes)?);
+        // The key epoch in which the record was put, if it was.
+        let mut put_in = None;
+        let changed = change(&mut |sealed| {
+            // Before the record is sealed: if a newer key comes in between, the record is sealed once more for nothing.
+            let epoch = self.keys.newest_epoch();
+            let Some(before) = put_in.replace(epoch) else {
+                return Ok(self.put_record_with(record, sealed)??);
+            };
+            if before < epoch {
+                self.replace_record(LIVE, record)?;
             }
-            let operation = self.store_record_with(record, sealed)?;
-            is_stored = true;
-            Ok(operation?)
-        })?;
-        if !is_stored {
-            self.store_record(record)?;
+            Ok(self.objects.put_object(&sealed.key, &sealed.bytes)?)
+        });
+        match (changed, put_in) {
+            (Ok(()), Some(_)) => {
+                self.cache_records(&[(record.compute_id(&self.keys), record.clone())]);
+                Ok(())
+            }
+            (Ok(()), None) => self.store_record(record).map(drop),
+            (Err(error @ (VolumeError::Revoked { .. } | VolumeError::KeyChanged { .. })), Some(_)) => {
+                // If this fails, no name leads to the record, and it is refused when the rotation is finished.
+                let _ = self.objects.delete_object(&record_key(LIVE, &record.compute_id(&self.keys))?);
+                Err(error)
+            }
+            (Err(error), _) => Err(error),
         }
-        Ok(())
     }
 
     fn store_record_in(&self, folder: &str, record: &SnapshotRecord) -> Result<SnapshotId> {
-        self.store_record_by(folder, record, &mut |key, sealed| self.objects.put_object(key, sealed))
+        let epoch = self.keys.newest_epoch();
+        let id = self.put_record(folder, record, &mut |key, sealed| self.objects.put_object(key, sealed))?;
+        // A rotation that began meanwhile may not have seen it. Nothing names it yet, so that it can be replaced.
+        match self.epochs.refresh_keys() {
+            Ok(()) if epoch < self.keys.newest_epoch() => self.replace_record(folder, record)?,
+            Ok(()) => {}
+            Err(error) => {
+                // If this fails, no name leads to the record, and it is refused when the rotation is finished.
+                let _ = self.objects.delete_object(&record_key(folder, &id)?);
+                return Err(error);
+            }
+        }
+        self.cache_records(&[(id, record.clone())]);
+        Ok(id)
     }
 
-    fn store_record_by(
+    /// Puts a record; one that the store has already counts, if it can be read.
+    fn put_record(
         &self,
         folder: &str,
         record: &SnapshotRecord,
         put: &mut PutObject<'_>,
     ) -> Result<SnapshotId> {
         let id = record.compute_id(&self.keys);
-        let key = record_key(folder, &id)?;
-        let epoch = self.keys.newest_epoch();
-        match put(&key, &self.seal_snapshot(&id, record)) {
-            // The same record was put before, by an attempt whose answer was lost: it counts if it can be read.
+        match put(&record_key(folder, &id)?, &self.seal_snapshot(&id, record)) {
+            // The same record was put before, by an attempt whose answer was lost.
             Err(StoreError::Exists { .. }) => self.fetch_record_from(folder, &id).map(|_| ())?,
             other => other?,
         }
-        // A rotation that began meanwhile may not have seen it. Nothing names it yet, so that it can be replaced.
-        match self.epochs.refresh_keys() {
-            Ok(()) if epoch < self.keys.newest_epoch() => {
-                self.objects.delete_object(&key)?;
-                self.objects.put_object(&key, &self.seal_snapshot(&id, record))?;
-            }
-            Ok(()) => {}
-            Err(error) => {
-                // If this fails, no name leads to the record, and it is refused when the rotation is finished.
-                let _ = self.objects.delete_object(&key);
-                return Err(error);
-            }
-        }
-        self.cache_records(&[(id, record.clone())]);
         Ok(id)
+    }
+
+    /// Seals a record that nothing names yet with the newest key.
+    fn replace_record(&self, folder: &str, record: &SnapshotRecord) -> Result<()> {
+        let id = record.compute_id(&self.keys);
+        let key = record_key(folder, &id)?;
+        self.objects.delete_object(&key)?;
+        Ok(self.objects.put_object(&key, &self.seal_snapshot(&id, record))?)
     }
 
     fn seal_snapshot(&self, id: &SnapshotId, record: &SnapshotRecord) -> Vec<u8> {

@@ -42,6 +42,9 @@ use crate::state::StateDir;
 
 /// How often a process looks for a newer key. What it stores meanwhile, the old key opens.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(60);
+/// For how long a look for newer keys counts as one that was taken now, if the store is a service. As for refs, most commands
+/// take less.
+const RECENT: Duration = Duration::from_secs(2);
 
 /// The keys of a store, in all its epochs.
 pub struct KeyEpochs {
@@ -144,9 +147,21 @@ impl KeyEpochs {
         }
     }
 
-    /// Whether a newer key was not looked for a moment ago.
+    /// As [`Self::refresh_keys`], but a look that this process took at a service at most [`RECENT`] ago counts: a command that
+    /// read a ref just now need not ask again before it writes.
+    pub(crate) fn refresh_recent_keys(&self) -> Result<()> {
+        let mut refreshed = self.refreshed.lock();
+        match *refreshed {
+            Some(last) if self.objects.is_remote() && last.elapsed() < RECENT => Ok(()),
+            Some(_) | None => self.look_for_keys(&mut refreshed),
+        }
+    }
+
+    /// Whether a newer key was not looked for a moment ago. Does not wait for whoever looks at this moment: that is to be
+    /// waited for by [`Self::refresh_keys_if_due`], while something else is read.
     pub(crate) fn is_refresh_due(&self) -> bool {
-        self.source.is_some() && self.refreshed.lock().is_none_or(|last| last.elapsed() >= REFRESH_INTERVAL)
+        let is_old = |last: &Option<Instant>| last.is_none_or(|last| last.elapsed() >= REFRESH_INTERVAL);
+        self.source.is_some() && self.refreshed.try_lock().is_none_or(|last| is_old(&last))
     }
 
     fn look_for_keys(&self, refreshed: &mut Option<Instant>) -> Result<()> {

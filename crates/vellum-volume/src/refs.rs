@@ -400,10 +400,7 @@ impl RefStore {
 
     /// The object that a ref of this name is in.
     pub(crate) fn ref_object_key(&self, kind: RefKind, name: &str) -> Result<ObjectKey> {
-        // Keyed, because whoever can list the store is not to learn the names of refs.
-        let id =
-            self.keys.compute_name_id(RecordDomain::Ref, format!("{}/{name}", kind.folder_name()).as_bytes());
-        Ok(ObjectKey::new(format!("refs/{}/{}", kind.folder_name(), BlobId(id)))?)
+        compute_ref_key(&self.keys, kind, name)
     }
 
     fn encode_ref(&self, kind: RefKind, key: &ObjectKey, name: &str, counter: u64, value: &[u8]) -> Vec<u8> {
@@ -495,6 +492,14 @@ impl RefStore {
         }
         if is_changed { self.state.merge_seen_counters(&mut seen) } else { Ok(()) }
     }
+}
+
+/// The object that a ref of this name is in.
+pub(crate) fn compute_ref_key(keys: &VolumeKeys, kind: RefKind, name: &str) -> Result<ObjectKey> {
+    // Keyed, because whoever can list the store is not to learn the names of refs.
+    let folder = kind.folder_name();
+    let id = keys.compute_name_id(RecordDomain::Ref, format!("{folder}/{name}").as_bytes());
+    Ok(ObjectKey::new(format!("refs/{folder}/{}", BlobId(id)))?)
 }
 
 /// Whether a key is that of a ref: its kind, and a keyed hash of its name.

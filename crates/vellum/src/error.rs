@@ -427,6 +427,11 @@ pub fn volume_hint(error: &VolumeError) -> Option<String> {
             "check that its disk is mounted; if the store was moved, 'vellum worktree relocate --store URL' says where it \
              is now"
         }
+        VolumeError::UnfitStore { store, .. } if store.starts_with("sftp://") => {
+            "a volume that was made by a path cannot be used over SFTP: on the machine that has its directory, 'vellum remote \
+             add NAME sftp://…' and 'vellum push NAME' copy it into a store that can; 'vellum objbench URL' shows what a \
+             store keeps"
+        }
         VolumeError::UnfitStore { .. } => {
             "use a service that keeps conditional writes, such as Amazon S3, Cloudflare R2 or SeaweedFS from 4.17; or \
              add 'single-writer' to the address ('s3://bucket/folder?single-writer') if one machine writes at a time; \

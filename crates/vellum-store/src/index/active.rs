@@ -17,7 +17,7 @@ use super::record::{IndexRecord, OBJECT_MAX};
 use super::{BlobLocation, INDEX_FOLDER, IndexRun, IndexRunId, layout, run};
 use crate::blob::BlobError;
 use crate::error::StoreError;
-use crate::object::{ObjectKey, ObjectStore};
+use crate::object::{ObjectInfo, ObjectKey, ObjectStore, map_requests};
 use crate::pack::PackFault;
 use vellum_host::owner::set_owner_from_dir;
 
@@ -25,6 +25,8 @@ use vellum_host::owner::set_owner_from_dir;
 const ATTEMPTS: usize = 8;
 /// Listings tried to learn where a vanished run went, a count; after that it counts as deleted.
 const EXPLAIN_ATTEMPTS: usize = 3;
+/// Largest index object that is fetched together with others, bytes.
+const SMALL_OBJECT_MAX: u64 = 1 << 20;
 /// For how long an index object that is damaged is not fetched again.
 const RETRY_DAMAGED: Duration = Duration::from_mins(1);
 /// Temporary files of processes that died are removed when they are this old.
@@ -46,6 +48,13 @@ pub(super) struct KnownIndexObjects {
     /// Objects that could not be used.
     problems: HashMap<IndexRunId, IndexProblem>,
     healed: bool,
+}
+
+impl KnownIndexObjects {
+    /// Whether an object could not be used a moment ago.
+    fn is_lately_damaged(&self, id: &IndexRunId) -> bool {
+        self.problems.get(id).is_some_and(|problem| problem.tried.elapsed() < RETRY_DAMAGED)
+    }
 }
 
 /// An index object that could not be used.
@@ -201,8 +210,9 @@ impl BlobIndex {
             let mut listed: HashSet<_> =
                 names.objects.iter().filter_map(|info| parse_run_key(&info.key)).collect();
             let before = self.current_view();
+            let loaded = self.load_small_runs(&names.objects, &before, known);
             // A listed run was deleted since, because another process merged it. The next listing shows the result.
-            let Some(mut runs) = self.load_listed_runs(&mut listed, &before, known)? else { continue };
+            let Some(mut runs) = self.load_listed_runs(&listed, loaded, &before, known)? else { continue };
             let vanished = self.keep_unlisted_runs(&mut listed, &before, &mut runs)?;
             let active = IndexView::from_runs(runs);
             // A run is gone because a newer one supersedes it. If none says so, this listing may have missed the
@@ -225,10 +235,27 @@ impl BlobIndex {
         Err(BlobError::Unsettled)
     }
 
-    /// The listed runs; `None` if one of them has vanished since.
+    /// Loads those of the listed runs that are not in use and are small: several at once, where waiting dominates.
+    fn load_small_runs(
+        &self,
+        listed: &[ObjectInfo],
+        before: &IndexView,
+        known: &KnownIndexObjects,
+    ) -> HashMap<IndexRunId, Result<Arc<IndexRun>, BlobError>> {
+        let small = listed.iter().filter(|info| info.size <= SMALL_OBJECT_MAX);
+        let wanted: Vec<_> = small
+            .filter_map(|info| parse_run_key(&info.key))
+            .filter(|id| !known.is_lately_damaged(id) && before.get(id).is_none())
+            .collect();
+        let loaded = map_requests(&*self.objects, &wanted, |id| self.load_run(id));
+        wanted.into_iter().zip(loaded).collect()
+    }
+
+    /// The listed runs, some of which are loaded; `None` if one of them has vanished since.
     fn load_listed_runs(
         &self,
-        listed: &mut HashSet<IndexRunId>,
+        listed: &HashSet<IndexRunId>,
+        mut loaded: HashMap<IndexRunId, Result<Arc<IndexRun>, BlobError>>,
         before: &IndexView,
         known: &mut KnownIndexObjects,
     ) -> Result<Option<Vec<Arc<IndexRun>>>, BlobError> {
@@ -236,14 +263,15 @@ impl BlobIndex {
         for id in listed.iter() {
             // Objects of the index do not change, but what lies between may garble them. They may be large, and each
             // blob that is not found leads here, so that one which stays damaged is fetched now and then only.
-            if known.problems.get(id).is_some_and(|problem| problem.tried.elapsed() < RETRY_DAMAGED) {
+            if known.is_lately_damaged(id) {
                 continue;
             }
             if let Some(run) = before.get(id) {
                 runs.push(run.clone());
                 continue;
             }
-            match self.load_run(id) {
+            // Large ones one after another: each is in memory whole.
+            match loaded.remove(id).unwrap_or_else(|| self.load_run(id)) {
                 Ok(run) => {
                     known.problems.remove(id);
                     runs.push(run);

@@ -91,11 +91,18 @@ impl EarlyReads {
             return inner;
         }
         let shared = Arc::new(EarlyAnswers { inner, state: Mutex::default(), arrived: Condvar::new() });
+        shared.begin_reads(reads);
+        Arc::new(Self { shared })
+    }
+}
+
+impl EarlyAnswers {
+    fn begin_reads(self: &Arc<Self>, reads: Vec<EarlyRead>) {
         let purpose = RequestPurpose::current();
         for read in reads {
             // Before its thread runs: whoever asks from now on waits for it, and does not send the same request.
-            shared.expect_answer(&read);
-            let reader = Arc::clone(&shared);
+            self.expect_answer(&read);
+            let reader = Arc::clone(self);
             let begun = read.clone();
             // Not joined: who needs the answer waits for it, and who does not must not.
             let spawned = std::thread::Builder::new().name("vellum-early".into()).spawn(move || {
@@ -104,14 +111,11 @@ impl EarlyReads {
             });
             if spawned.is_err() {
                 // Without a thread it is read when somebody asks for it.
-                shared.forget_answer(&read);
+                self.forget_answer(&read);
             }
         }
-        Arc::new(Self { shared })
     }
-}
 
-impl EarlyAnswers {
     fn expect_answer(&self, read: &EarlyRead) {
         let mut state = self.state.lock();
         match read {
@@ -224,6 +228,10 @@ impl ObjectStore for EarlyReads {
 
     fn inner_store(&self) -> Option<&dyn ObjectStore> {
         Some(&*self.shared.inner)
+    }
+
+    fn expect_reads(&self, reads: Vec<EarlyRead>) {
+        self.shared.begin_reads(reads);
     }
 
     fn numbers_refs(&self) -> bool {

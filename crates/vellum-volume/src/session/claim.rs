@@ -48,7 +48,7 @@ impl SessionClaim {
 
     fn put_claim(volume: &Volume, reading: Option<MapRoot>) -> Result<Self> {
         // What is stored in the session is sealed with the newest key that there is when it begins.
-        volume.epochs.refresh_keys()?;
+        volume.epochs.refresh_recent_keys()?;
         // Random and not made of the process: one process may have several sessions at once.
         let mut name = [0; 16];
         fill_random(&mut name);

@@ -9,7 +9,8 @@ use vellum_chunker::ChunkSizes;
 use vellum_crypto::slots::KeySlotId;
 use vellum_crypto::{ExchangeSecret, MasterKey, RecoveryCode, VolumeKeys, check_randomness, fill_random};
 use vellum_store::{
-    EarlyFolder, EarlyRead, EarlyReads, ObjectKey, ObjectStore, RequestLimits, StoreLocation, join_requests,
+    EarlyFolder, EarlyRead, EarlyReads, KeyFilter, ObjectKey, ObjectStore, RequestLimits, StoreLocation,
+    join_requests,
 };
 use vellum_types::{ErrorKind, VolumeId};
 use zeroize::Zeroizing;
@@ -22,7 +23,7 @@ use crate::device;
 use crate::error::{Result, VolumeError, is_data_loss};
 use crate::key_epochs::{self, HeldSlot, KeyEpochs, KeyHome, SLOT_KEY_PREFIX};
 use crate::keyring::{self, UnlockedKey};
-use crate::refs::{RefKind, WorktreeHead, check_ref_name, is_ref_key};
+use crate::refs::{RefKind, WorktreeHead, check_ref_name, compute_ref_key, is_ref_key};
 use crate::settings::format_chunk_size;
 use crate::state::{DirectoryIdentity, StateDir, WorktreeFile};
 use crate::store_check::{
@@ -152,10 +153,13 @@ impl Volume {
     pub fn inspect_store(state: &StateDir, new: &NewWorktree) -> Result<InspectedStore> {
         match open_chosen_store(state, new)? {
             Some(objects) => {
+                // A service that holds a volume is waited for once: for its config, and for what the secret is tried on.
+                let objects = EarlyReads::begin(objects, choose_slot_reads(new.encrypted));
                 let inspected = Self::inspect_objects(objects.clone(), state)?;
                 if let KnownConfig::Found(stored) = &inspected.config {
                     // Before somebody is asked for a secret.
                     new.check_chunk_sizes(&*objects, &stored.config)?;
+                    objects.expect_reads(choose_attach_reads(stored.config.encrypted)?);
                 }
                 Ok(inspected)
             }
@@ -312,18 +316,39 @@ fn open_chosen_store(state: &StateDir, new: &NewWorktree) -> Result<Option<Arc<d
 
 /// What is read of a volume that a store holds, whatever is found in it: all at once, while the secret is tried.
 fn choose_early_reads(encrypted: bool) -> Result<Vec<EarlyRead>> {
-    let folder =
-        |folder, is_wanted, objects_max| EarlyRead::Folder(EarlyFolder { folder, is_wanted, objects_max });
-    let mut reads = vec![EarlyRead::of_index(), folder("refs/worktree/", is_ref_key, REFS_AT_ONCE)];
+    let mut reads = choose_attach_reads(encrypted)?;
+    reads.extend(choose_slot_reads(encrypted));
+    reads.push(early_folder("refs/worktree/", is_ref_key, REFS_AT_ONCE));
+    Ok(reads)
+}
+
+/// The slots, on which a secret is tried.
+fn choose_slot_reads(encrypted: bool) -> Vec<EarlyRead> {
+    let slots = early_folder(keyring::SLOT_PREFIX, |_| true, keyring::SLOTS_MAX);
+    if encrypted { vec![slots] } else { Vec::new() }
+}
+
+/// What attaching reads beside them.
+fn choose_attach_reads(encrypted: bool) -> Result<Vec<EarlyRead>> {
+    let mut reads = vec![EarlyRead::of_index()];
     for name in [STORE_OBJECT, STORE_CHECK_OBJECT] {
         reads.push(EarlyRead::Object(ObjectKey::new(name)?));
     }
     if encrypted {
-        reads.push(folder(keyring::SLOT_PREFIX, |_| true, keyring::SLOTS_MAX));
         // Of the public keys only that of one slot is read.
-        reads.push(folder(SLOT_KEY_PREFIX, |_| true, 2));
+        reads.push(early_folder(SLOT_KEY_PREFIX, |_| true, 2));
     }
     Ok(reads)
+}
+
+/// The refs that must not be there for a worktree to be called so.
+fn choose_name_reads(keys: &VolumeKeys, name: &str) -> Result<Vec<EarlyRead>> {
+    let kinds = [RefKind::Worktree, RefKind::Tag];
+    kinds.into_iter().map(|kind| Ok(EarlyRead::Object(compute_ref_key(keys, kind, name)?))).collect()
+}
+
+fn early_folder(folder: &'static str, is_wanted: KeyFilter, objects_max: usize) -> EarlyRead {
+    EarlyRead::Folder(EarlyFolder { folder, is_wanted, objects_max })
 }
 
 /// A volume that was made, or that a store held.
@@ -380,7 +405,7 @@ fn open_or_create(
         }
         Some(stored) => {
             new.check_chunk_sizes(&*objects, &stored.config)?;
-            let joined = join_volume(state, &objects, &stored, new.encrypted, secret)?;
+            let joined = join_volume(state, &objects, &stored, new, secret)?;
             let objects = join_store(state, objects, joined.epochs.volume_keys())?;
             // Its seal was checked: the first command need not ask for it again.
             keep_config_copy(state, &*objects, &stored);
@@ -439,7 +464,7 @@ fn join_volume(
     state: &StateDir,
     objects: &Arc<dyn ObjectStore>,
     stored: &StoredConfig,
-    encrypted: bool,
+    new: &NewWorktree,
     secret: impl FnOnce() -> Result<Zeroizing<Vec<u8>>>,
 ) -> Result<OpenedVolume> {
     let config = stored.config;
@@ -449,7 +474,7 @@ fn join_volume(
         return Err(VolumeError::Foreign { place: objects.describe_location(), reason });
     }
     // Never silently the other sort: whoever asked for encryption must not go on writing in the clear.
-    if config.encrypted != encrypted {
+    if config.encrypted != new.encrypted {
         return Err(VolumeError::OtherSort {
             place: objects.describe_location(),
             encrypted: config.encrypted,
@@ -478,6 +503,8 @@ fn join_volume(
     let given = Some(held(copy)?);
     let epochs = KeyEpochs::for_encrypted(objects.clone(), config.volume, &master, home, given)?;
     let keys = epochs.volume_keys();
+    // With the name of a device before it, the worktree is called otherwise: then these two are read for nothing.
+    objects.expect_reads(choose_name_reads(keys, &new.name)?);
     // None of the three depends on another, and each waits for the service.
     let (removed, (refreshed, device)) = join_requests(
         &**objects,

@@ -9,7 +9,8 @@ use crate::mounting::control::ControlRequest;
 /// Wait until everything is in the store
 ///
 /// For mounted worktrees: what is written there is kept on this machine at once, and goes into the store in the
-/// background. This command waits until all of it is there.
+/// background. This command waits until all of it is there. A service that does not answer is waited for until Ctrl-C, or for
+/// the time of --retry-for.
 #[derive(Debug, clap::Args)]
 pub struct Args {}
 
@@ -30,7 +31,7 @@ pub fn run(_args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     // With the write-back cache, the kernel keeps written pages for a while: they must reach the process before it
     // publishes.
     mounted.sync_filesystem()?;
-    let answer = mounted.send_request(&ControlRequest::Flush)?;
+    let answer = mounted.send_until_stored(&ControlRequest::Flush, context)?;
     if context.ui.is_json() {
         context.ui.print_json(&FlushJson { root: answer.root, log_bytes: answer.log_bytes })?;
     } else {

@@ -88,6 +88,7 @@ pub struct Args {
     /// In a mount: return when the snapshot is in the store
     ///
     /// Without it, a snapshot of a mount is kept locally, survives a power cut, and goes into the store in the background.
+    /// With it, a service that does not answer is waited for: until Ctrl-C, or for the time of --retry-for.
     #[arg(long)]
     wait: bool,
 }
@@ -303,7 +304,7 @@ fn snapshot_mount(
     annotate_mount_snapshot(context, &process, &id, properties)?;
     let waits = answer.waiting > 0;
     // What was made is reported even if it cannot be stored now.
-    let settled = (waits && args.wait).then(|| process.send_request(&ControlRequest::Settle));
+    let settled = (waits && args.wait).then(|| process.send_until_stored(&ControlRequest::Settle, context));
     let waits = waits && !matches!(settled, Some(Ok(_)));
     let ui = &context.ui;
     if ui.is_json() {

@@ -2,11 +2,14 @@
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::io::{Errno, retry_on_intr};
 use vellum_host::ProgressMeter;
+use vellum_host::wait::{LongWait, go_on_waiting, sleep_unless_stopped};
 use vellum_map::MapRoot;
-use vellum_types::BlobId;
+use vellum_store::StoreAddress;
+use vellum_types::{BlobId, ErrorKind};
 use vellum_volume::history::HistoryEntry;
 use vellum_volume::{StateDir, Volume};
 
@@ -16,6 +19,15 @@ use crate::experiment::{TRY_STATE_VARIABLE, TRY_VARIABLE};
 use crate::mounting::MountingError;
 use crate::mounting::control::{self, ControlReply, ControlRequest, PendingReply};
 use crate::mounting::table::{self, MountTableEntry};
+
+/// How long a command that waits for the store pauses before it asks the process of the mount again. The process does not send
+/// requests for some seconds after one was not answered.
+const ASKED_AGAIN: Duration = Duration::from_secs(1);
+/// How soon a request to stop is noticed while the process works.
+const STOP_NOTICED: Duration = Duration::from_millis(100);
+/// What whoever stops waiting is told.
+const KEPT_HERE: &str =
+    "nothing is lost: it is kept on this machine, and goes into the store in the background";
 
 /// The process that serves a mounted worktree. Requests to it need no store.
 #[derive(Clone)]
@@ -139,6 +151,57 @@ impl MountProcess {
         control::request_reply(&self.control, request)
     }
 
+    /// Asks the process for what is to be in the store when it answers. While a service does not answer, it is asked again:
+    /// for the time of --retry-for, or until the user interrupts it. Not if requests are switched off.
+    pub fn send_until_stored(
+        &self,
+        request: &ControlRequest,
+        context: &CommandContext,
+    ) -> Result<ControlReply> {
+        let begun = Instant::now();
+        let stopped = || CliError::Stopped { resume: KEPT_HERE.into() };
+        loop {
+            let failure = match self.send_stoppable_request(request) {
+                Ok(None) => return Err(stopped()),
+                Ok(Some(answer)) => return Ok(answer),
+                Err(failure) => failure,
+            };
+            let pause = vellum_store::chosen_retry_time()
+                .map_or(ASKED_AGAIN, |all| all.saturating_sub(begun.elapsed()).min(ASKED_AGAIN));
+            let passes = is_store_failure(&failure) && self.has_store_in_service() && !is_offline(context);
+            if pause.is_zero() || !passes {
+                return Err(failure);
+            }
+            let reason = failure.to_string();
+            let store = self.worktree.clone();
+            let wait = || LongWait::StoreRetry { store: store.clone(), reason: reason.clone(), pause };
+            if !sleep_unless_stopped(pause, wait) {
+                return Err(stopped());
+            }
+        }
+    }
+
+    /// Whether the store is reached over a network. What is wrong with a directory does not pass by waiting.
+    fn has_store_in_service(&self) -> bool {
+        let file = self.state_dir().and_then(|state| Ok(state.read_worktree_file()?));
+        match file.map(|file| StoreAddress::parse(&file.store)) {
+            Ok(Ok(StoreAddress::Service(_) | StoreAddress::Sftp(_))) => true,
+            Ok(Ok(StoreAddress::Directory(_) | StoreAddress::Memory(_)) | Err(_)) | Err(_) => false,
+        }
+    }
+
+    /// Asks the process; none if the user asked to stop before it answered.
+    fn send_stoppable_request(&self, request: &ControlRequest) -> Result<Option<ControlReply>> {
+        let mut pending = PendingReply::send_request(&self.control, request)?;
+        // Before each look: from the first one on, Ctrl-C ends this in order.
+        while go_on_waiting(|| LongWait::StoreAnswer) {
+            if let Some(answer) = pending.poll_reply(Some(STOP_NOTICED))? {
+                return Ok(Some(answer));
+            }
+        }
+        Ok(None)
+    }
+
     /// Asks the process for something that takes time, and shows how far it is.
     pub fn send_long_request(&self, request: &ControlRequest, meter: &ProgressMeter) -> Result<ControlReply> {
         PendingReply::send_request(&self.control, request)?.wait_with_progress(meter)
@@ -157,6 +220,17 @@ impl MountProcess {
         }
         .map_err(|error| failed()(error.into()))
     }
+}
+
+/// Whether the process of a mount may have failed because the store does not answer.
+fn is_store_failure(failure: &CliError) -> bool {
+    matches!(failure, CliError::Mounting(MountingError::Daemon { kind: ErrorKind::Io, .. }))
+}
+
+/// Whether requests to the store are switched off. A cache that cannot be used says nothing.
+fn is_offline(context: &CommandContext) -> bool {
+    let cache = context.find_pack_cache().ok().and_then(|(_, cache)| cache);
+    cache.is_some_and(|cache| cache.is_offline().unwrap_or(false))
 }
 
 impl MountedWorktree {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use vellum_testkit::{LyingS3, S3Failure, S3Lie, S3Match, SeaweedServer};
+use vellum_testkit::{LyingS3, S3Failure, S3Lie, S3Match, S3Request, SeaweedServer};
 
 use crate::world::{Ran, World};
 
@@ -375,6 +375,40 @@ fn commands_take_few_requests() {
     // of the volume.
     let most = [5, 11, 5, 2, 1];
     assert!(counts.iter().zip(most).all(|(count, most)| *count <= most), "{counts:?}, at most {most:?}");
+}
+
+#[test]
+fn commands_of_an_encrypted_volume_take_few_requests() {
+    let server = LyingS3::start().unwrap();
+    let world = world_with_credentials();
+    let key = world.path("key-file");
+    fs::write(&key, "a secret of some length").unwrap();
+    let key = key.display().to_string();
+    let url = server.store_url("store");
+    let open = ["--store", &url, "--credentials", "test", "--key-file", &key];
+    run_with_cache(&world, &[&["init"], &open[..]].concat()).ok();
+    world.write("dir/file", crate::world::noise(20_000));
+    run_with_cache(&world, &["snapshot"]).ok();
+    let count = |args: &[&str]| {
+        let _ = server.take_requests();
+        run_with_cache(&world, args).ok();
+        server.take_requests()
+    };
+    // Its content is a pack of its own, beside that of the nodes.
+    world.write("dir/changed", crate::world::noise(5000));
+    let snapshot = count(&["snapshot"]);
+    assert!(snapshot.len() <= 13, "{}: {snapshot:#?}", snapshot.len());
+    // Newer keys are looked for once, before the ref is trusted.
+    let looks = |requests: &[S3Request]| {
+        requests.iter().filter(|request| request.key.contains("/key-epochs/")).count()
+    };
+    assert_eq!(looks(&snapshot), 1);
+    let other = world.path("other").display().to_string();
+    let attach = count(&[&["init", &other], &open[..]].concat());
+    assert!(attach.len() <= 21, "{}: {attach:#?}", attach.len());
+    assert_eq!(looks(&attach), 2);
+    let list = count(&["ls", "main"]);
+    assert!(list.len() <= 5, "{}: {list:#?}", list.len());
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Mounts of volumes in services that do not answer any more: what is here goes on, and what is not fails in time.
 
 use std::fs;
-use std::io;
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -88,6 +88,79 @@ fn a_mount_is_ended_as_soon_as_its_service_answers_again() {
     assert!(begun.elapsed() < BREAK, "{:?}", begun.elapsed());
     lazy.mount();
     assert_eq!(fs::read_to_string(lazy.path("new")).unwrap(), "new");
+}
+
+/// A mount of a service that has not answered a request a moment ago, with something that is not in the store.
+fn mount_of_silent_service() -> LazyMount {
+    let files = [("there", noise(2, 800_000))];
+    let lazy = LazyMount::in_world(world_with_credentials(), &files);
+    lazy.umount();
+    lazy.mount_with(&["--retry-for", "1s"]);
+    lazy.run(&["hydrate", ".", "--metadata-only"]).ok();
+    for method in ["GET", "HEAD", "LIST", "PUT"] {
+        lazy.server.add_lie(every(method), S3Lie::Hang);
+    }
+    fs::write(lazy.path("new"), "new").unwrap();
+    assert_eq!(fs::read(lazy.path("there")).unwrap_err().raw_os_error(), Some(5));
+    lazy
+}
+
+/// Starts the binary in the mount.
+fn start_in(lazy: &LazyMount, args: &[&str]) -> Child {
+    let mut command = lazy.world.command_at_home(args);
+    command.env("XDG_CACHE_HOME", lazy.world.path("cache")).current_dir(lazy.mountpoint());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+#[test]
+fn who_waits_for_the_store_waits_for_a_service_that_does_not_answer() {
+    let commands: [(&[&str], &str); 2] =
+        [(&["flush"], "everything is in the store"), (&["snapshot", "--wait"], "in the store")];
+    for (args, said) in commands {
+        let lazy = mount_of_silent_service();
+        let mut waiting = start_in(&lazy, args);
+        // It is told that it waits, and why.
+        let mut told = BufReader::new(waiting.stderr.take().unwrap());
+        let mut line = String::new();
+        told.read_line(&mut line).unwrap();
+        assert!(line.contains("trying again, Ctrl-C stops"), "{line}");
+        assert!(waiting.try_wait().unwrap().is_none());
+        lazy.server.tell_truth();
+        let done = waiting.wait_with_output().unwrap();
+        let out = String::from_utf8(done.stdout).unwrap();
+        assert!(done.status.success() && out.contains(said), "{out}");
+        lazy.run_in(&lazy.world.tree(), &["verify", "--all"]).ok();
+    }
+}
+
+#[test]
+fn who_waits_for_the_store_can_be_interrupted_and_is_told_for_how_long() {
+    let lazy = mount_of_silent_service();
+    for (args, code) in [(&["flush"][..], 130), (&["snapshot", "--wait", "-m", "stopped"], 130)] {
+        let mut waiting = start_in(&lazy, args);
+        let mut told = BufReader::new(waiting.stderr.take().unwrap());
+        told.read_line(&mut String::new()).unwrap();
+        kill(i32::try_from(waiting.id()).unwrap(), "-INT");
+        let mut rest = String::new();
+        told.read_to_string(&mut rest).unwrap();
+        assert_eq!(waiting.wait().unwrap().code(), Some(code), "{rest}");
+        assert!(rest.contains("nothing is lost"), "{rest}");
+    }
+    lazy.run(&["--retry-for", "2s", "flush"]).code(2);
+    // The snapshot that was waited for exists all the same.
+    lazy.server.tell_truth();
+    lazy.run(&["flush"]).ok();
+    lazy.run(&["history"]).ok().says("stopped");
+}
+
+#[test]
+fn who_waits_for_the_store_does_not_wait_while_requests_are_switched_off() {
+    let lazy = LazyMount::in_world(world_with_credentials(), &[("there", noise(2, 800_000))]);
+    lazy.run(&["offline", "on"]).ok();
+    fs::write(lazy.path("new"), "new").unwrap();
+    lazy.run(&["flush"]).code(2).remarks("requests are switched off");
+    lazy.run(&["offline", "off"]).ok();
+    lazy.run(&["flush"]).ok();
 }
 
 /// The limit of a log, and what is written into it: more than it has room for.

@@ -131,6 +131,24 @@ fn a_volume_over_sftp_is_used_like_any_other() {
 }
 
 #[test]
+fn a_volume_that_was_made_by_a_path_is_pushed_to_a_store_over_sftp() {
+    let far = FarWorld::new();
+    let world = &far.world;
+    let there = far.far_dir("photos").display().to_string();
+    far.run(&["init", "--plain", "--name", "main", "--store", &there]).ok();
+    world.write("a.txt", "one\n");
+    far.run(&["snapshot", "-m", "one"]).ok();
+    let clone = world.path("clone").display().to_string();
+    let refused = far.run(&["clone", "--plain", &far.url("photos"), &clone]);
+    refused.code(2).remarks("cannot hold a volume").remarks("made by a path").remarks("'vellum push NAME'");
+    assert!(!Path::new(&clone).exists());
+    far.run(&["remote", "add", "nas", &far.url("pushed")]).ok();
+    far.run(&["push", "nas"]).ok();
+    far.run(&["clone", "--plain", "--from", "main", &far.url("pushed"), &clone]).ok();
+    assert_eq!(fs::read_to_string(world.path("clone/a.txt")).unwrap(), "one\n");
+}
+
+#[test]
 fn snapshots_are_pushed_and_pulled_over_sftp() {
     let far = FarWorld::new();
     let world = &far.world;

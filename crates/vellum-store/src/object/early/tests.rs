@@ -146,3 +146,17 @@ fn a_selection_is_no_whole_listing() {
     let store = EarlyReads::begin(service, vec![EarlyRead::Folder(some)]);
     assert_eq!(store.list_keys("keys/").unwrap().len(), 2);
 }
+
+#[test]
+fn more_reads_are_begun_when_it_is_known_what_they_are() {
+    let service = NotedStore::with_objects(&[("refs/a", b"1"), ("store", b"2")]);
+    let store = EarlyReads::begin(service.clone(), vec![EarlyRead::Object(key_of("store"))]);
+    store.expect_reads(vec![EarlyRead::Object(key_of("refs/a")), EarlyRead::Object(key_of("refs/b"))]);
+    assert_eq!(store.get_object(&key_of("refs/a"), 10).unwrap(), b"1");
+    assert!(store.get_object(&key_of("refs/b"), 10).unwrap_err().is_not_found());
+    assert_eq!(store.get_object(&key_of("store"), 10).unwrap(), b"2");
+    assert_eq!(service.sorted_requests(), ["get refs/a", "get refs/b", "get store"]);
+    // A store without early answers has nothing to begin.
+    service.expect_reads(vec![EarlyRead::Object(key_of("refs/a"))]);
+    assert_eq!(service.sorted_requests().len(), 3);
+}
