@@ -145,7 +145,10 @@ fn lists_fit_on_a_narrow_terminal() {
     let narrow =
         |args: &[&str]| shown(&world, args, &[("COLUMNS", "60"), ("NO_COLOR", "1"), ("VELLUM_PAGER", "")]);
     let forget = narrow(&["forget", "--keep-last", "1", "-n"]);
-    assert!(forget.contains("worktree main") && !forget.contains(':'), "the time goes first: {forget}");
+    assert!(
+        forget.contains("worktree another-worktree") && !forget.contains(':'),
+        "the time goes first: {forget}"
+    );
     let operations = narrow(&["operations"]);
     assert!(operations.contains("worktree another-worktree: "), "the time goes first: {operations}");
     let shown = shown(&world, &["find", "*x.txt"], &[("COLUMNS", "60"), ("NO_COLOR", "1")]);
