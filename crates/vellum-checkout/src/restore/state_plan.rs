@@ -56,9 +56,8 @@ impl StateRestorePlan {
             }
             seen.insert(path, hash_inode(&volume.keys, &now, ino)?);
         }
-        let mut steps = found.steps;
-        steps.sort_by(|a, b| a.path.cmp(&b.path).then(a.kind.cmp(&b.kind)));
-        Ok(Self { request: request.clone(), head, unsaved, steps, seen })
+        unsaved.sort();
+        Ok(Self { request: request.clone(), head, unsaved, steps: found.steps, seen })
     }
 
     /// The file of the plan.

@@ -181,7 +181,7 @@ fn readers_of_other_machines_are_named_until_they_expire() {
         session.pid = 12;
     });
     let (_, reader) = volume.find_read_snapshot(&[library.read]).unwrap().unwrap();
-    assert_eq!(reader.to_string(), "process 12 on far\\n");
+    assert_eq!(reader.to_string(), "process 12 on far\\u{a}");
     change_session(&library.world.ram, &library.world.volume, &library.session_key(), |session| {
         session.renewed.secs -= 25 * 3600
     });
