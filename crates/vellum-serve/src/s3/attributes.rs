@@ -170,7 +170,11 @@ mod tests {
         // What is no time is metadata like any other.
         let found = ObjectAttributes::default().with_metadata(pairs(&[("mtime", "yesterday")])).unwrap();
         assert_eq!((found.modified, found.metadata.len()), (None, 1));
-        assert!(ObjectAttributes::default().with_metadata(pairs(&[("a", &"b".repeat(BYTES_MAX))])).is_err());
+        assert!(
+            ObjectAttributes::default()
+                .with_metadata(pairs(&[("a", "b".repeat(BYTES_MAX).as_str())]))
+                .is_err()
+        );
         let coded = ObjectAttributes {
             content_encoding: Some("gzip, aws-chunked".into()),
             ..ObjectAttributes::default()

@@ -77,7 +77,7 @@ fn listings_have_each_key_once_in_the_order_of_bytes() {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         usize::try_from(seed >> 33).unwrap()
     };
-    for _ in 0..150 {
+    for _ in 0..300 {
         let depth = 1 + next() % 3;
         let names: Vec<_> = (0..depth).map(|_| NAMES[next() % NAMES.len()]).collect();
         listed.add_file(&names.join("/"));
