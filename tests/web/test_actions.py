@@ -4,9 +4,12 @@ import json
 import os
 import shutil
 import subprocess
+import time
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 from conftest import AXE, HOSTILE, VELLUM, Page, Volume, serve
@@ -92,6 +95,38 @@ def test_everything_is_restored_after_a_look_and_a_word(browser, own):
         page.press("Enter")
         until_says(page, "Restored")
         assert own.read() == own.unsaved
+
+
+def test_nothing_is_left_when_the_server_ends(browser, own, tmp_path, monkeypatch):
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    with opened(browser, own) as page:
+        assert ask(page, "plans/restore", {"target": own.ids[0]})[0] == 200
+        [folder] = temporary.iterdir()
+        assert folder.stat().st_mode & 0o777 == 0o700
+    assert list(temporary.iterdir()) == []
+
+
+def test_what_is_confirmed_is_finished_before_the_server_ends(own, tmp_path):
+    began, go = tmp_path / "began", tmp_path / "go"
+    own.run("config", "set", "hooks.before-restore", f"touch {began}; while [ ! -e {go} ]; do sleep 0.05; done")
+    with subprocess.Popen(**own.command("web", "--json"), stdout=subprocess.PIPE, text=True) as serving, ThreadPoolExecutor() as pool:
+        page = SimpleNamespace(address=json.loads(serving.stdout.readline())["address"])
+        plan = ask(page, "plans/restore", {"target": own.ids[0]})[1]["plan"]
+        running = pool.submit(ask, page, f"plans/{plan}/run", {})
+        while not began.exists():
+            assert not running.done(), running.result()
+            time.sleep(0.02)
+        serving.terminate()
+        # It takes no connections any more, and waits for the command.
+        with pytest.raises(OSError):
+            while True:
+                ask(page, "volume", None)
+        assert serving.poll() is None and own.read() == own.unsaved
+        go.touch()
+        serving.wait()
+    assert own.read() == own.first
 
 
 def test_a_path_is_restored_and_nothing_else(browser, own):

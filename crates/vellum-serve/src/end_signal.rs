@@ -1,4 +1,4 @@
-//! The signal that asks a gateway to end.
+//! The signal that asks a server to end.
 
 use std::io;
 use std::os::unix::net::UnixStream;

@@ -15,6 +15,14 @@ pub struct PlanFolder {
 }
 
 impl PlanFolder {
+    /// Removes the directory with all plans.
+    pub fn remove(&self) {
+        if let Some(dir) = self.dir.lock().take() {
+            // What stays is in the directory for temporary files.
+            let _ = fs::remove_dir_all(dir);
+        }
+    }
+
     /// Where the file of a plan belongs.
     pub fn file(&self, id: &str) -> CommandResult<PathBuf> {
         // Held until it is made, so that two plans at once get the same directory.
@@ -37,10 +45,7 @@ impl PlanFolder {
 
 impl Drop for PlanFolder {
     fn drop(&mut self) {
-        if let Some(dir) = &*self.dir.lock() {
-            // What stays is in the directory for temporary files.
-            let _ = fs::remove_dir_all(dir);
-        }
+        self.remove();
     }
 }
 

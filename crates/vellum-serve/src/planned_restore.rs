@@ -34,25 +34,25 @@ pub struct PlannedRestore {
     /// What was asked for.
     pub question: RestoreQuestion,
     /// What would be done, by path.
-    pub steps: Vec<PlannedStep>,
+    pub steps: Vec<PlannedRestoreStep>,
     /// Paths with content that no snapshot has; a safety snapshot keeps it.
-    pub unsaved: Vec<PlannedPath>,
+    pub unsaved: Vec<PlannedRestorePath>,
     way: PlannedWay,
 }
 
 /// What would be done with a path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct PlannedStep {
+pub struct PlannedRestoreStep {
     /// A verb: `create`, `replace`, `change`, `rename` or `delete`.
     pub action: &'static str,
     /// The path.
     #[serde(flatten)]
-    pub path: PlannedPath,
+    pub path: PlannedRestorePath,
 }
 
 /// A path from the root, as docs/json.md has names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct PlannedPath {
+pub struct PlannedRestorePath {
     /// As text.
     pub path: String,
     /// Its bytes in hexadecimal digits, if they are no text.
@@ -99,9 +99,9 @@ impl PlannedRestore {
                 Some("delete") => "delete",
                 Some(_) | None => "change",
             };
-            PlannedStep { action, path: PlannedPath::read(row) }
+            PlannedRestoreStep { action, path: PlannedRestorePath::read(row) }
         });
-        let unsaved = read_rows(&planned["unsaved"], PlannedPath::read);
+        let unsaved = read_rows(&planned["unsaved"], PlannedRestorePath::read);
         Ok(Self { question, steps, unsaved, way: PlannedWay::SavedPlan(file) })
     }
 
@@ -115,12 +115,12 @@ impl PlannedRestore {
                 Some("renamed") => "rename",
                 Some(_) | None => "replace",
             };
-            PlannedStep { action, path: PlannedPath::read(row) }
+            PlannedRestoreStep { action, path: PlannedRestorePath::read(row) }
         });
         // Without '--all', a new directory is one row, and a path in it could not be found.
         let words = ["status", "--all"].map(OsString::from).to_vec();
         let status = commands.run_for_json(&question.directory, words).await?;
-        let mut unsaved = read_rows(&status["changes"], PlannedPath::read);
+        let mut unsaved = read_rows(&status["changes"], PlannedRestorePath::read);
         unsaved.retain(|path| question.concerns(path));
         Ok(Self { question, steps, unsaved, way: PlannedWay::SameChanges(changes) })
     }
@@ -162,7 +162,7 @@ impl RestoreQuestion {
     }
 
     /// Whether a path is one of those that were named, or under one.
-    fn concerns(&self, path: &PlannedPath) -> bool {
+    fn concerns(&self, path: &PlannedRestorePath) -> bool {
         let is_under = |named: &OsString| {
             let rest = path.path.as_bytes().strip_prefix(OsStr::as_bytes(named));
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
@@ -172,7 +172,7 @@ impl RestoreQuestion {
     }
 }
 
-impl PlannedPath {
+impl PlannedRestorePath {
     fn read(row: &Value) -> Self {
         let path = row["path"].as_str().unwrap_or_default().to_owned();
         Self { path, path_hex: row["path_hex"].as_str().map(str::to_owned) }
@@ -193,8 +193,8 @@ fn read_rows<T>(list: &Value, read: impl Fn(&Value) -> T) -> Vec<T> {
 mod tests {
     use super::*;
 
-    fn path(text: &str) -> PlannedPath {
-        PlannedPath { path: text.into(), path_hex: None }
+    fn path(text: &str) -> PlannedRestorePath {
+        PlannedRestorePath { path: text.into(), path_hex: None }
     }
 
     #[test]

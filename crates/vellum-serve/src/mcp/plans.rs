@@ -22,7 +22,7 @@ use super::arguments::{RestoreArguments, RestorePlanArguments, check_tool_paths}
 use super::connection::SharedTools;
 use super::reading::cut_rows;
 use crate::plan_folder::draw_id;
-use crate::planned_restore::{PlannedRestore, PlannedStep, RestoreQuestion};
+use crate::planned_restore::{PlannedRestore, PlannedRestoreStep, RestoreQuestion};
 
 /// How long a plan may wait until it is first called for.
 const PLAN_TIME: Duration = Duration::from_secs(600);
@@ -155,7 +155,7 @@ impl SharedTools {
 
 fn describe_plan(plan: &RestorePlan) -> Value {
     let PlannedRestore { question, steps, unsaved, .. } = &plan.restore;
-    let step = |step: &PlannedStep| json!({ "action": step.action, "path": step.path.path });
+    let step = |step: &PlannedRestoreStep| json!({ "action": step.action, "path": step.path.path });
     let mut rows = Value::Array(steps.iter().map(step).collect());
     let truncated = cut_rows(&mut rows);
     json!({

@@ -26,7 +26,7 @@ use self::plan_table::{PLAN_TIME, PlanTable, TakenPlan};
 pub use self::questions::{ActionQuestion, PlanKind, RestoreBody, parse_body};
 use crate::command_line::CommandLine;
 use crate::plan_folder::{PlanFolder, draw_id};
-use crate::planned_restore::{PlannedPath, PlannedRestore, PlannedStep, RestoreQuestion};
+use crate::planned_restore::{PlannedRestore, PlannedRestorePath, PlannedRestoreStep, RestoreQuestion};
 use crate::web::answer::{Answer, ApiError, Freshness, json_answer};
 use crate::web::api::{ApiState, WorktreePlace};
 use crate::web::reports::{
@@ -114,9 +114,9 @@ struct RestorePreviewJson<'a> {
     directory: String,
     is_whole: bool,
     counts: StepCountsJson,
-    steps: &'a [PlannedStep],
+    steps: &'a [PlannedRestoreStep],
     step_count: usize,
-    unsaved: &'a [PlannedPath],
+    unsaved: &'a [PlannedRestorePath],
     unsaved_count: usize,
 }
 
@@ -130,7 +130,7 @@ struct StepCountsJson {
 }
 
 impl StepCountsJson {
-    fn count(steps: &[PlannedStep]) -> Self {
+    fn count(steps: &[PlannedRestoreStep]) -> Self {
         let of = |action: &str| steps.iter().filter(|step| step.action == action).count();
         Self {
             create: of("create"),
@@ -155,6 +155,16 @@ impl ActionState {
             changing: tokio::sync::Mutex::default(),
             verify: VerifyState::default(),
         }
+    }
+
+    /// Waits until nothing is being changed.
+    pub async fn finish_changes(&self) {
+        let _alone = self.changing.lock().await;
+    }
+
+    /// Removes what plans have on the disk: none is carried out any more.
+    pub fn remove_plan_files(&self) {
+        self.folder.remove();
     }
 
     /// Whether the page only shows.

@@ -120,7 +120,7 @@ impl VerifyScope {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct VerifyBody {
+struct VerifyRequestBody {
     scope: VerifyScope,
 }
 
@@ -197,7 +197,7 @@ async fn read_figures(actions: &ActionState, mount: &Value) -> Value {
 /// Begins a verification. Fails if one is under way.
 pub fn start_verify(actions: &Arc<ActionState>, body: &[u8]) -> Result<Answer, ApiError> {
     check_may_change(actions.is_read_only())?;
-    let VerifyBody { scope } = parse_body(body)?;
+    let VerifyRequestBody { scope } = parse_body(body)?;
     {
         let mut last = actions.verify.last.lock();
         if last.as_ref().is_some_and(|last| last.ended.is_none()) {

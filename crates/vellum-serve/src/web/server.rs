@@ -16,6 +16,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use vellum_library::Volume;
 
+use crate::end_signal::EndSignal;
 use crate::error::{Result, ServeError};
 use crate::token::AccessToken;
 use crate::web::actions::{ActionSettings, ActionState, answer_command};
@@ -63,6 +64,7 @@ pub struct WebServer {
     runtime: Runtime,
     listener: TcpListener,
     address: SocketAddr,
+    signal: EndSignal,
     shared: Arc<SharedServer>,
 }
 
@@ -98,6 +100,7 @@ impl WebServer {
             .enable_all()
             .build()
             .map_err(ServeError::for_action("start threads"))?;
+        let signal = EndSignal::install().map_err(ServeError::for_action("catch signals"))?;
         let shared = SharedServer {
             state: Arc::new(ApiState::new(volume, key, settings.actions.place())),
             actions: Arc::new(ActionState::new(settings.actions)),
@@ -107,7 +110,7 @@ impl WebServer {
             commands: Arc::new(Semaphore::new(COMMANDS)),
             downloads: Arc::new(Semaphore::new(DOWNLOADS)),
         };
-        Ok(Self { runtime, listener, address, shared: Arc::new(shared) })
+        Ok(Self { runtime, listener, address, signal, shared: Arc::new(shared) })
     }
 
     /// Where it listens.
@@ -116,15 +119,26 @@ impl WebServer {
         self.address
     }
 
-    /// Answers requests. Returns only if it cannot listen any more.
+    /// Answers requests until a signal asks it to end. What is being changed then is finished first.
     pub fn run(self) -> Result<()> {
-        let Self { runtime, listener, address, shared } = self;
-        runtime.block_on(async {
+        let Self { runtime, listener, address, signal, shared } = self;
+        let done = runtime.block_on(async {
             let listener = tokio::net::TcpListener::from_std(listener)
                 .map_err(|source| ServeError::Listen { address, source })?;
-            accept_connections(&listener, &shared).await;
+            tokio::select! {
+                () = accept_connections(&listener, &shared) => {}
+                ended = signal.wait() => ended.map_err(ServeError::for_action("wait for signals"))?,
+            }
+            // Who connects now is refused, instead of waiting for nothing.
+            drop(listener);
+            // The end of this process would kill the command. Ctrl-C reaches the command, too, which then stops by itself.
+            shared.actions.finish_changes().await;
             Ok(())
-        })
+        });
+        shared.actions.remove_plan_files();
+        // Threads that read may wait for a store.
+        runtime.shutdown_background();
+        done
     }
 }
 

@@ -12,7 +12,7 @@ use vellum_library::{ApprovalAnswer, ApprovalRequest, ApprovalStep};
 use super::{APPROVAL_TIME, RestorePlan, no_such_plan};
 use crate::mcp::answer::{ToolError, ToolResult};
 use crate::mcp::connection::SharedTools;
-use crate::planned_restore::{PlannedRestore, PlannedStep};
+use crate::planned_restore::{PlannedRestore, PlannedRestoreStep};
 
 /// A person reads and types for longer than this. What comes faster was answered by a program.
 const PERSON_TIME: Duration = Duration::from_millis(300);
@@ -132,7 +132,8 @@ fn build_request(plan: &RestorePlan, client: &str) -> ApprovalRequest {
     let directory = question.directory.display().to_string();
     let mut request =
         ApprovalRequest::new(plan.id.clone(), client.into(), directory, question.target.clone());
-    let step = |step: &PlannedStep| ApprovalStep { action: step.action.into(), path: step.path.path.clone() };
+    let step =
+        |step: &PlannedRestoreStep| ApprovalStep { action: step.action.into(), path: step.path.path.clone() };
     request.paths = question.paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
     request.steps = steps.iter().take(REQUEST_STEPS).map(step).collect();
     request.step_count = steps.len() as u64;

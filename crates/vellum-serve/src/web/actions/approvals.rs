@@ -23,7 +23,7 @@ struct ShownRequestJson {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct AnswerBody {
+struct ApprovalAnswerBody {
     answer: PersonAnswer,
     check: String,
 }
@@ -49,7 +49,7 @@ pub fn list_approvals(state: &ApiState) -> Result<Answer, ApiError> {
 
 /// Records what the person said.
 pub fn answer_approval(state: &ApiState, id: &str, body: &[u8]) -> Result<Answer, ApiError> {
-    let AnswerBody { answer, check } = parse_body(body)?;
+    let ApprovalAnswerBody { answer, check } = parse_body(body)?;
     let approvals = state.volume.approvals();
     let found = approvals.list_requests()?.into_iter().find(|request| request.id == id);
     let missing = || {

@@ -64,12 +64,12 @@ pub struct EmptyBody {}
 struct RawRestoreBody {
     target: String,
     #[serde(default)]
-    paths: Vec<RawPath>,
+    paths: Vec<RawRestorePath>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RawPath {
+struct RawRestorePath {
     path: Option<String>,
     path_hex: Option<String>,
 }
@@ -163,7 +163,7 @@ impl RestoreBody {
         if paths.len() > PATHS_MAX {
             return Err(usage(format!("at most {PATHS_MAX} paths are restored at once")));
         }
-        let parse = |RawPath { path, path_hex }| {
+        let parse = |RawRestorePath { path, path_hex }| {
             let bytes = match (path, path_hex) {
                 // The text beside hexadecimal bytes is for people.
                 (_, Some(hex)) => decode_hex(&hex).ok_or_else(|| usage("'path_hex' is not hexadecimal"))?,
