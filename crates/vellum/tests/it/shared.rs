@@ -250,6 +250,18 @@ fn kill_server(cluster: &Cluster<'_>) {
     wait_until("the mount is dead", || cluster.server.is_dead());
 }
 
+/// Otherwise a test that starts the next server would fail now and then, on a busy machine.
+#[test]
+fn a_killed_server_has_left_its_address_when_the_next_one_starts() {
+    let world = World::new();
+    let cluster = Cluster::serve(&world);
+    for _ in 0..8 {
+        kill_server(&cluster);
+        drop(std::net::TcpListener::bind(&cluster.address).unwrap());
+        cluster.start_server();
+    }
+}
+
 #[test]
 fn clients_wait_for_a_killed_server_and_go_on_when_it_is_back() {
     let world = World::new();
