@@ -11,7 +11,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use vellum_fuse::wire::FileLock;
-use vellum_fuse::{FileLocks, LockDecision};
+use vellum_fuse::{DeferredLock, FileLocks, LockDecision};
 use vellum_types::Ino;
 
 use crate::locks::{
@@ -22,10 +22,15 @@ use crate::locks::{
 /// Owners that are noted for open files, a count: as many as a session may have locks.
 const OWNERS_MAX: usize = 65_536;
 
+/// Notes that a session is about to get a lock.
+pub type LockHolderRecorder = Arc<dyn Fn() -> Result<(), Errno> + Send + Sync>;
+
 /// The locks of a session.
 pub struct SessionFileLocks {
     table: Arc<LockTable>,
     session: LockSession,
+    /// None: the session does not outlive the process.
+    recorder: Option<LockHolderRecorder>,
     owners: Mutex<HandleOwners>,
 }
 
@@ -39,7 +44,19 @@ impl SessionFileLocks {
     /// Those of a session that is open in the table, or will be.
     #[must_use]
     pub fn new(table: Arc<LockTable>, session: LockSession) -> Self {
-        Self { table, session, owners: Mutex::default() }
+        Self { table, session, recorder: None, owners: Mutex::default() }
+    }
+
+    /// The same, of a session that takes up its locks when another process serves. `recorder` is called before each lock.
+    #[must_use]
+    pub fn with_recorder(self, recorder: LockHolderRecorder) -> Self {
+        Self { recorder: Some(recorder), ..self }
+    }
+
+    /// Before a lock is set: afterwards, the process could end in between, and the next one would not let the session have
+    /// the lock that its program was told of.
+    fn record_holder(&self) -> Result<(), Errno> {
+        self.recorder.as_ref().map_or(Ok(()), |record| record())
     }
 
     fn owner(&self, number: u64) -> LockOwner {
@@ -110,20 +127,31 @@ impl FileLocks for SessionFileLocks {
         if lock.kind == FileLock::NONE {
             return self.table.unlock(&request).map_err(to_errno);
         }
+        self.record_holder()?;
         self.note_owner(ino, lock)?;
         self.table.set(&request).map_err(to_errno)
     }
 
-    fn set_lock_later(&self, ino: Ino, lock: &FileLock, unique: u64, decided: LockDecision) {
+    fn is_held_up(&self) -> bool {
+        self.table.is_held_up(self.session)
+    }
+
+    fn set_lock_later(&self, ino: Ino, lock: &FileLock, deferred: DeferredLock, decided: LockDecision) {
         let request = self.build_request(ino, lock).and_then(|request| {
+            self.record_holder()?;
             self.note_owner(ino, lock)?;
             Ok(request)
         });
         match request {
             Ok(request) => {
                 // By the number of the kernel's request, which is what an interrupt names.
-                let wait = WaitId { session: self.session, number: unique };
-                self.table.set_and_wait(&request, wait, |done| decided(done.map_err(to_errno)));
+                let wait = WaitId { session: self.session, number: deferred.unique };
+                let done = |done: Result<(), LockError>| decided(done.map_err(to_errno));
+                if deferred.waits {
+                    self.table.set_and_wait(&request, wait, done);
+                } else {
+                    self.table.set_in_turn(&request, wait, done);
+                }
             }
             Err(error) => decided(Err(error)),
         }
@@ -188,6 +216,7 @@ mod tests {
     use crate::locks::LockLimits;
 
     const INO: Ino = Ino(7);
+    const WAIT: DeferredLock = DeferredLock { unique: 3, waits: true };
 
     fn sessions() -> [SessionFileLocks; 2] {
         let table = Arc::new(LockTable::new(LockLimits::default()));
@@ -210,7 +239,7 @@ mod tests {
         let found = two.find_conflict(INO, &lock(1, 10, false)).unwrap().unwrap();
         assert_eq!((found.start, found.end, found.kind, found.pid), (0, 9, FileLock::EXCLUSIVE, 0));
         let (sender, decided) = channel();
-        two.set_lock_later(INO, &lock(1, 10, false), 3, Box::new(move |done| sender.send(done).unwrap()));
+        two.set_lock_later(INO, &lock(1, 10, false), WAIT, Box::new(move |done| sender.send(done).unwrap()));
         assert!(decided.try_recv().is_err());
         one.set_lock(INO, &FileLock { kind: FileLock::NONE, ..lock(1, 10, false) }).unwrap();
         assert_eq!(decided.try_recv(), Ok(Ok(())));
@@ -221,7 +250,7 @@ mod tests {
         let [one, two] = sessions();
         one.set_lock(INO, &lock(1, 10, true)).unwrap();
         let (sender, decided) = channel();
-        two.set_lock_later(INO, &lock(1, 10, true), 3, Box::new(move |done| sender.send(done).unwrap()));
+        two.set_lock_later(INO, &lock(1, 10, true), WAIT, Box::new(move |done| sender.send(done).unwrap()));
         one.interrupt_wait(3);
         assert!(decided.try_recv().is_err());
         two.interrupt_wait(3);

@@ -22,4 +22,4 @@ pub mod protocol;
 pub mod server;
 
 pub use error::{ClusterError, Result};
-pub use file_locks::SessionFileLocks;
+pub use file_locks::{LockHolderRecorder, SessionFileLocks};

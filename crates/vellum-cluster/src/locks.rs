@@ -13,19 +13,25 @@
 //! same mode; no request waits that conflicts with nothing. Callbacks run when the table is not locked, each exactly once,
 //! on the thread of the caller that decided the request.
 //!
-//! Deliberately absent: mandatory locks, leases of `fcntl`, and keeping the table for a server that takes over.
+//! After a server was replaced, the sessions that had locks take them up again; nobody else gets a lock meanwhile (`grace`).
+//!
+//! Deliberately absent: mandatory locks, and leases of `fcntl`.
 
 mod deadlock;
 mod file;
-mod ranges;
+mod grace;
+pub(crate) mod ranges;
 mod request;
 mod state;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
+
 use parking_lot::Mutex;
 use vellum_types::Ino;
 
+use self::grace::{DeferredRequest, LockGrace};
 pub use self::request::{
     HeldLock, LockError, LockKind, LockLimits, LockMode, LockOwner, LockRange, LockRequest, LockSession,
     LockUsage, WaitId,
@@ -48,6 +54,48 @@ impl LockTable {
     #[must_use]
     pub fn new(limits: LockLimits) -> Self {
         Self { state: Mutex::new(LockState::new(limits)) }
+    }
+
+    /// Begins the time in which these sessions take up the locks that they had in an earlier process. Requests of all others
+    /// are held up until it ends.
+    pub fn begin_grace(&self, sessions: BTreeSet<LockSession>) {
+        if !sessions.is_empty() {
+            self.state.lock().grace = Some(LockGrace { awaited: sessions, ..LockGrace::default() });
+        }
+    }
+
+    /// The sessions that have not taken up all of their locks.
+    #[must_use]
+    pub fn list_awaited(&self) -> Vec<LockSession> {
+        let state = self.state.lock();
+        state.grace.iter().flat_map(|grace| &grace.awaited).copied().collect()
+    }
+
+    /// Whether a session may still take up the locks that it had. What it sets now is set at once, or refused.
+    #[must_use]
+    pub fn may_reclaim(&self, session: LockSession) -> bool {
+        self.state.lock().grace.as_ref().is_some_and(|grace| grace.awaited.contains(&session))
+    }
+
+    /// A session has taken up its locks.
+    pub fn end_reclaim(&self, session: LockSession) {
+        self.change(|state, completions| state.end_reclaim(session, completions));
+    }
+
+    /// The sessions that have not come back have lost their locks.
+    pub fn end_grace(&self) {
+        self.change(LockState::end_grace);
+    }
+
+    /// Lets nobody get a lock any more: another process goes on with those that there are.
+    pub fn suspend(&self) {
+        self.state.lock().suspend();
+    }
+
+    /// Whether requests of a session are held up.
+    #[must_use]
+    pub fn is_held_up(&self, session: LockSession) -> bool {
+        self.state.lock().is_held_up(session)
     }
 
     /// Opens a session: requests of others are refused. Opening it again has no effect.
@@ -106,7 +154,19 @@ impl LockTable {
     where
         F: FnOnce(Result<(), LockError>) + Send + 'static,
     {
-        self.change(|state, completions| state.set_and_wait(request, wait, Box::new(done), completions));
+        let done = Box::new(done);
+        let deferred = DeferredRequest { id: wait, request: *request, waits: true, done };
+        self.change(|state, completions| state.decide(deferred, completions));
+    }
+
+    /// Sets a lock, or fails, as soon as that can be decided: at once, unless requests are held up. `wait` as above.
+    pub fn set_in_turn<F>(&self, request: &LockRequest, wait: WaitId, done: F)
+    where
+        F: FnOnce(Result<(), LockError>) + Send + 'static,
+    {
+        let done = Box::new(done);
+        let deferred = DeferredRequest { id: wait, request: *request, waits: false, done };
+        self.change(|state, completions| state.decide(deferred, completions));
     }
 
     /// Takes back a request that waits: it fails with [`LockError::Interrupted`]. False if it does not wait (any more):

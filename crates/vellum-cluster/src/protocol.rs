@@ -13,6 +13,7 @@ pub mod fields;
 pub mod frame;
 pub mod lease;
 pub mod preface;
+pub mod reclaim;
 pub mod weight;
 
 use std::fmt;

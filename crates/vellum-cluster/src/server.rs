@@ -50,6 +50,18 @@ pub trait SessionServices: Send + Sync + 'static {
     /// A session has ended: what programs of its client have locked is free.
     fn end_session(&self, session: SessionId);
 
+    /// Whether programs of a session had locks when an earlier process served, which they may take up now.
+    fn may_reclaim(&self, session: SessionId) -> bool;
+
+    /// A session has taken up its locks.
+    fn end_reclaim(&self, session: SessionId);
+
+    /// Called once when clients of an earlier process have had time to take up their locks: others may have those now.
+    fn end_lock_grace(&self);
+
+    /// The server ends: nobody gets a lock any more, and sessions that end from now on keep theirs for the next process.
+    fn suspend_locks(&self);
+
     /// The requests of a session that an earlier process has carried out, by the marks that it has left.
     fn find_marked(&self, session: SessionId) -> io::Result<BTreeSet<u64>>;
 

@@ -30,7 +30,7 @@ pub use adapter::PathPolicies;
 pub use adapter::invalidation::CacheInvalidator;
 pub use error::{MountError, Result};
 pub use followed::FollowedTree;
-pub use locks::{FileLocks, LockDecision};
+pub use locks::{DeferredLock, FileLocks, LockDecision};
 pub use mount::{MountOptions, MountSource, ServedFilesystem, mount_filesystem};
 pub use node::{NodePlace, SnapshotSlot};
 pub use posture::MountPosture;

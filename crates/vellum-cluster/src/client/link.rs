@@ -11,6 +11,7 @@ use super::queue::AnsweredRequest;
 use crate::connection::{Connection, FrameReader, FrameWriter, connect_stream};
 use crate::error::{ClusterError, Result};
 use crate::protocol::frame::{ClientFrame, HELD_NODES_MAX, ServerFrame, ServerProcess};
+use crate::protocol::reclaim::{RECLAIMED_LOCKS_MAX, ReclaimedLock};
 use crate::protocol::{HEARTBEAT, SESSION_TERM, SessionId};
 
 /// Time for an address to answer.
@@ -26,6 +27,8 @@ pub struct OpenLink {
     session: SessionId,
     resumed: bool,
     server: ServerProcess,
+    /// Locks that could not be taken up in a new session.
+    lost: Vec<ReclaimedLock>,
 }
 
 /// Connects, and introduces this client.
@@ -40,18 +43,61 @@ pub fn open_link(shared: &ClientShared) -> Result<OpenLink> {
     connection.writer.flush()?;
     let mut frame = Vec::new();
     connection.reader.read_frame(&mut frame)?;
-    let (session, resumed, server) = match ServerFrame::decode(&frame)? {
-        ServerFrame::Welcome { session, resumed, server } => (session, resumed, server),
-        ServerFrame::Gone { .. } => return Err(ClusterError::Full),
-        ServerFrame::Answer { .. } | ServerFrame::Recall { .. } | ServerFrame::Pong { .. } => {
-            return Err(ClusterError::Violation("an answer before the welcome"));
-        }
+    let ServerFrame::Welcome { session, resumed, may_reclaim, server } = expect_greeting(&frame)? else {
+        return Err(ClusterError::Violation("an answer before the welcome"));
+    };
+    let (is_same, locks) = {
+        let queue = shared.queue.lock();
+        (queue.is_served_by(&server), queue.list_locks())
+    };
+    // A session can have been begun over a connection that broke before this client knew of it.
+    let resumed = resumed && is_same;
+    // Before any request, which may rely on a lock that another machine has by now.
+    let lost = match may_reclaim {
+        true => reclaim_locks(&mut connection, &locks)?,
+        false if resumed => Vec::new(),
+        false => locks,
     };
     // From here on the server answers heartbeats, so silence means that it is gone. Before, the time of the handshake
     // holds.
     connection.stream.set_read_timeout(Some(SESSION_TERM))?;
     connection.stream.set_write_timeout(Some(SESSION_TERM))?;
-    Ok(OpenLink { connection, session, resumed, server })
+    Ok(OpenLink { connection, session, resumed, server, lost })
+}
+
+/// Decodes what a server sends while a connection begins.
+fn expect_greeting(frame: &[u8]) -> Result<ServerFrame<'_>> {
+    match ServerFrame::decode(frame)? {
+        ServerFrame::Gone { .. } => Err(ClusterError::Full),
+        greeting @ (ServerFrame::Welcome { .. } | ServerFrame::Reclaimed { .. }) => Ok(greeting),
+        ServerFrame::Answer { .. } | ServerFrame::Recall { .. } | ServerFrame::Pong { .. } => {
+            Err(ClusterError::Violation("an answer before the welcome"))
+        }
+    }
+}
+
+/// Takes up locks at another process. Gives those that are lost.
+fn reclaim_locks(connection: &mut Connection, locks: &[ReclaimedLock]) -> Result<Vec<ReclaimedLock>> {
+    let mut lost = Vec::new();
+    let mut rest = locks;
+    loop {
+        let (part, later) = rest.split_at(rest.len().min(RECLAIMED_LOCKS_MAX));
+        // Also without any lock: the server waits for the last part.
+        let frame = ClientFrame::Reclaim { locks: part.to_vec(), is_last: later.is_empty() };
+        connection.writer.write_frame(&frame.encode())?;
+        connection.writer.flush()?;
+        let mut answer = Vec::new();
+        connection.reader.read_frame(&mut answer)?;
+        let ServerFrame::Reclaimed { refused } = expect_greeting(&answer)? else {
+            return Err(ClusterError::Violation("a second welcome"));
+        };
+        let refused = refused.into_iter().filter_map(|place| part.get(usize::try_from(place).ok()?));
+        lost.extend(refused.copied());
+        if later.is_empty() {
+            return Ok(lost);
+        }
+        rest = later;
+    }
 }
 
 fn connect_to(address: &str) -> Result<TcpStream> {
@@ -124,22 +170,24 @@ fn reopen_link(shared: &ClientShared) -> Option<OpenLink> {
 
 /// Uses a connection until it breaks; gives why it did.
 fn use_link(shared: &Arc<ClientShared>, open: OpenLink) -> ClusterError {
-    let OpenLink { connection, session, resumed, server } = open;
+    let OpenLink { connection, session, resumed, server, lost } = open;
     let Connection { mut reader, mut writer, stream } = connection;
     *shared.session.lock() = session;
     // Before anything is sent again: an fsync that is sent to the new server would succeed, although what it is for is
     // gone.
     let failed = shared.queue.lock().note_server(&server);
     failed.into_iter().for_each(super::queue::EndedOperation::send_answer);
-    let held = {
+    let (held, unlocked) = {
         let mut queue = shared.queue.lock();
         if resumed {
             queue.resume();
-            Vec::new()
+            (Vec::new(), Vec::new())
         } else {
-            queue.resume_in_new_session()
+            // With one lock: nothing is sent, and nothing is added that would not see the loss.
+            (queue.resume_in_new_session(&lost), queue.take_unlocked())
         }
     };
+    unlocked.into_iter().for_each(super::queue::EndedOperation::send_answer);
     // First of all, so that no request finds one of them removed.
     for nodes in held.chunks(HELD_NODES_MAX) {
         if let Err(error) = writer.write_frame(&ClientFrame::Hold(nodes.into()).encode()) {
@@ -200,7 +248,9 @@ fn receive_answers(shared: &ClientShared, reader: &mut FrameReader) -> Result<()
                 }
                 return Ok(());
             }
-            ServerFrame::Welcome { .. } => return Err(ClusterError::Violation("a second welcome")),
+            ServerFrame::Welcome { .. } | ServerFrame::Reclaimed { .. } => {
+                return Err(ClusterError::Violation("a second welcome"));
+            }
         }
     }
 }

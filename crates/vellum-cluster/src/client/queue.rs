@@ -18,6 +18,7 @@ use super::unsynced::UnsyncedChanges;
 use crate::error::Result;
 use crate::protocol::frame::{ServerProcess, encode_request};
 use crate::protocol::lease::{AnswerKey, Lease};
+use crate::protocol::reclaim::ReclaimedLock;
 use crate::protocol::weight::weigh_request;
 use crate::protocol::{IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX};
 
@@ -221,6 +222,16 @@ impl RequestQueue {
         self.cached.note_pong(number);
     }
 
+    /// Whether this process served last.
+    pub fn is_served_by(&self, server: &ServerProcess) -> bool {
+        self.server == Some(server.id)
+    }
+
+    /// The locks that programs have.
+    pub fn list_locks(&self) -> Vec<ReclaimedLock> {
+        self.files.list_locks()
+    }
+
     /// Whether a request uses an open file whose locks were lost.
     pub fn is_lock_lost(&self, request: &FuseRequest<'_>) -> bool {
         self.files.is_lost(request)
@@ -367,14 +378,25 @@ impl RequestQueue {
         }
     }
 
-    /// There is a connection under a new session. Gives the nodes that the server has to hold; it has let go all others.
-    pub fn resume_in_new_session(&mut self) -> Vec<u64> {
+    /// There is a connection under a new session, in which these locks could not be taken up. Gives the nodes that the server has to hold; it has let go all others.
+    pub fn resume_in_new_session(&mut self, lost: &[ReclaimedLock]) -> Vec<u64> {
         // The new session has counted nothing yet, so there is nothing to count less.
         self.forgotten.clear();
         self.operations.retain(|_, operation| operation.header.opcode != Opcode::BatchForget.number());
         self.resume();
-        self.files.lose_all();
+        self.files.lose_locks(lost);
         self.known.count_anew()
+    }
+
+    /// Takes the requests that use open files whose locks were lost while they waited: they must not be carried out.
+    pub fn take_unlocked(&mut self) -> Vec<EndedOperation> {
+        let files = &self.files;
+        let is_unlocked = |_: &u64, operation: &mut ClientOperation| {
+            files.is_lost(&FuseRequest::from_parts(operation.header, &operation.body))
+        };
+        let unlocked: Vec<_> = self.operations.extract_if(.., is_unlocked).collect();
+        unlocked.iter().for_each(|(_, operation)| self.cached.end_change(&operation.changed));
+        unlocked.into_iter().map(|(_, operation)| operation.fail()).collect()
     }
 
     /// The connection is lost.
@@ -395,7 +417,11 @@ impl RequestQueue {
             is_awaited && operation.since.max(lost).elapsed() >= wait
         };
         let expired: Vec<_> = self.operations.extract_if(.., is_expired).collect();
-        expired.iter().for_each(|(_, operation)| self.cached.end_change(&operation.changed));
+        for (_, operation) in &expired {
+            self.cached.end_change(&operation.changed);
+            // Whatever the answer, the descriptor is closed: its locks must not be taken up again.
+            self.files.record_end(&FuseRequest::from_parts(operation.header, &operation.body));
+        }
         expired.into_iter().map(|(_, operation)| operation.fail()).collect()
     }
 

@@ -70,7 +70,6 @@ impl RequestService for ForwardingService {
             }
             // The server keeps nothing of open directories.
             FuseOperation::Releasedir => return FuseAnswer::Done,
-            _ if self.shared.queue.lock().is_lock_lost(request) => return FuseAnswer::Failed(Errno::IO),
             // A program that has only read waits for nothing.
             FuseOperation::Flush { .. }
                 if self.shared.options.close == CloseGuarantee::Durable
@@ -81,7 +80,7 @@ impl RequestService for ForwardingService {
             _ => {
                 let mut queue = self.shared.queue.lock();
                 // In one step with adding the request: a loss that is noted in between finds it among those that wait.
-                if queue.take_loss(&request.header) {
+                if queue.is_lock_lost(request) || queue.take_loss(&request.header) {
                     return FuseAnswer::Failed(Errno::IO);
                 }
                 if let Some(answer) = queue.find_cached(request, &operation) {

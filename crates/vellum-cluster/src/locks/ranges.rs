@@ -8,40 +8,40 @@ use super::request::{LockKind, LockMode, LockRange};
 
 /// A lock of the owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct RangeLock {
-    pub(super) range: LockRange,
-    pub(super) kind: LockKind,
-    pub(super) mode: LockMode,
-    pub(super) pid: u32,
+pub(crate) struct RangeLock {
+    pub(crate) range: LockRange,
+    pub(crate) kind: LockKind,
+    pub(crate) mode: LockMode,
+    pub(crate) pid: u32,
 }
 
 /// The locks by their start.
 #[derive(Debug, Default)]
-pub(super) struct OwnerRanges {
+pub(crate) struct OwnerRanges {
     locks: BTreeMap<u64, RangeLock>,
 }
 
 impl OwnerRanges {
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.locks.is_empty()
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.locks.len()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = RangeLock> + '_ {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = RangeLock> + '_ {
         self.locks.values().copied()
     }
 
     /// The first lock in a range that conflicts with a mode.
-    pub(super) fn find_conflict(&self, range: LockRange, mode: LockMode) -> Option<RangeLock> {
+    pub(crate) fn find_conflict(&self, range: LockRange, mode: LockMode) -> Option<RangeLock> {
         // They come from the last to the first.
         self.overlapping(range).filter(|lock| lock.mode.conflicts_with(mode)).last()
     }
 
     /// By how many the number of locks changes if `mode` is set in a range, or, with None, the range is cleared.
-    pub(super) fn growth(&self, range: LockRange, mode: Option<LockMode>) -> isize {
+    pub(crate) fn growth(&self, range: LockRange, mode: Option<LockMode>) -> isize {
         let mut growth = isize::from(mode.is_some());
         for lock in self.overlapping(range) {
             growth -= 1;
@@ -57,7 +57,7 @@ impl OwnerRanges {
     }
 
     /// Sets a lock in place of what is there.
-    pub(super) fn set(&mut self, lock: RangeLock) {
+    pub(crate) fn set(&mut self, lock: RangeLock) {
         // What overlaps is cut first, so that only whole neighbours are left to be merged.
         self.clear(lock.range);
         let mut merged = lock;
@@ -77,7 +77,7 @@ impl OwnerRanges {
     }
 
     /// Removes what is in a range. Returns whether something was.
-    pub(super) fn clear(&mut self, range: LockRange) -> bool {
+    pub(crate) fn clear(&mut self, range: LockRange) -> bool {
         let overlapping: Vec<_> = self.overlapping(range).collect();
         for &lock in &overlapping {
             let LockRange { start, end } = lock.range;

@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use vellum_types::Ino;
 
 use super::file::{FileLockSet, WaitingRequest};
+use super::grace::{DeferredRequest, LockGrace};
 use super::request::{
     LockError, LockKind, LockLimits, LockOwner, LockRequest, LockSession, LockUsage, WaitId,
 };
@@ -52,6 +53,8 @@ pub(super) struct LockState {
     /// Where owners wait for POSIX locks: the edges of the wait-for graph begin there.
     pub(super) posix_waits: HashMap<LockOwner, BTreeSet<WaitPlace>>,
     next_order: u64,
+    /// Sessions of an earlier process may take up their locks; None: that is over.
+    pub(super) grace: Option<LockGrace>,
 }
 
 impl LockState {
@@ -63,7 +66,62 @@ impl LockState {
             waits: HashMap::new(),
             posix_waits: HashMap::new(),
             next_order: 0,
+            grace: None,
         }
+    }
+
+    /// Whether requests of a session are held up until others have taken up their locks.
+    pub(super) fn is_held_up(&self, session: LockSession) -> bool {
+        self.grace.as_ref().is_some_and(|grace| !grace.awaited.contains(&session))
+    }
+
+    /// A session has taken up its locks. The last one ends the time for it.
+    pub(super) fn end_reclaim(&mut self, session: LockSession, completions: &mut LockCompletions) {
+        if self.grace.as_mut().is_some_and(|grace| grace.awaited.remove(&session) && grace.awaited.is_empty())
+        {
+            self.end_grace(completions);
+        }
+    }
+
+    /// Decides what was held up, in the order of its arrival.
+    pub(super) fn end_grace(&mut self, completions: &mut LockCompletions) {
+        let ended = self.grace.take_if(|grace| !grace.is_final);
+        for held in ended.into_iter().flat_map(|grace| grace.held) {
+            self.decide(held, completions);
+        }
+    }
+
+    /// Lets nobody get a lock any more: what is released from now on is only on its way to another process.
+    pub(super) fn suspend(&mut self) {
+        let grace = self.grace.get_or_insert_default();
+        grace.awaited.clear();
+        grace.is_final = true;
+    }
+
+    /// Sets a lock, or has the request wait, as soon as that can be decided.
+    pub(super) fn decide(&mut self, deferred: DeferredRequest, completions: &mut LockCompletions) {
+        let session = deferred.request.owner.session;
+        if self.is_held_up(session) {
+            return self.hold_up(deferred, completions);
+        }
+        let DeferredRequest { id, request, waits, done } = deferred;
+        if waits {
+            return self.set_and_wait(&request, id, done, completions);
+        }
+        let result = self.set(&request, completions);
+        completions.add(done, result);
+    }
+
+    fn hold_up(&mut self, deferred: DeferredRequest, completions: &mut LockCompletions) {
+        let session = deferred.request.owner.session;
+        let Some(usage) = self.usage(session) else {
+            return completions.add(deferred.done, Err(LockError::SessionEnded));
+        };
+        let Some(grace) = &mut self.grace else { return };
+        if grace.held_of(session).count() + usage.waits >= self.limits.waits {
+            return completions.add(deferred.done, Err(LockError::TooMany));
+        }
+        grace.held.push(deferred);
     }
 
     pub(super) fn file(&self, ino: Ino) -> Option<&FileLockSet> {
@@ -90,6 +148,9 @@ impl LockState {
         completions: &mut LockCompletions,
     ) -> Result<(), LockError> {
         self.expect_session(request.owner.session)?;
+        if self.is_held_up(request.owner.session) {
+            return Err(LockError::WouldBlock);
+        }
         // Before the conflict is looked for, as Linux does: two holders of a shared flock who both want it exclusive would
         // otherwise wait for each other for ever.
         self.remove_other_flock(request);
@@ -100,7 +161,7 @@ impl LockState {
         result
     }
 
-    pub(super) fn set_and_wait(
+    fn set_and_wait(
         &mut self,
         request: &LockRequest,
         id: WaitId,
@@ -243,6 +304,10 @@ impl LockState {
 
     /// Grants what waits for nothing any more.
     fn grant_waiting(&mut self, ino: Ino, completions: &mut LockCompletions) {
+        // Their machines ask the next process, where whoever has released this takes it up again.
+        if self.grace.as_ref().is_some_and(|grace| grace.is_final) {
+            return;
+        }
         // What is granted may take the place of an exclusive lock, so that something earlier can be granted.
         while let Some(order) = self.file(ino).and_then(FileLockSet::find_grantable) {
             let Some(waiting) = self.remove_wait(WaitPlace { ino, order }) else { return };
@@ -300,13 +365,18 @@ impl LockState {
     fn fail_waits(&mut self, session: LockSession, error: LockError, completions: &mut LockCompletions) {
         let mut ids: Vec<_> = self.waits.iter().filter(|(id, _)| id.session == session).collect();
         ids.sort_unstable_by_key(|(_, place)| place.order);
-        let ids: Vec<WaitId> = ids.into_iter().map(|(id, _)| *id).collect();
+        let mut ids: Vec<WaitId> = ids.into_iter().map(|(id, _)| *id).collect();
+        ids.extend(self.grace.iter().flat_map(|grace| grace.held_of(session)));
         for id in ids {
             self.fail_wait(id, error, completions);
         }
     }
 
     fn fail_wait(&mut self, id: WaitId, error: LockError, completions: &mut LockCompletions) -> bool {
+        if let Some(held) = self.grace.as_mut().and_then(|grace| grace.take_held(id)) {
+            completions.add(held.done, Err(error));
+            return true;
+        }
         let Some(place) = self.waits.get(&id).copied() else { return false };
         let Some(waiting) = self.remove_wait(place) else { return false };
         completions.add(waiting.done, Err(error));

@@ -401,3 +401,65 @@ fn ranges_that_no_file_can_have_are_refused() {
     assert_eq!(LockRange::new(0, LockRange::LAST + 1), None);
     assert_eq!(LockRange::new(0, LockRange::LAST), Some(LockRange::ALL));
 }
+
+/// Session 1 had locks when another process served.
+fn desk_in_grace(awaited: &[u8]) -> Desk {
+    let desk = Desk::new();
+    desk.table.begin_grace(awaited.iter().map(|number| session(*number)).collect());
+    desk
+}
+
+#[test]
+fn who_had_locks_takes_them_up_before_others_get_any() {
+    let desk = desk_in_grace(&[1]);
+    let decided = desk.decided.clone();
+    let wait = WaitId { session: session(2), number: 8 };
+    let try_to_lock = flock(owner(2, 1), Exclusive);
+    desk.table.set_in_turn(&try_to_lock, wait, move |done| decided.lock().push((8, done)));
+    desk.wait(&flock(owner(3, 1), Exclusive), 9);
+    assert_eq!(desk.table.set(&try_to_lock), Err(LockError::WouldBlock));
+    assert!(desk.decided.lock().is_empty());
+    assert!(desk.table.may_reclaim(session(1)) && !desk.table.may_reclaim(session(2)));
+    desk.table.set(&flock(owner(1, 1), Exclusive)).unwrap();
+    desk.table.end_reclaim(session(1));
+    assert_eq!(*desk.decided.lock(), [(8, Err(LockError::WouldBlock))]);
+    assert!(!desk.table.may_reclaim(session(1)));
+    desk.table.release_flock(FILE, owner(1, 1));
+    assert_eq!(desk.decided.lock()[1..], [(9, Ok(()))]);
+}
+
+#[test]
+fn who_does_not_come_back_has_lost_its_locks() {
+    let desk = desk_in_grace(&[1, 2]);
+    desk.wait(&flock(owner(3, 1), Exclusive), 9);
+    desk.table.end_reclaim(session(2));
+    assert!(desk.decided.lock().is_empty());
+    assert_eq!(desk.table.list_awaited(), [session(1)]);
+    desk.table.end_grace();
+    assert_eq!(*desk.decided.lock(), [(9, Ok(()))]);
+    assert_eq!(desk.table.set(&flock(owner(1, 1), Exclusive)), Err(LockError::WouldBlock));
+}
+
+#[test]
+fn what_is_held_up_can_be_interrupted_and_ends_with_its_session() {
+    let desk = desk_in_grace(&[1]);
+    desk.wait(&flock(owner(2, 1), Exclusive), 8);
+    desk.wait(&flock(owner(3, 1), Exclusive), 9);
+    assert!(desk.table.cancel(WaitId { session: session(2), number: 8 }));
+    desk.table.end_session(session(3));
+    assert_eq!(*desk.decided.lock(), [(8, Err(LockError::Interrupted)), (9, Err(LockError::SessionEnded))]);
+}
+
+#[test]
+fn a_table_whose_locks_go_to_another_process_grants_nothing() {
+    let desk = Desk::new();
+    desk.table.set(&flock(owner(1, 1), Exclusive)).unwrap();
+    desk.wait(&flock(owner(2, 1), Exclusive), 9);
+    desk.table.suspend();
+    desk.table.end_session(session(1));
+    desk.table.end_reclaim(session(1));
+    desk.table.end_grace();
+    assert!(desk.decided.lock().is_empty());
+    desk.table.end_session(session(2));
+    assert_eq!(*desk.decided.lock(), [(9, Err(LockError::SessionEnded))]);
+}

@@ -9,6 +9,7 @@ use vellum_fuse::wire::{FuseAnswer, FuseRequest, RequestHeader};
 
 use super::fields::{FrameFields, append_bytes};
 use super::lease::Lease;
+use super::reclaim::{ReclaimedLock, append_locks, read_lock_places, read_locks};
 use super::{LEASES_IN_FRAME_MAX, MARKS_SENT_MAX, SessionId};
 use crate::error::{ClusterError, Result};
 
@@ -29,12 +30,14 @@ const HOLD: u8 = 4;
 const BYE: u8 = 5;
 const RETURN: u8 = 6;
 const RECALLED: u8 = 7;
+const RECLAIM: u8 = 8;
 const WELCOME: u8 = 1;
 const ANSWER: u8 = 2;
 const PONG: u8 = 3;
 const GONE: u8 = 4;
 const LEASED_ANSWER: u8 = 5;
 const RECALL: u8 = 6;
+const RECLAIMED: u8 = 7;
 const NODE_LEASE: u8 = 1;
 const NAMES_LEASE: u8 = 2;
 
@@ -83,6 +86,14 @@ pub enum ClientFrame<'a> {
         /// The recall.
         number: u64,
     },
+    /// Locks that its programs had when another process served. Sent before any request, and answered by
+    /// [`ServerFrame::Reclaimed`].
+    Reclaim {
+        /// The locks.
+        locks: Vec<ReclaimedLock>,
+        /// Whether it has no more.
+        is_last: bool,
+    },
     /// It ends.
     Bye,
 }
@@ -105,6 +116,8 @@ pub enum ServerFrame<'a> {
         session: SessionId,
         /// Whether it is the one that the client had.
         resumed: bool,
+        /// Whether the client may take up the locks that it had, and has to say that it has done so.
+        may_reclaim: bool,
         /// Which process serves.
         server: ServerProcess,
     },
@@ -125,6 +138,11 @@ pub enum ServerFrame<'a> {
         number: u64,
         /// What is given back; nothing: all that it has.
         leases: Vec<Lease>,
+    },
+    /// The answer to [`ClientFrame::Reclaim`].
+    Reclaimed {
+        /// Which of the locks are lost, by their places in the frame.
+        refused: Vec<u32>,
     },
     /// The answer to [`ClientFrame::Ping`].
     Pong {
@@ -160,6 +178,11 @@ impl<'a> ClientFrame<'a> {
                 bytes
             }
             Self::Recalled { number } => encode_number(RECALLED, *number),
+            Self::Reclaim { locks, is_last } => {
+                let mut bytes = vec![RECLAIM, u8::from(*is_last)];
+                append_locks(&mut bytes, locks);
+                bytes
+            }
             Self::Bye => vec![BYE],
         }
     }
@@ -184,6 +207,10 @@ impl<'a> ClientFrame<'a> {
             PING => Self::Ping { number: fields.read_u64()? },
             RETURN => Self::Return(read_leases(&mut fields)?),
             RECALLED => Self::Recalled { number: fields.read_u64()? },
+            RECLAIM => {
+                let is_last = read_flag(&mut fields)?;
+                Self::Reclaim { locks: read_locks(&mut fields)?, is_last }
+            }
             HOLD => {
                 // Checked before memory is taken for so many.
                 let count = usize::try_from(fields.read_u32()?).unwrap_or(usize::MAX);
@@ -260,10 +287,10 @@ impl<'a> ServerFrame<'a> {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         match self {
-            Self::Welcome { session, resumed, server } => {
+            Self::Welcome { session, resumed, may_reclaim, server } => {
                 let mut bytes = vec![WELCOME];
                 bytes.extend(session.0);
-                bytes.push(u8::from(*resumed));
+                bytes.extend([u8::from(*resumed), u8::from(*may_reclaim)]);
                 bytes.extend(server.id);
                 server.carried_out.iter().for_each(|number| bytes.extend(number.to_le_bytes()));
                 bytes
@@ -281,6 +308,13 @@ impl<'a> ServerFrame<'a> {
                 append_leases(&mut bytes, leases);
                 bytes
             }
+            Self::Reclaimed { refused } => {
+                let count = u32::try_from(refused.len()).unwrap_or(u32::MAX);
+                let mut bytes = vec![RECLAIMED];
+                bytes.extend(count.to_le_bytes());
+                refused.iter().for_each(|place| bytes.extend(place.to_le_bytes()));
+                bytes
+            }
             Self::Pong { number } => encode_number(PONG, *number),
             Self::Gone { is_successor } => vec![GONE, u8::from(*is_successor)],
         }
@@ -293,6 +327,7 @@ impl<'a> ServerFrame<'a> {
             WELCOME => Self::Welcome {
                 session: SessionId(fields.read_array()?),
                 resumed: read_flag(&mut fields)?,
+                may_reclaim: read_flag(&mut fields)?,
                 server: read_server(&mut fields)?,
             },
             kind @ (ANSWER | LEASED_ANSWER) => {
@@ -306,6 +341,7 @@ impl<'a> ServerFrame<'a> {
                 Self::Answer { number, errno, body, is_leased: kind == LEASED_ANSWER }
             }
             RECALL => Self::Recall { number: fields.read_u64()?, leases: read_leases(&mut fields)? },
+            RECLAIMED => Self::Reclaimed { refused: read_lock_places(&mut fields)? },
             PONG => Self::Pong { number: fields.read_u64()? },
             GONE => Self::Gone { is_successor: read_flag(&mut fields)? },
             _ => return Err(ClusterError::Malformed("an unknown frame")),
@@ -386,6 +422,9 @@ fn read_leases(fields: &mut FrameFields<'_>) -> Result<Vec<Lease>> {
 mod tests {
     use proptest::prelude::*;
 
+    use vellum_fuse::wire::FileLock;
+
+    use super::super::reclaim::RECLAIMED_LOCKS_MAX;
     use super::*;
 
     fn description() -> ClientDescription {
@@ -404,6 +443,17 @@ mod tests {
         ServerProcess { id: [9; 16], carried_out: carried_out.iter().copied().collect() }
     }
 
+    fn welcome(resumed: bool, carried_out: &[u64]) -> ServerFrame<'static> {
+        let server = server(carried_out);
+        ServerFrame::Welcome { session: SessionId([3; 16]), resumed, may_reclaim: !resumed, server }
+    }
+
+    fn reclaimed() -> ReclaimedLock {
+        let kind = FileLock::EXCLUSIVE;
+        let lock = FileLock { handle: 1, owner: 2, start: 3, end: u64::MAX, kind, pid: 5, is_flock: true };
+        ReclaimedLock { node: 9, lock }
+    }
+
     #[test]
     fn the_frames_of_a_client_are_encoded_and_decoded() {
         let header = RequestHeader { opcode: 16, unique: 9, node: 5, uid: 1, gid: 2, pid: 0 };
@@ -414,6 +464,8 @@ mod tests {
             ClientFrame::Return(vec![Lease::Node(5), Lease::Names(1)]),
             ClientFrame::Recalled { number: 8 },
             ClientFrame::Hold(vec![1, u64::MAX]),
+            ClientFrame::Reclaim { locks: vec![reclaimed()], is_last: true },
+            ClientFrame::Reclaim { locks: Vec::new(), is_last: false },
             ClientFrame::Bye,
         ];
         for frame in frames {
@@ -426,8 +478,9 @@ mod tests {
     #[test]
     fn the_frames_of_a_server_are_encoded_and_decoded() {
         let frames = [
-            ServerFrame::Welcome { session: SessionId([3; 16]), resumed: true, server: server(&[]) },
-            ServerFrame::Welcome { session: SessionId([4; 16]), resumed: false, server: server(&[7, 9]) },
+            welcome(true, &[]),
+            welcome(false, &[7, 9]),
+            ServerFrame::Reclaimed { refused: vec![0, 7] },
             ServerFrame::Answer { number: 4, errno: 0, body: b"body", is_leased: true },
             ServerFrame::Answer { number: 4, errno: 2, body: b"", is_leased: false },
             ServerFrame::Recall { number: 2, leases: vec![Lease::Names(7)] },
@@ -451,6 +504,10 @@ mod tests {
         let many = vec![Lease::Node(1); LEASES_IN_FRAME_MAX + 1];
         assert!(ClientFrame::decode(&ClientFrame::Return(many.clone()).encode()).is_err());
         assert!(ServerFrame::decode(&ServerFrame::Recall { number: 1, leases: many }.encode()).is_err());
+        let locks = vec![reclaimed(); RECLAIMED_LOCKS_MAX + 1];
+        assert!(ClientFrame::decode(&ClientFrame::Reclaim { locks, is_last: true }.encode()).is_err());
+        let refused = vec![0; RECLAIMED_LOCKS_MAX + 1];
+        assert!(ServerFrame::decode(&ServerFrame::Reclaimed { refused }.encode()).is_err());
         let answer = ServerFrame::Answer { number: 1, errno: -1, body: b"", is_leased: false };
         assert!(ServerFrame::decode(&answer.encode()).is_err());
     }

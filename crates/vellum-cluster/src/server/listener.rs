@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use super::leases::FrameSink;
 use super::outbox::Outbox;
 use super::sessions::{FoundSession, SessionTable};
 use crate::connection::{Connection, FrameReader, accept_stream};
@@ -149,9 +150,9 @@ fn serve_connection(
     })?;
     // From here on it counts as one of SESSIONS_MAX.
     drop(permit);
-    let FoundSession { session, id, resumed } = found;
+    let FoundSession { session, id, resumed, may_reclaim } = found;
     let server = sessions.describe_process(&session);
-    writer.write_frame(&ServerFrame::Welcome { session: id, resumed, server }.encode())?;
+    writer.write_frame(&ServerFrame::Welcome { session: id, resumed, may_reclaim, server }.encode())?;
     writer.flush()?;
     stream.set_read_timeout(Some(SESSION_TERM))?;
     stream.set_write_timeout(Some(SESSION_TERM))?;
@@ -205,6 +206,11 @@ fn receive_frames(
                 session.hold_nodes(&nodes);
                 // Of many nodes it takes long, and the client waits for a sign of life.
                 outbox.request_pong(0);
+            }
+            ClientFrame::Reclaim { locks, is_last } => {
+                // At once, so that no request of this client is carried out before it.
+                let refused = session.reclaim_locks(&locks, is_last);
+                outbox.add_notice(ServerFrame::Reclaimed { refused }.encode());
             }
             ClientFrame::Bye => return Ok(ConnectionEnd::Dismissed),
             ClientFrame::Hello { .. } => {

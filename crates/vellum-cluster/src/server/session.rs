@@ -26,6 +26,7 @@ use super::{SessionServices, SessionStatus};
 use crate::error::{ClusterError, Result};
 use crate::protocol::frame::{ClientDescription, ClientFrame, ServerFrame, as_leased_answer, encode_answer};
 use crate::protocol::lease::{AnswerKey, Lease};
+use crate::protocol::reclaim::ReclaimedLock;
 use crate::protocol::weight::{is_answer_kept, weigh_request};
 use crate::protocol::{
     COMMAND_MAX, COMMAND_OPCODE, IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX, MARKS_KEPT, MARKS_SENT_MAX,
@@ -276,6 +277,23 @@ impl ClientSession {
                 self.state.lock().references.record_answer(Opcode::Lookup.number(), entry.answer_body());
             }
         }
+    }
+
+    /// Takes up locks that its programs had when an earlier process served. Gives the places of those that are lost.
+    pub fn reclaim_locks(&self, locks: &[ReclaimedLock], is_last: bool) -> Vec<u32> {
+        let id = self.id();
+        let is_set = |lock: &ReclaimedLock| {
+            let body = lock.encode_request_body();
+            // Without this look, it would be held up like a request of any other session, and not be answered here.
+            self.services.may_reclaim(id)
+                && matches!(ask_service(&*self.service, Opcode::Setlk, lock.node, &body), FuseAnswer::Done)
+        };
+        let places = locks.iter().zip(0..).filter(|(lock, _)| !is_set(lock));
+        let refused = places.map(|(_, place)| place).collect();
+        if is_last {
+            self.services.end_reclaim(id);
+        }
+        refused
     }
 
     /// Begins a request: has it carried out, unless that has happened already. Fails if the client may not send it.

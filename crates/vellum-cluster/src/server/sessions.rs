@@ -27,6 +27,8 @@ use crate::protocol::frame::{ClientDescription, ServerProcess};
 const SESSIONS_MAX: usize = 128;
 /// How long files without a name are kept for clients of an earlier process.
 const RECONNECT_TIME: Duration = Duration::from_secs(30);
+/// How long clients of an earlier process have for taking up their locks: longer than they need for finding this process.
+const LOCK_GRACE: Duration = Duration::from_secs(10);
 /// How long the answers of a session that has ended are kept: longer than a client waits for a server, which then fails what
 /// was not answered.
 const ENDED_KEPT: Duration = Duration::from_secs(150);
@@ -46,6 +48,7 @@ pub struct SessionTable {
     started: Instant,
     has_removed_earlier: AtomicBool,
     has_ended_reconnects: AtomicBool,
+    has_ended_grace: AtomicBool,
     /// Whose process serves next.
     successor: Mutex<Option<SessionId>>,
 }
@@ -71,6 +74,8 @@ pub struct FoundSession {
     pub id: SessionId,
     /// Whether it is the one that the client had.
     pub resumed: bool,
+    /// Whether the client has to take up its locks.
+    pub may_reclaim: bool,
 }
 
 impl SessionTable {
@@ -86,6 +91,7 @@ impl SessionTable {
             started: Instant::now(),
             has_removed_earlier: AtomicBool::new(false),
             has_ended_reconnects: AtomicBool::new(false),
+            has_ended_grace: AtomicBool::new(false),
             successor: Mutex::new(None),
         }
     }
@@ -110,7 +116,8 @@ impl SessionTable {
         // Otherwise what it is to hold from now on could be let go together with what it has held.
         self.has_ended.wait_while(&mut tables, |tables| tables.ending.contains(&earlier));
         if let Some(session) = tables.present.get(&earlier) {
-            return Ok(FoundSession { session: session.clone(), id: earlier, resumed: true });
+            let may_reclaim = self.options.services.may_reclaim(earlier);
+            return Ok(FoundSession { session: session.clone(), id: earlier, resumed: true, may_reclaim });
         }
         let host = format_path(client.host.as_bytes());
         let mountpoint = format_path(&client.mountpoint);
@@ -135,10 +142,11 @@ impl SessionTable {
         tables.present.insert(id, session.clone());
         drop(tables);
         (self.options.report)(&format!("session {id} begins: {mountpoint} on {host} ({address})"));
-        Ok(FoundSession { session, id, resumed: false })
+        let may_reclaim = self.options.services.may_reclaim(id);
+        Ok(FoundSession { session, id, resumed: false, may_reclaim })
     }
 
-    /// Starts a session. It keeps its name if an earlier process has carried out requests under it.
+    /// Starts a session. It keeps its name if an earlier process has carried out requests under it, or has set locks.
     fn start_session(
         &self,
         earlier: SessionId,
@@ -149,7 +157,9 @@ impl SessionTable {
         let recovered = services.find_marked(earlier)?;
         // The marks are found by the session's name, and the client sends again under its old numbers: with a new name, a
         // request that was carried out would be carried out twice.
-        let id = if recovered.is_empty() { SessionId::generate() } else { earlier };
+        // Its locks are noted under it, too.
+        let is_known = !recovered.is_empty() || services.may_reclaim(earlier);
+        let id = if is_known { earlier } else { SessionId::generate() };
         let service = services.start_service(id, &client)?;
         let origin = SessionOrigin { id, client, address, recovered };
         let leases = self.options.leases.clone();
@@ -186,8 +196,16 @@ impl SessionTable {
         let forgotten: Vec<_> = self.tables.lock().ended.extract_if(is_old).collect();
         forgotten.iter().for_each(|(id, _)| self.remove_marks(MarkRemoval::Session(*id)));
         drop(forgotten);
+        self.end_lock_grace();
         self.end_reconnect_time();
         self.remove_earlier_marks();
+    }
+
+    /// Lets others have, once, what clients of an earlier process had locked who have not come back.
+    fn end_lock_grace(&self) {
+        if self.started.elapsed() >= LOCK_GRACE && !self.has_ended_grace.swap(true, Ordering::AcqRel) {
+            self.options.services.end_lock_grace();
+        }
     }
 
     /// Lets go, once, what clients of an earlier process had open who have not come back.
@@ -285,6 +303,9 @@ impl SessionTable {
         }
         // The next server changes what clients use. One that is cut off does not learn of the end.
         let _change = self.options.services.is_serving().then(|| self.options.leases.begin_change_of_all());
+        // Before the first session ends: what it has locked must not be granted to another one, since it takes that up at
+        // the next process.
+        self.options.services.suspend_locks();
         let successor = *self.successor.lock();
         present.iter().for_each(|(id, session)| session.end(successor == Some(*id)));
         // What keeps their answers would keep the worktree open.

@@ -180,6 +180,16 @@ impl SessionServices for CountingServices {
 
     fn end_session(&self, _session: SessionId) {}
 
+    fn may_reclaim(&self, _session: SessionId) -> bool {
+        false
+    }
+
+    fn end_reclaim(&self, _session: SessionId) {}
+
+    fn end_lock_grace(&self) {}
+
+    fn suspend_locks(&self) {}
+
     fn find_marked(&self, session: SessionId) -> io::Result<BTreeSet<u64>> {
         let state = self.0.state.lock();
         Ok(state.marks.iter().filter(|(of, _)| *of == session).map(|(_, number)| *number).collect())

@@ -2,7 +2,7 @@
 //!
 //! Key space of the live store: `h` the live head; `l ‖ layer (u64, big endian) ‖ map key` a changed key of a layer;
 //! `o ‖ inode (u64, big endian)` an orphan; `s ‖ number (u64, big endian)` a pending snapshot;
-//! `b ‖ number (u64, big endian)` a retained root.
+//! `b ‖ number (u64, big endian)` a retained root; `q` marks of operations, `k` sessions that have locks.
 
 use vellum_map::MapRoot;
 use vellum_types::{BlobId, DecodeError, FieldReader, FieldWriter, Ino, SnapshotId, UnixTime};
@@ -250,6 +250,9 @@ pub const OPERATION_MARKS: &[u8] = b"q";
 pub fn operation_mark_prefix(session: u64) -> [u8; 9] {
     encode_numbered_key(b'q', session)
 }
+
+/// The prefix of all keys of sessions that have locks (`lock_holders`).
+pub const LOCK_HOLDERS: &[u8] = b"k";
 
 /// The key of a retained root.
 #[must_use]

@@ -46,3 +46,15 @@ fn marks_go_when_nobody_will_ask_for_them() {
     stand.remove_operation_marks(SESSION).unwrap();
     assert!(stand.marked_sessions().unwrap().is_empty());
 }
+
+#[test]
+fn sessions_that_have_locks_are_known_after_the_process_has_ended() {
+    let stand = Stand::new();
+    stand.add_lock_holder([1; 16]).unwrap();
+    stand.add_lock_holder([2; 16]).unwrap();
+    stand.remove_lock_holders(&[[2; 16], [3; 16]]).unwrap();
+    let stand = stand.again();
+    assert_eq!(stand.lock_holders().unwrap(), BTreeSet::from([[1; 16]]));
+    stand.remove_lock_holders(&[[1; 16]]).unwrap();
+    assert!(stand.lock_holders().unwrap().is_empty());
+}

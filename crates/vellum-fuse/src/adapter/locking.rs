@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use vellum_types::Ino;
 
 use super::{FuseAdapter, InodeOwner};
-use crate::locks::FileLocks;
+use crate::locks::{DeferredLock, FileLocks};
 use crate::metrics::ServedRequest;
 use crate::node::NodePlace;
 use crate::transport::DeferredReply;
@@ -38,12 +38,13 @@ impl FuseAdapter {
             Err(error) => return FuseAnswer::Failed(error),
         };
         // Whoever gives up a lock waits for nobody.
-        if !waits || lock.kind == FileLock::NONE {
+        if lock.kind == FileLock::NONE || !waits && !locks.is_held_up() {
             return FuseAnswer::from_unit_result(locks.set_lock(ino, lock));
         }
         let pending = later.into_pending();
         let decided = move |done| pending.send_answer(FuseAnswer::from_unit_result(done));
-        locks.set_lock_later(ino, lock, call.head.unique, Box::new(decided));
+        let request = DeferredLock { unique: call.head.unique, waits };
+        locks.set_lock_later(ino, lock, request, Box::new(decided));
         FuseAnswer::Later
     }
 

@@ -4,6 +4,7 @@
 //! Invariant: when [`SharingServer::stop`] returns, no client changes the worktree any more.
 
 pub mod client;
+mod lock_holders;
 pub mod standby;
 pub mod term;
 
@@ -37,6 +38,7 @@ use vellum_library::live::{self, LogOwnership};
 use vellum_shared_log::{ServerRecord, ServerSighting};
 use vellum_volume::Volume;
 
+use self::lock_holders::LockHolders;
 use super::MountingError;
 use super::control::ControlService;
 use super::log::MountLog;
@@ -222,12 +224,16 @@ impl SharingServer {
     /// Begins to serve.
     pub fn start(&self, listener: TcpListener, service: &Arc<ControlService>) -> Result<SocketAddr> {
         let log = service.log.clone();
+        let holders = LockHolders::open(service.fs.clone(), self.locks.clone(), log.clone());
+        let unread = CliError::io_error("read", "which sessions have locks");
+        let holders = holders.map_err(|error| unread(io::Error::other(error)))?;
         let identity = connection_identity(service.fs.volume(), service.claim.worktree_name());
         let options = ServerOptions {
             identity,
             services: Arc::new(LiveSessions {
                 service: service.clone(),
                 locks: self.locks.clone(),
+                holders: Arc::new(holders),
                 ownership: self.hand_over.as_ref().map(|hand_over| hand_over.ownership.clone()),
             }),
             report: Arc::new(move |text: &str| log.write_line(text)),
@@ -334,6 +340,7 @@ fn describe_client(status: SessionStatus) -> ClientStatus {
 struct LiveSessions {
     service: Arc<ControlService>,
     locks: Arc<LockTable>,
+    holders: Arc<LockHolders>,
     /// None: the worktree has no log, and nobody else can serve it.
     ownership: Option<LogOwnership>,
 }
@@ -371,7 +378,8 @@ impl SessionServices for LiveSessions {
         // Nothing is written there: a client keeps no access log.
         let access_log = PathBuf::from(std::ffi::OsString::from_vec(client.state.clone())).join("accesslog");
         let report = self.report_for(client);
-        let locks = Arc::new(SessionFileLocks::new(self.locks.clone(), LockSession(session.0)));
+        let locks = SessionFileLocks::new(self.locks.clone(), LockSession(session.0));
+        let locks = Arc::new(locks.with_recorder(self.holders.new_recorder(session)));
         let mount = ForwardedMount { fs: self.fs().clone(), file, access_log, report, locks };
         Ok(Arc::new(start_forwarded_service(mount)?))
     }
@@ -381,7 +389,24 @@ impl SessionServices for LiveSessions {
     }
 
     fn end_session(&self, session: SessionId) {
+        self.holders.remove(session);
         self.locks.end_session(LockSession(session.0));
+    }
+
+    fn may_reclaim(&self, session: SessionId) -> bool {
+        self.locks.may_reclaim(LockSession(session.0))
+    }
+
+    fn end_reclaim(&self, session: SessionId) {
+        self.locks.end_reclaim(LockSession(session.0));
+    }
+
+    fn end_lock_grace(&self) {
+        self.holders.end_grace();
+    }
+
+    fn suspend_locks(&self) {
+        self.holders.suspend();
     }
 
     fn find_marked(&self, session: SessionId) -> io::Result<BTreeSet<u64>> {

@@ -115,24 +115,33 @@ pub fn detach_mounts_below(dir: &Path) {
     }
 }
 
-/// Sends a signal.
+/// Sends a signal. A process that is killed has closed its files when this returns.
+#[track_caller]
 pub fn kill(pid: i32, signal: &str) {
     assert!(Command::new("kill").args([signal, &pid.to_string()]).status().unwrap().success());
+    if signal == "-KILL" {
+        // Its mount may be dead while the last of its threads still holds its sockets and locks: whoever starts the next
+        // process then would find the address in use.
+        wait_until("it has ended", || has_only_tasks(pid, &['Z', 'X']));
+    }
 }
 
 /// Holds a process: when this returns, none of its threads does anything any more.
 #[track_caller]
 pub fn hold(pid: i32) {
     kill(pid, "-STOP");
-    let is_held = |task: std::io::Result<fs::DirEntry>| {
+    // One that ended meanwhile does nothing, either.
+    wait_until("it is held", || has_only_tasks(pid, &['T', 'Z', 'X']));
+}
+
+/// Whether all threads of a process are in one of these states (`proc(5)`), or there is no such process.
+fn has_only_tasks(pid: i32, states: &[char]) -> bool {
+    let is_so = |task: std::io::Result<fs::DirEntry>| {
         let stat = task.and_then(|task| fs::read_to_string(task.path().join("stat")));
-        // One that ended meanwhile does nothing, either.
-        stat.is_ok_and(|stat| {
-            stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with(['T', 'Z', 'X']))
-        })
+        // One that has ended since it was listed has no state.
+        stat.map_or(true, |stat| stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with(states)))
     };
-    let tasks = format!("/proc/{pid}/task");
-    wait_until("it is held", || fs::read_dir(&tasks).unwrap().all(is_held));
+    fs::read_dir(format!("/proc/{pid}/task")).map_or(true, |mut tasks| tasks.all(is_so))
 }
 
 /// Waits until something is so.

@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use rustix::io::Errno;
 use serde_json::Value;
 
-use crate::mounting::{Mount, kill, sh, wait_until};
+use crate::mounting::{Mount, hold, kill, sh, wait_until};
 use crate::open_file::OpenFile;
 use crate::world::{Ran, World, run};
 
@@ -248,6 +248,18 @@ fn what_a_killed_client_had_open_goes_and_others_work_on() {
 fn kill_server(cluster: &Cluster<'_>) {
     kill(cluster.server.pid(), "-KILL");
     wait_until("the mount is dead", || cluster.server.is_dead());
+}
+
+/// Otherwise a test that starts the next server would fail now and then, on a busy machine.
+#[test]
+fn a_killed_server_has_left_its_address_when_the_next_one_starts() {
+    let world = World::new();
+    let cluster = Cluster::serve(&world);
+    for _ in 0..8 {
+        kill_server(&cluster);
+        drop(std::net::TcpListener::bind(&cluster.address).unwrap());
+        cluster.start_server();
+    }
 }
 
 #[test]
@@ -532,6 +544,60 @@ fn a_lock_that_was_lost_with_the_session_is_an_error() {
     wait_until("it is back", || fs::write(one.at("other"), "x").is_ok() && cluster.sessions().len() == 1);
     assert_eq!(file.write(b"1"), Err(Errno::IO));
     drop(file);
+    fs::write(one.at("file"), "2").unwrap();
+}
+
+#[test]
+fn locks_outlive_a_killed_server() {
+    let world = World::new();
+    let cluster = Cluster::serve(&world);
+    let one = cluster.client("one");
+    let two = cluster.client("two");
+    fs::write(one.at("file"), "0").unwrap();
+    let mut file = OpenFile::open(&one.at("file"));
+    file.lock().unwrap();
+    let mut range = start_locking(&one, "lockf", "wait");
+    assert!(has_lock(&mut range));
+    let mut waiting = start_locking(&two, "flock", "wait");
+    for _ in 0..2 {
+        kill_server(&cluster);
+        cluster.start_server();
+        for how in ["lockf", "flock"] {
+            let mut refused = start_locking(&two, how, "try");
+            assert!(!has_lock(&mut refused), "{how}");
+            unlock(refused);
+        }
+        file.write(b"1").unwrap();
+    }
+    drop(file);
+    assert!(has_lock(&mut waiting));
+    unlock(waiting);
+    unlock(range);
+    let mut next = start_locking(&two, "lockf", "try");
+    assert!(has_lock(&mut next));
+    unlock(next);
+}
+
+#[test]
+fn a_lock_that_is_not_taken_up_in_time_is_lost() {
+    let world = World::new();
+    let cluster = Cluster::serve(&world);
+    let one = cluster.client("one");
+    let two = cluster.client("two");
+    fs::write(one.at("file"), "0").unwrap();
+    let mut file = OpenFile::open(&one.at("file"));
+    file.lock().unwrap();
+    let stopped = one.pid();
+    hold(stopped);
+    kill_server(&cluster);
+    cluster.start_server();
+    // Also who does not wait for a lock has to wait until it is known who has it.
+    let mut other = start_locking(&two, "flock", "try");
+    assert!(has_lock(&mut other));
+    kill(stopped, "-CONT");
+    assert_eq!(file.write(b"1"), Err(Errno::IO));
+    drop(file);
+    unlock(other);
     fs::write(one.at("file"), "2").unwrap();
 }
 
