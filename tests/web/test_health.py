@@ -24,7 +24,7 @@ def test_each_part_is_what_its_command_reports(browser, own):
     own.write("new", "new")
     with opened(browser, own) as page:
         page.press("5")
-        page.wait()
+        page.until("document.getElementById('main').dataset.ready === 'health'")
         page.until("document.querySelectorAll('.card [aria-busy]').length === 0")
         assert "Healthy" in card(page, "doctor") or own.json("doctor")["findings"]
         assert "1 added" in card(page, "status") and "none" in card(page, "status")
@@ -74,7 +74,7 @@ def test_a_scope_that_is_none_is_refused(browser, own):
 def test_without_mounts_it_is_said_so(browser, own):
     with opened(browser, own) as page:
         page.press("6")
-        page.wait()
+        page.until("document.getElementById('main').dataset.ready === 'live'")
         assert "Nothing of this volume is mounted on this machine" in page.text()
 
 

@@ -39,7 +39,7 @@ def rows(page):
 
 def test_a_deleted_file_is_found_and_restored(page, searched):
     page.press("4")
-    page.wait()
+    page.until("document.getElementById('main').dataset.ready === 'search'")
     page.tab.keyboard.type("report")
     page.press("Enter")
     page.tab.wait_for_selector(".found .row:has-text('docs/report.pdf')")
