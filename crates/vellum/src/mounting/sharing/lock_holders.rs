@@ -70,7 +70,9 @@ impl LockHolders {
             self.table.list_awaited().into_iter().map(|session| SessionId(session.0)).collect();
         {
             let mut noted = self.noted.lock();
-            lost.iter().for_each(|session| drop(noted.remove(session)));
+            for session in &lost {
+                noted.remove(session);
+            }
         }
         self.forget(&lost);
         self.table.end_grace();
