@@ -138,11 +138,28 @@ impl WorktreeClient {
     }
 }
 
+/// How the connection of a client stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClientLinkStatus {
+    /// Whether there is one.
+    pub is_connected: bool,
+    /// Requests for changes that are not answered, a count.
+    pub waiting_changes: usize,
+    /// Whether something was changed and not made durable by an `fsync` since.
+    pub has_unsynced_changes: bool,
+}
+
 /// Sends commands to the server of a client.
 #[derive(Clone)]
 pub struct CommandSender(Arc<ClientShared>);
 
 impl CommandSender {
+    /// How the client's connection stands.
+    #[must_use]
+    pub fn describe_link(&self) -> ClientLinkStatus {
+        self.0.queue.lock().describe_link()
+    }
+
     /// Has the server carry out a command, and waits for the answer. It waits for a server that is away like any request.
     pub fn send_command(&self, command: &[u8]) -> Result<Vec<u8>> {
         if command.len() > COMMAND_MAX {

@@ -23,6 +23,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
+use vellum_fs::OperationMark;
 use vellum_fuse::transport::RequestService;
 
 use crate::connection::ConnectionIdentity;
@@ -64,6 +65,9 @@ pub trait SessionServices: Send + Sync + 'static {
 
     /// The requests of a session that an earlier process has carried out, by the marks that it has left.
     fn find_marked(&self, session: SessionId) -> io::Result<BTreeSet<u64>>;
+
+    /// Marks a request that was carried out in several steps.
+    fn put_mark(&self, mark: &OperationMark) -> io::Result<()>;
 
     /// Removes marks that nobody will ask for.
     fn remove_marks(&self, removed: MarkRemoval<'_>) -> io::Result<()>;

@@ -59,10 +59,15 @@ impl Drop for OperationMarkGuard {
 /// Puts the mark of this thread, if it has one. Part of each transaction that changes something.
 pub(crate) fn put_current_mark(txn: &mut dyn StoreTransaction) {
     CURRENT.with_borrow(|current| {
-        let Some(mark) = current else { return };
-        txn.set_key(&mark_key(mark.session, mark.number), Arc::from(VALUE.as_slice()));
-        mark.obsolete.iter().for_each(|number| txn.delete_key(&mark_key(mark.session, *number)));
+        if let Some(mark) = current {
+            put_mark(txn, mark);
+        }
     });
+}
+
+fn put_mark(txn: &mut dyn StoreTransaction, mark: &OperationMark) {
+    txn.set_key(&mark_key(mark.session, mark.number), Arc::from(VALUE.as_slice()));
+    mark.obsolete.iter().for_each(|number| txn.delete_key(&mark_key(mark.session, *number)));
 }
 
 impl LiveFilesystem {
@@ -82,6 +87,15 @@ impl LiveFilesystem {
             sessions.insert(session);
         })?;
         Ok(sessions)
+    }
+
+    /// Puts a mark by itself, after an operation that takes several transactions.
+    pub fn put_operation_mark(&self, mark: &OperationMark) -> Result<()> {
+        self.live_map().live_store().run_transaction(&mut |txn| {
+            put_mark(txn, mark);
+            Ok(())
+        })?;
+        Ok(())
     }
 
     /// Removes all marks of a session.

@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use vellum_fuse::transport::PendingAnswer;
 use vellum_fuse::wire::{FuseAnswer, FuseOperation, FuseRequest, Opcode, RequestHeader};
 
+use super::ClientLinkStatus;
 use super::cached_answers::{CachedAnswers, ListingBeginning};
 use super::known_nodes::KnownNodes;
 use super::locked_files::LockedFiles;
@@ -266,14 +267,29 @@ impl RequestQueue {
         failed.map(ClientOperation::fail).collect()
     }
 
+    /// How the connection stands, and what waits for it.
+    pub fn describe_link(&self) -> ClientLinkStatus {
+        let changes = self.operations.values().filter(|operation| !operation.changed.is_empty());
+        ClientLinkStatus {
+            is_connected: self.is_connected(),
+            waiting_changes: changes.count(),
+            has_unsynced_changes: self.has_unsynced_changes(),
+        }
+    }
+
     /// A program that waits for the answer to a request has got a signal. Only who waits for a lock does not wait on: gives
-    /// the request if it was not sent yet, and otherwise has the server told.
+    /// the request if it was not sent yet, and otherwise has the server told. Who asks for the figures of the filesystem
+    /// (`statfs`) while there is no server does not wait on, either: so it is found out whether a mount answers.
     pub fn interrupt_request(&mut self, kernel_unique: u64) -> Option<EndedOperation> {
+        let is_connected = self.is_connected();
         let is_meant = |operation: &ClientOperation| {
-            operation.kernel_unique == kernel_unique && operation.header.opcode == Opcode::Setlkw.number()
+            let opcode = operation.header.opcode;
+            let waits_for_server = opcode == Opcode::Statfs.number() && !is_connected;
+            operation.kernel_unique == kernel_unique
+                && (opcode == Opcode::Setlkw.number() || waits_for_server)
         };
         let (&number, operation) = self.operations.iter().find(|(_, operation)| is_meant(operation))?;
-        if operation.was_sent {
+        if operation.was_sent && operation.header.opcode == Opcode::Setlkw.number() {
             // The server knows the request by the client's number, not by the kernel's, and it answers it in the usual way:
             // either the lock, or EINTR.
             let header = RequestHeader { opcode: Opcode::Interrupt.number(), node: 0, ..operation.header };
@@ -285,7 +301,7 @@ impl RequestQueue {
             return None;
         }
         let operation = self.operations.remove(&number)?;
-        // Never sent, so it has changed nothing; what it keeps from being cached would stay so for ever.
+        // Never sent, or it asks only, so it has changed nothing; what it keeps from being cached would stay so for ever.
         self.cached.end_change(&operation.changed);
         Some(EndedOperation { reply: operation.reply, answer: FuseAnswer::Failed(Errno::INTR) })
     }

@@ -64,6 +64,14 @@ pub fn is_marked_operation(operation: &FuseOperation<'_>) -> bool {
     }
 }
 
+/// Whether a request changes the worktree in several steps, and is marked after the last one. Without the mark, a client
+/// would take what was answered for lost with the process. It is done again all the same: that does the same, and only
+/// that tells how much was done.
+#[must_use]
+pub fn is_marked_afterwards(operation: &FuseOperation<'_>) -> bool {
+    matches!(operation, FuseOperation::Fallocate { .. } | FuseOperation::CopyFileRange { .. })
+}
+
 /// The answer to a marked request that was carried out, from how things stand now.
 #[must_use]
 pub fn rebuild_answer(service: &dyn RequestService, request: &FuseRequest<'_>) -> FuseAnswer {

@@ -20,7 +20,7 @@ use vellum_fuse::wire::{FuseAnswer, FuseOperation, FuseRequest, MalformedRequest
 
 use super::leases::{FrameSink, LeaseTable, LeasedAnswer, RequestMoment};
 use super::outbox::Outbox;
-use super::recovery::{ask_service, is_marked_operation, rebuild_answer};
+use super::recovery::{ask_service, is_marked_afterwards, is_marked_operation, rebuild_answer};
 use super::workers::{SessionWorkers, is_slow_operation};
 use super::{SessionServices, SessionStatus};
 use crate::error::{ClusterError, Result};
@@ -366,7 +366,13 @@ impl ClientSession {
     fn answer_marked(self: &Arc<Self>, request: &FuseRequest<'_>) {
         let number = request.header.unique;
         let sink: Arc<dyn AnswerSink> = self.clone();
-        if !request.decode_operation().is_ok_and(|operation| is_marked_operation(&operation)) {
+        let operation = request.decode_operation();
+        if operation.as_ref().is_ok_and(is_marked_afterwards) {
+            let mark = self.state.lock().new_mark(number);
+            let sink: Arc<dyn AnswerSink> = Arc::new(MarkedAnswer { session: self.clone(), mark });
+            return answer_forwarded_request(&*self.service, request, &sink);
+        }
+        if !operation.is_ok_and(|operation| is_marked_operation(&operation)) {
             return answer_forwarded_request(&*self.service, request, &sink);
         }
         let mut state = self.state.lock();
@@ -375,14 +381,7 @@ impl ClientSession {
             drop(state);
             return self.accept_answer(number, rebuild_answer(&*self.service, request));
         }
-        // All of the last answers may still be asked for.
-        let obsolete = if state.marked.len() >= MARKS_KEPT { state.marked.pop_front() } else { None };
-        state.marked.push_back(number);
-        let mark = OperationMark {
-            session: state.id.mark_number(),
-            number,
-            obsolete: obsolete.into_iter().collect(),
-        };
+        let mark = state.new_mark(number);
         drop(state);
         let _mark = mark.enter();
         answer_forwarded_request(&*self.service, request, &sink);
@@ -436,7 +435,33 @@ fn names_nodes(operation: &std::result::Result<FuseOperation<'_>, MalformedReque
     )
 }
 
+/// The answer to a request that is marked after it was carried out.
+struct MarkedAnswer {
+    session: Arc<ClientSession>,
+    mark: OperationMark,
+}
+
+impl AnswerSink for MarkedAnswer {
+    fn accept_answer(&self, unique: u64, answer: FuseAnswer) {
+        if !matches!(answer, FuseAnswer::Failed(_))
+            && let Err(error) = self.session.services.put_mark(&self.mark)
+        {
+            // Its client then takes it for lost if this process ends, and the next `fsync` fails for nothing.
+            tracing::debug!(%error, "a request cannot be marked");
+        }
+        // Behind the mark: from the answer on, its client expects to find it.
+        self.session.accept_answer(unique, answer);
+    }
+}
+
 impl SessionState {
+    fn new_mark(&mut self, number: u64) -> OperationMark {
+        // All of the last answers may still be asked for.
+        let obsolete = if self.marked.len() >= MARKS_KEPT { self.marked.pop_front() } else { None };
+        self.marked.push_back(number);
+        OperationMark { session: self.id.mark_number(), number, obsolete: obsolete.into_iter().collect() }
+    }
+
     fn add_operation(
         &mut self,
         request: &FuseRequest<'_>,

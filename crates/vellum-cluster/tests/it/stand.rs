@@ -15,6 +15,7 @@ use vellum_cluster::protocol::frame::ClientDescription;
 use vellum_cluster::protocol::{SESSION_TERM, SessionId};
 use vellum_cluster::server::{LeaseTable, MarkRemoval, ServerOptions, SessionServices, WorktreeServer};
 use vellum_crypto::{MasterKey, VolumeKeys};
+use vellum_fs::OperationMark;
 use vellum_fuse::transport::{AnswerSink, DeferredReply, RequestService, answer_forwarded_request};
 use vellum_fuse::wire::{
     EntryAnswer, FuseAnswer, FuseOperation, FuseRequest, NodeAttributes, RequestHeader, SmallAnswer,
@@ -193,6 +194,10 @@ impl SessionServices for CountingServices {
     fn find_marked(&self, session: SessionId) -> io::Result<BTreeSet<u64>> {
         let state = self.0.state.lock();
         Ok(state.marks.iter().filter(|(of, _)| *of == session).map(|(_, number)| *number).collect())
+    }
+
+    fn put_mark(&self, _mark: &OperationMark) -> io::Result<()> {
+        Ok(())
     }
 
     fn remove_marks(&self, _removed: MarkRemoval<'_>) -> io::Result<()> {

@@ -16,6 +16,7 @@ use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
 use crate::mounting::control::{ControlReply, ControlRequest, PendingReply};
 use crate::mounting::holders::{self, HoldingProcess};
+use crate::mounting::sharing::client::find_client_at;
 use crate::mounting::table::{self, MountTableEntry};
 use crate::mounting::{MountingError, control, mountpoint};
 use crate::probe::is_mount_answering;
@@ -32,7 +33,8 @@ const SOON: Duration = Duration::from_millis(500);
 ///
 /// Everything that was written is put into the store first. A mount that is in use is not ended, unless --lazy is
 /// given. Exits with 1 if something could not be put into the store: it is kept on this machine, and goes into the
-/// store when the worktree is mounted again. If a service does not answer, it waits for 60 seconds.
+/// store when the worktree is mounted again. If a service does not answer, it waits for 60 seconds. The mount of a client
+/// of a shared worktree ends without its server, too; exits with 1 if something of it may be lost.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The mountpoint
@@ -57,6 +59,26 @@ struct UmountJson {
     elsewhere: Vec<String>,
     /// What is not in the store.
     unpublished: Option<UnpublishedJson>,
+    /// It is a client's, and its server is away.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    without_server: Option<WithoutServerJson>,
+}
+
+/// What a client's mount leaves behind whose server is away.
+#[derive(Serialize)]
+struct WithoutServerJson {
+    worktree: String,
+    /// Requests for changes that were not carried out, or whose answer is not known.
+    unanswered_changes: u64,
+    /// Whether something was written and not synced since.
+    unsynced: bool,
+}
+
+impl WithoutServerJson {
+    /// Whether something may be lost.
+    fn is_finding(&self) -> bool {
+        self.unsynced || self.unanswered_changes > 0
+    }
 }
 
 /// What could not be put into the store.
@@ -89,12 +111,13 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         table::read_mounts()?.into_iter().filter(|other| other.device == mount.device && *other != mount);
     report.elsewhere = others.map(|other| other.mountpoint.display().to_string()).collect();
     if !is_mount_answering(&mountpoint) {
-        // Its process cannot be told, and whoever asks it waits until it goes on.
-        if !args.lazy {
-            return Err(MountingError::Silent(mountpoint).into());
+        if args.lazy {
+            // Its process cannot be told, and whoever asks it waits until it goes on.
+            report.was_silent = true;
+            vellum_fuse::detach_mount(&mountpoint).map_err(MountingError::from)?;
+        } else {
+            report.without_server = Some(unmount_waiting_client(&mountpoint)?);
         }
-        report.was_silent = true;
-        vellum_fuse::detach_mount(&mountpoint).map_err(MountingError::from)?;
     } else if mount.is_dead() {
         // Its process is gone, and with it whoever could flush: all that is left is to clear the mountpoint.
         report.was_dead = true;
@@ -264,6 +287,24 @@ impl EndingMount {
     }
 }
 
+/// Ends the mount of a client whose server is away: what programs had written is there already or nowhere, so that nobody has
+/// to be asked.
+fn unmount_waiting_client(mountpoint: &Path) -> Result<WithoutServerJson> {
+    let found = find_client_at(mountpoint).filter(|(_, client)| !client.connected);
+    let (socket, client) = found.ok_or_else(|| MountingError::Silent(mountpoint.into()))?;
+    let mut question = PendingReply::send_request(&socket, &ControlRequest::AwaitEnd)?;
+    // From now on it does not end without an answer.
+    question.poll_reply(None)?;
+    unmount_with_retries(mountpoint)?;
+    // That it died is no reason to fail: it keeps nothing.
+    let _ = question.poll_reply(None);
+    Ok(WithoutServerJson {
+        worktree: client.worktree,
+        unanswered_changes: client.waiting_changes,
+        unsynced: client.unsynced,
+    })
+}
+
 /// What is said for a process that died without saying it.
 fn lost_process_reply() -> ControlReply {
     let failure = Some("the process of the mount died before it had published everything".into());
@@ -313,7 +354,9 @@ fn flush_mount_writes(context: &CommandContext, mountpoint: &Path) -> Result<()>
 
 fn report_unmount(context: &CommandContext, report: &UmountJson) -> Result<CommandOutcome> {
     // Exit code 1 means that something is only on this machine. That the mount goes on elsewhere is no finding.
-    let outcome = CommandOutcome::from_findings(report.unpublished.is_some());
+    let without_server = report.without_server.as_ref();
+    let is_incomplete = without_server.is_some_and(WithoutServerJson::is_finding);
+    let outcome = CommandOutcome::from_findings(report.unpublished.is_some() || is_incomplete);
     let ui = &context.ui;
     if ui.is_json() {
         ui.print_json(report)?;
@@ -323,6 +366,9 @@ fn report_unmount(context: &CommandContext, report: &UmountJson) -> Result<Comma
     // With --quiet, too, because it explains the exit code.
     if let Some(unpublished) = &report.unpublished {
         warn_about_unpublished(context, &shown, unpublished)?;
+    }
+    if let Some(without_server) = without_server {
+        warn_about_server(context, without_server)?;
     }
     if ui.voice.quiet {
         return Ok(outcome);
@@ -344,6 +390,29 @@ fn report_unmount(context: &CommandContext, report: &UmountJson) -> Result<Comma
         ui.print_note(format!("it is still mounted on {}", format_path(report.elsewhere.join(", "))))?;
     }
     Ok(outcome)
+}
+
+fn warn_about_server(context: &CommandContext, left: &WithoutServerJson) -> Result<()> {
+    let WithoutServerJson { worktree, unanswered_changes, unsynced } = left;
+    let ui = &context.ui;
+    if *unanswered_changes > 0 {
+        let changes = format::format_count(*unanswered_changes, "change");
+        ui.print_warning(format!(
+            "no process serves the worktree {worktree}: {changes} that programs asked for may not have been made"
+        ))?;
+    }
+    if *unsynced {
+        ui.print_warning(format!(
+            "no process serves the worktree {worktree}: what was written since the last fsync is there only if that process \
+             comes back, or had put it into the store or its shared log; look when it is served again"
+        ))?;
+    }
+    if !left.is_finding() && !ui.voice.quiet {
+        ui.print_note(format!(
+            "no process serves the worktree {worktree}; everything that was written here had been synced"
+        ))?;
+    }
+    Ok(())
 }
 
 fn warn_about_unpublished(

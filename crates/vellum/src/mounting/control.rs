@@ -85,6 +85,8 @@ pub enum ControlRequest {
     },
     /// The clients of a shared worktree.
     Clients,
+    /// What the process of a client's mount knows without its server.
+    ClientMount,
     /// The end of a client's session.
     EvictClient {
         /// Which, in hexadecimal.
@@ -242,6 +244,21 @@ impl From<&RevertedName> for RevertedOperation {
     }
 }
 
+/// The mount of a client, as its process knows it without the server.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ClientMountStatus {
+    /// Where it is mounted.
+    pub mountpoint: PathBuf,
+    /// The worktree.
+    pub worktree: String,
+    /// Whether there is a connection to the server.
+    pub connected: bool,
+    /// Requests for changes that the server has not answered.
+    pub waiting_changes: u64,
+    /// Whether something was written and not synced since.
+    pub unsynced: bool,
+}
+
 /// What the daemon answers.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct ControlReply {
@@ -275,6 +292,9 @@ pub struct ControlReply {
     /// What became of the content that was to come or go.
     #[serde(default)]
     pub content: Option<ContentReply>,
+    /// The mount of a client; None: the process has no such mount.
+    #[serde(default)]
+    pub client_mount: Option<ClientMountStatus>,
     /// Whether the mount takes over what other machines do.
     #[serde(default)]
     pub follows: bool,

@@ -38,6 +38,12 @@ pub enum MountingError {
     /// The mount's process does not answer.
     #[error("the process of the mount on {0} does not answer: it is stopped, or waits for a disk")]
     Silent(PathBuf),
+    /// Another program has the address.
+    #[error("cannot listen on {0}: another program listens there")]
+    AddressInUse(std::net::SocketAddr),
+    /// The mount is a client's, and has no connection to a server.
+    #[error("no process serves the worktree '{0}' at the moment, so nobody knows its clients")]
+    ServerAway(String),
     /// The worktree cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
@@ -101,7 +107,11 @@ impl MountingError {
             Self::OnlySnapshot(_) | Self::OnlyFollowed(_) => ErrorKind::Usage,
             Self::Unreachable { source, .. } => ErrorKind::from_io_error(source),
             Self::NotStarted(source) => ErrorKind::from_io_error(source),
-            Self::NoAnswer(_) | Self::NotInTime(_) | Self::Silent(_) => ErrorKind::Io,
+            Self::NoAnswer(_)
+            | Self::NotInTime(_)
+            | Self::Silent(_)
+            | Self::ServerAway(_)
+            | Self::AddressInUse(_) => ErrorKind::Io,
             Self::NotDirectory(_) | Self::NotMounted(_) => ErrorKind::Usage,
             Self::NotEmpty(_) | Self::Mounted { .. } | Self::UsedElsewhere { .. } => ErrorKind::Conflict,
             Self::Open(error) => error.kind(),
@@ -128,6 +138,10 @@ impl MountingError {
                 return Some(format!("'vellum umount {}' ends that mount", mountpoint.display()));
             }
             Self::NotMounted(_) => "'vellum mounts' shows what is mounted",
+            Self::AddressInUse(_) => "end that program, or listen on another port",
+            Self::ServerAway(_) => {
+                return Some("start the server again, or serve it here with 'vellum mount --shared NAME DIR --listen ADDRESS:PORT'".into());
+            }
             Self::Silent(path) => {
                 return Some(format!(
                     "'vellum umount --lazy {}' detaches it; what it has not published goes into the store when it goes on, or \

@@ -27,7 +27,7 @@ use vellum_cluster::server::{
     WorktreeServer,
 };
 use vellum_cluster::{ClusterError, SessionFileLocks};
-use vellum_fs::LiveFilesystem;
+use vellum_fs::{LiveFilesystem, OperationMark};
 use vellum_fuse::mount::{ForwardedMount, start_forwarded_service};
 use vellum_fuse::transport::{ChangeGate, RequestService};
 use vellum_fuse::{FileLocks, MountFile};
@@ -124,7 +124,10 @@ pub fn listen_for_clients(volume: &Volume, address: SocketAddr) -> Result<TcpLis
             "listen on 127.0.0.1, or make a volume with a key: 'vellum init' without --plain",
         ));
     }
-    TcpListener::bind(address).map_err(CliError::io_error("listen on", address.to_string()))
+    TcpListener::bind(address).map_err(|error| match error.kind() {
+        io::ErrorKind::AddrInUse => MountingError::AddressInUse(address).into(),
+        _ => CliError::io_error("listen on", address.to_string())(error),
+    })
 }
 
 /// What must be equal on both sides of a connection.
@@ -411,6 +414,10 @@ impl SessionServices for LiveSessions {
 
     fn find_marked(&self, session: SessionId) -> io::Result<BTreeSet<u64>> {
         self.fs().marked_operations(session.mark_number()).map_err(io::Error::other)
+    }
+
+    fn put_mark(&self, mark: &OperationMark) -> io::Result<()> {
+        self.fs().put_operation_mark(mark).map_err(io::Error::other)
     }
 
     fn remove_marks(&self, removed: MarkRemoval<'_>) -> io::Result<()> {

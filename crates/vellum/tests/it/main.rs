@@ -100,6 +100,7 @@ mod rotate;
 mod selected;
 mod shared;
 mod shared_leases;
+mod shared_locks;
 mod shared_readers;
 mod shared_standby;
 mod shared_take_over;

@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use rustix::io::Errno;
 use serde_json::Value;
 
-use crate::mounting::{Mount, hold, kill, sh, wait_until};
+use crate::mounting::{Mount, kill, sh, wait_until};
 use crate::open_file::OpenFile;
 use crate::world::{Ran, World, run};
 
@@ -32,7 +32,7 @@ impl<'w> Cluster<'w> {
     }
 
     /// Serves; gives where.
-    fn start_server(&self) -> String {
+    pub fn start_server(&self) -> String {
         let path = self.server.path.to_str().unwrap();
         let words = ["mount", "--shared", "work", "--listen", &self.address, "--allow-other"];
         let report = self.world.json(&[&words[..], &["--no-io-uring", path]].concat());
@@ -245,7 +245,7 @@ fn what_a_killed_client_had_open_goes_and_others_work_on() {
 }
 
 /// Kills the server, and waits until its mount is dead.
-fn kill_server(cluster: &Cluster<'_>) {
+pub fn kill_server(cluster: &Cluster<'_>) {
     kill(cluster.server.pid(), "-KILL");
     wait_until("the mount is dead", || cluster.server.is_dead());
 }
@@ -431,174 +431,74 @@ fn a_worktree_is_served_without_a_mount() {
     assert_eq!(fs::read_to_string(again.at("file")).unwrap(), "kept");
 }
 
-/// Locks of `fcntl` by Python, which has all kinds of them.
-const LOCK: &str = "import fcntl, os, sys
-file = os.open(sys.argv[1], os.O_RDWR)
-getattr(fcntl, sys.argv[2])(file, fcntl.LOCK_EX | (fcntl.LOCK_NB if sys.argv[3] == 'try' else 0))
-print('locked', flush=True)
-sys.stdin.read()";
-
-/// Locks a file in a process of its own; `how`: `lockf` or `flock`.
-fn start_locking(mount: &Mount<'_>, how: &str, mode: &str) -> Child {
-    Command::new("python3")
-        .args(["-c", LOCK, mount.at("file").to_str().unwrap(), how, mode])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap()
-}
-
-/// Waits for the lock; whether it was had.
-fn has_lock(process: &mut Child) -> bool {
-    let mut said = [0; 7];
-    process.stdout.as_mut().unwrap().read_exact(&mut said).is_ok()
-}
-
-fn unlock(mut process: Child) {
-    drop(process.stdin.take());
-    process.wait().unwrap();
-}
-
 #[test]
-fn locks_hold_for_programs_on_all_machines() {
+fn what_was_allocated_and_copied_is_synced_when_the_server_was_started_again() {
     let world = World::new();
     let cluster = Cluster::serve(&world);
     let one = cluster.client("one");
-    let two = cluster.client("two");
-    fs::write(one.at("file"), "0").unwrap();
-    for how in ["lockf", "flock"] {
-        for (holder, other) in [(&one, &two), (&two, &cluster.server), (&cluster.server, &one)] {
-            let mut held = start_locking(holder, how, "wait");
-            assert!(has_lock(&mut held), "{how}");
-            let mut refused = start_locking(other, how, "try");
-            assert!(!has_lock(&mut refused), "{how}");
-            unlock(refused);
-            let mut waiting = start_locking(other, how, "wait");
-            unlock(held);
-            assert!(has_lock(&mut waiting), "{how}");
-            unlock(waiting);
-        }
-    }
-    // Who waits can be interrupted, and who dies lets go.
-    let mut held = start_locking(&one, "flock", "wait");
-    assert!(has_lock(&mut held));
-    let mut waiting = start_locking(&two, "flock", "wait");
-    std::thread::sleep(std::time::Duration::from_millis(300));
-    waiting.kill().unwrap();
-    waiting.wait().unwrap();
-    held.kill().unwrap();
-    held.wait().unwrap();
-    let mut next = start_locking(&two, "flock", "wait");
-    assert!(has_lock(&mut next));
-    unlock(next);
-}
-
-#[test]
-fn a_counter_under_a_lock_misses_nothing() {
-    const TIMES: usize = 60;
-    let world = World::new();
-    let cluster = Cluster::serve(&world);
-    let one = cluster.client("one");
-    let two = cluster.client("two");
-    fs::write(one.at("counter"), "0").unwrap();
-    fs::write(one.at("lock"), "").unwrap();
-    let script = format!(
-        "for i in $(seq {TIMES}); do ( flock 9; n=$(cat counter); echo $((n+1)) > counter ) 9<> lock; done"
-    );
-    std::thread::scope(|scope| {
-        for mount in [&one, &two, &cluster.server] {
-            let script = &script;
-            scope.spawn(move || mount.sh(script));
-        }
-    });
-    assert_eq!(two.sh("cat counter"), format!("{}\n", 3 * TIMES));
-}
-
-#[test]
-fn the_locks_of_a_killed_client_are_free() {
-    let world = World::new();
-    let cluster = Cluster::serve(&world);
-    let one = cluster.client("one");
-    let two = cluster.client("two");
-    fs::write(one.at("file"), "0").unwrap();
-    let mut held = start_locking(&one, "lockf", "wait");
-    assert!(has_lock(&mut held));
-    let mut waiting = start_locking(&two, "lockf", "wait");
-    kill(one.pid(), "-KILL");
-    assert!(has_lock(&mut waiting));
-    unlock(waiting);
-    unlock(held);
-}
-
-#[test]
-fn a_lock_that_was_lost_with_the_session_is_an_error() {
-    let world = World::new();
-    let cluster = Cluster::serve(&world);
-    let one = cluster.client("one");
-    fs::write(one.at("file"), "0").unwrap();
-    let mut file = OpenFile::open(&one.at("file"));
-    file.lock().unwrap();
-    let session = cluster.sessions()[0]["session"].as_str().unwrap().to_owned();
-    world.run(&["worktree", "evict", "work", &session]).ok();
-    wait_until("it is back", || fs::write(one.at("other"), "x").is_ok() && cluster.sessions().len() == 1);
-    assert_eq!(file.write(b"1"), Err(Errno::IO));
-    drop(file);
-    fs::write(one.at("file"), "2").unwrap();
-}
-
-#[test]
-fn locks_outlive_a_killed_server() {
-    let world = World::new();
-    let cluster = Cluster::serve(&world);
-    let one = cluster.client("one");
-    let two = cluster.client("two");
-    fs::write(one.at("file"), "0").unwrap();
-    let mut file = OpenFile::open(&one.at("file"));
-    file.lock().unwrap();
-    let mut range = start_locking(&one, "lockf", "wait");
-    assert!(has_lock(&mut range));
-    let mut waiting = start_locking(&two, "flock", "wait");
-    for _ in 0..2 {
-        kill_server(&cluster);
-        cluster.start_server();
-        for how in ["lockf", "flock"] {
-            let mut refused = start_locking(&two, how, "try");
-            assert!(!has_lock(&mut refused), "{how}");
-            unlock(refused);
-        }
-        file.write(b"1").unwrap();
-    }
-    drop(file);
-    assert!(has_lock(&mut waiting));
-    unlock(waiting);
-    unlock(range);
-    let mut next = start_locking(&two, "lockf", "try");
-    assert!(has_lock(&mut next));
-    unlock(next);
-}
-
-#[test]
-fn a_lock_that_is_not_taken_up_in_time_is_lost() {
-    let world = World::new();
-    let cluster = Cluster::serve(&world);
-    let one = cluster.client("one");
-    let two = cluster.client("two");
-    fs::write(one.at("file"), "0").unwrap();
-    let mut file = OpenFile::open(&one.at("file"));
-    file.lock().unwrap();
-    let stopped = one.pid();
-    hold(stopped);
+    one.sh("head -c 100000 /dev/urandom > from; : > allocated; : > copied; sync from allocated copied");
+    one.sh("fallocate -l 100000 allocated");
+    let copy = "import os
+source = os.open('from', os.O_RDONLY)
+copied = os.open('copied', os.O_WRONLY)
+assert os.copy_file_range(source, copied, 100000) == 100000";
+    one.sh(&format!("python3 -c \"{copy}\""));
     kill_server(&cluster);
     cluster.start_server();
-    // Also who does not wait for a lock has to wait until it is known who has it.
-    let mut other = start_locking(&two, "flock", "try");
-    assert!(has_lock(&mut other));
-    kill(stopped, "-CONT");
-    assert_eq!(file.write(b"1"), Err(Errno::IO));
-    drop(file);
-    unlock(other);
-    fs::write(one.at("file"), "2").unwrap();
+    one.sh("sync allocated copied; cmp from copied; [ $(stat -c %s allocated) = 100000 ]");
+}
+
+#[test]
+fn a_client_is_unmounted_although_nobody_serves() {
+    let world = World::new();
+    let cluster = Cluster::serve(&world);
+    let one = cluster.client("one");
+    let two = cluster.client("two");
+    one.sh("echo synced > one; sync one");
+    two.sh("echo not synced > two");
+    kill_server(&cluster);
+    one.umount().ok().remarks("everything that was written here had been synced");
+    two.umount().code(1).remarks("no process serves the worktree work").remarks("since the last fsync");
+    assert!(!one.is_mounted() && !two.is_mounted());
+}
+
+#[test]
+fn clients_are_listed_where_a_client_was_mounted_from() {
+    let world = World::new();
+    let cluster = Cluster::serve(&world);
+    let _one = cluster.client("one");
+    let list = || world.run_in("../one-state", &["status", "--clients"]);
+    list().ok().says("work: 1 client, served by").says("connected");
+    kill_server(&cluster);
+    wait_until("it is noticed", || list().code != 0);
+    list().code(2).remarks("no process serves the worktree 'work'").remarks("--listen");
+}
+
+#[test]
+fn a_server_of_another_version_is_told_apart() {
+    let world = World::with_snapshot();
+    let cluster = Cluster::serve(&world);
+    let dir = cluster.attach("one");
+    let one = Mount::place(&world, "one");
+    let newer = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = newer.local_addr().unwrap().to_string();
+    let answer = std::thread::spawn(move || {
+        let (mut stream, _) = newer.accept().unwrap();
+        stream.read_exact(&mut [0; 16]).unwrap();
+        // The preface of version 2, which refuses version 1.
+        let preface = [&b"vlmshare"[..], &2u16.to_le_bytes(), &1u16.to_le_bytes(), &[0; 4]].concat();
+        stream.write_all(&preface).unwrap();
+    });
+    let words = ["mount", "--shared", "work", "--server", &address, one.path.to_str().unwrap()];
+    world
+        .run_in(&dir, &words)
+        .code(2)
+        .remarks("the server speaks version 2 of the protocol, and this program version 1")
+        .remarks("use the same version of vellum on both machines");
+    answer.join().unwrap();
+    // Who takes the address of another program is told so.
+    let taken = ["mount", "--shared", "other", "--listen", &cluster.address, one.path.to_str().unwrap()];
+    world.run(&taken).code(2).remarks("cannot listen on").remarks("another port");
 }
 
 #[test]

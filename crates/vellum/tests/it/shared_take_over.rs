@@ -164,6 +164,56 @@ fn what_was_closed_durably_is_not_lost() {
 }
 
 #[test]
+fn engines_that_would_lose_the_log_are_refused() {
+    let cases: [(&[&str], &[&str]); 3] = [
+        (&["--maxmemory-policy", "allkeys-lru"], &["cannot hold the log", "maxmemory-policy noeviction"]),
+        (&["--appendonly", "no"], &["cannot hold the log", "CONFIG SET appendonly yes"]),
+        (&["--maxmemory", "1"], &["has no room for the log", "maxmemory"]),
+    ];
+    let world = World::with_snapshot();
+    let server = Machine::attached(&world, "server");
+    for (options, words) in cases {
+        let folder = tempfile::tempdir().unwrap();
+        let engine = RedisServer::start(folder.path(), options);
+        let refused = server.mounts(&["--listen", "127.0.0.1:0", "--meta", &engine.url()]).code(2);
+        words.iter().fold(refused, |refused, word| refused.remarks(word));
+        assert!(!server.mount.is_mounted());
+    }
+}
+
+#[test]
+fn an_engine_that_is_empty_or_another_one_is_told_apart_from_one_without_changes() {
+    let world = World::with_snapshot();
+    let [server, other] = ["server", "other"].map(|name| Machine::attached(&world, name));
+    let folder = tempfile::tempdir().unwrap();
+    let engine = RedisServer::start(folder.path(), &[]);
+    let listen = ["--listen", "127.0.0.1:0"];
+    server.mounts(&[&listen[..], &["--meta", &engine.url()]].concat()).ok();
+    server.mount.sh("echo synced > file; sync file");
+    kill(server.mount.pid(), "-KILL");
+    wait_until("the mount is dead", || server.mount.is_dead());
+    assert!(engine.run("FLUSHALL").contains("OK"));
+    other
+        .mounts(&listen)
+        .code(2)
+        .remarks("the shared log of the worktree 'work' is gone")
+        .remarks("--without-log");
+    // The machine that had it goes on with everything.
+    server.mounts(&listen).ok();
+    assert_eq!(server.mount.sh("cat file"), "synced\n");
+}
+
+#[test]
+fn a_client_that_reaches_everything_but_the_server_is_told_so() {
+    let world = World::with_snapshot();
+    let [server, client] = ["server", "client"].map(|name| Machine::attached(&world, name));
+    server.mounts(&["--listen", "127.0.0.1:0", "--meta", "store:"]).ok();
+    kill(server.mount.pid(), "-KILL");
+    wait_until("the mount is dead", || server.mount.is_dead());
+    client.mounts(&[]).code(2).remarks("cannot be reached").remarks("a firewall is in between");
+}
+
+#[test]
 fn who_serves_has_to_be_known() {
     let world = World::with_snapshot();
     let [server, client] = ["server", "client"].map(|name| Machine::attached(&world, name));

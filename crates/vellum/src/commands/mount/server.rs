@@ -46,7 +46,7 @@ pub(super) fn mount_server(args: &Args, volume: &Arc<Volume>, place: ServerPlace
     let listener = listen_for_clients(volume, address)?;
     mountpoint::prepare_mountpoint(mountpoint)?;
     // The place of a client from the beginning, because this mount goes on as one when another process serves.
-    let place = ClientPlace::create(volume, mountpoint)?;
+    let place = ClientPlace::create(volume, &name, mountpoint)?;
     let state = StandbyState::new(ServingOptions {
         volume: volume.clone(),
         worktree: name,

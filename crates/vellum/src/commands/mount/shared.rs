@@ -19,7 +19,7 @@ use crate::error::Result;
 use crate::mounting::control::listen_for_control;
 use crate::mounting::daemon::EndSignals;
 use crate::mounting::log::MountLog;
-use crate::mounting::sharing::client::{ClientControl, client_dir, remove_client_dir};
+use crate::mounting::sharing::client::{ClientControl, ClientMountPlace, client_dir, remove_client_dir};
 use crate::mounting::sharing::{choose_server_locator, connection_identity};
 use crate::mounting::{MountingError, mountpoint};
 
@@ -50,7 +50,7 @@ pub(super) fn mount_client(
         return Err(VolumeError::no_worktree(name).into());
     }
     mountpoint::prepare_mountpoint(mountpoint)?;
-    let place = ClientPlace::create(volume, mountpoint)?;
+    let place = ClientPlace::create(volume, &name, mountpoint)?;
     let locator = choose_server_locator(server, volume, &name)?;
     // Asked once here, although the client asks for each connection: a worktree that nobody serves fails at once, and
     // the report names the address.
@@ -82,13 +82,14 @@ pub(super) struct ServerLink {
 }
 
 impl<'a> ClientPlace<'a> {
-    pub fn create(volume: &Volume, mountpoint: &'a Path) -> Result<Self> {
+    pub fn create(volume: &Volume, worktree: &str, mountpoint: &'a Path) -> Result<Self> {
         let dir = client_dir(volume);
         live::create_state_dir(&dir)?;
         // Made before the rest, so that whatever fails from here on removes the directory.
         let held = ClientMount { client: None, dir: dir.clone() };
         let log = Arc::new(MountLog::open_log(&dir.join(LOG_FILE))?);
-        let control = Arc::new(ClientControl::default());
+        let place = ClientMountPlace { mountpoint: mountpoint.into(), worktree: worktree.into() };
+        let control = Arc::new(ClientControl { place, ..ClientControl::default() });
         // It listens before the mount exists, because a file in the mount names the socket.
         let socket = listen_for_control(&dir, control.clone())?;
         Ok(Self { mountpoint, held, log, control, socket })

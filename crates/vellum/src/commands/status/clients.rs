@@ -10,7 +10,9 @@ use vellum_volume::refs::RefKind;
 
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
+use crate::mounting::MountingError;
 use crate::mounting::control::{self, ControlReply, ControlRequest, SOCKET};
+use crate::mounting::sharing::client::find_clients_of;
 use crate::mounting::sharing::{ClientStatus, ServerStatus};
 use crate::ui::format;
 
@@ -29,7 +31,7 @@ struct WorktreeClientsJson {
 }
 
 /// Shows the clients of the mounted worktree that the user stands in; elsewhere, those of all worktrees of the volume that
-/// are served on this machine.
+/// are served from this state directory, or else of those that are mounted from it as clients.
 pub(super) fn list_clients(context: &CommandContext) -> Result<CommandOutcome> {
     let worktrees = match context.find_mount_process()? {
         Some(process) => {
@@ -66,7 +68,21 @@ fn find_served_worktrees(context: &CommandContext) -> Result<ServedWorktrees> {
         let reply = control::request_reply(&socket(&name), &ControlRequest::Clients).ok()?;
         Some((name, reply))
     };
-    Ok(names.into_iter().filter_map(ask).collect())
+    let served: ServedWorktrees = names.into_iter().filter_map(ask).collect();
+    if !served.is_empty() {
+        return Ok(served);
+    }
+    // Nothing is served from this directory. The servers of what is mounted from it know the clients.
+    let mut asked: ServedWorktrees = Vec::new();
+    for (socket, client) in find_clients_of(&volume) {
+        if asked.iter().all(|(name, _)| *name != client.worktree) {
+            if !client.connected {
+                return Err(MountingError::ServerAway(client.worktree).into());
+            }
+            asked.push((client.worktree, control::request_reply(&socket, &ControlRequest::Clients)?));
+        }
+    }
+    Ok(asked)
 }
 
 fn report_clients(context: &CommandContext, report: ClientsJson) -> Result<CommandOutcome> {

@@ -262,6 +262,8 @@ impl ControlService {
             ControlRequest::Status
             | ControlRequest::AwaitEnd
             | ControlRequest::Discard
+            // The mount of a client has a process of its own, or a socket of its own in this one.
+            | ControlRequest::ClientMount
             | ControlRequest::PrepareEnd { .. } => {}
             ControlRequest::Unpublished => answer.unpublished = self.unpublished_snapshots()?,
             ControlRequest::NoteDetached => self.claim.record_stage(HolderStage::Detached)?,
@@ -531,6 +533,7 @@ fn changes_files(request: &ControlRequest) -> bool {
         | ControlRequest::MergeSnapshot { .. }
         | ControlRequest::Fork { .. }
         | ControlRequest::Clients
+        | ControlRequest::ClientMount
         | ControlRequest::EvictClient { .. }
         | ControlRequest::HandOver { .. }
         | ControlRequest::Flush
