@@ -388,7 +388,7 @@ fn commands_of_an_encrypted_volume_take_few_requests() {
     let open = ["--store", &url, "--credentials", "test", "--key-file", &key];
     run_with_cache(&world, &[&["init"], &open[..]].concat()).ok();
     world.write("dir/file", crate::world::noise(20_000));
-    run_with_cache(&world, &["snapshot"]).ok();
+    run_with_cache(&world, &["snapshot", "--tag", "first"]).ok();
     let count = |args: &[&str]| {
         let _ = server.take_requests();
         run_with_cache(&world, args).ok();
@@ -407,7 +407,7 @@ fn commands_of_an_encrypted_volume_take_few_requests() {
     let attach = count(&[&["init", &other], &open[..]].concat());
     assert!(attach.len() <= 21, "{}: {attach:#?}", attach.len());
     assert_eq!(looks(&attach), 2);
-    let list = count(&["ls", "main"]);
+    let list = count(&["-C", &other, "ls", "first"]);
     assert!(list.len() <= 5, "{}: {list:#?}", list.len());
 }
 

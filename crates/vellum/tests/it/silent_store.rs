@@ -126,9 +126,11 @@ fn who_waits_for_the_store_waits_for_a_service_that_does_not_answer() {
         assert!(line.contains("trying again, Ctrl-C stops"), "{line}");
         assert!(waiting.try_wait().unwrap().is_none());
         lazy.server.tell_truth();
+        let mut rest = String::new();
+        told.read_to_string(&mut rest).unwrap();
         let done = waiting.wait_with_output().unwrap();
-        let out = String::from_utf8(done.stdout).unwrap();
-        assert!(done.status.success() && out.contains(said), "{out}");
+        let shown = rest + &String::from_utf8(done.stdout).unwrap();
+        assert!(done.status.success() && shown.contains(said), "{shown}");
         lazy.run_in(&lazy.world.tree(), &["verify", "--all"]).ok();
     }
 }
