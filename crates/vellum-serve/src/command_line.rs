@@ -46,7 +46,7 @@ impl CommandFailure {
 
 /// The command line.
 #[derive(Clone)]
-pub struct CommandLine {
+pub struct CommandRunner {
     program: PathBuf,
     time: Duration,
 }
@@ -108,7 +108,7 @@ impl KeptOutput {
     }
 }
 
-impl CommandLine {
+impl CommandRunner {
     /// That of a program, whose commands may take so long.
     #[must_use]
     pub fn new(program: PathBuf, time: Duration) -> Self {

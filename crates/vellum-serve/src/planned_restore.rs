@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::command_line::{CommandFailure, CommandLine, CommandResult};
+use crate::command_line::{CommandFailure, CommandResult, CommandRunner};
 use crate::plan_folder::PlanFolder;
 
 /// What is to be restored.
@@ -72,7 +72,7 @@ enum PlannedWay {
 impl PlannedRestore {
     /// Asks the command line what a restore would do. Changes nothing.
     pub async fn plan(
-        commands: &CommandLine,
+        commands: &CommandRunner,
         folder: &PlanFolder,
         question: RestoreQuestion,
     ) -> CommandResult<Self> {
@@ -83,7 +83,7 @@ impl PlannedRestore {
     }
 
     async fn plan_in_directory(
-        commands: &CommandLine,
+        commands: &CommandRunner,
         folder: &PlanFolder,
         question: RestoreQuestion,
     ) -> CommandResult<Self> {
@@ -105,7 +105,7 @@ impl PlannedRestore {
         Ok(Self { question, steps, unsaved, way: PlannedWay::SavedPlan(file) })
     }
 
-    async fn plan_in_mount(commands: &CommandLine, question: RestoreQuestion) -> CommandResult<Self> {
+    async fn plan_in_mount(commands: &CommandRunner, question: RestoreQuestion) -> CommandResult<Self> {
         let changes = list_mount_changes(commands, &question).await?;
         // Nearly in the words of a directory's plan, which knows no renaming.
         let steps = read_rows(&changes, |row| {
@@ -126,7 +126,7 @@ impl PlannedRestore {
     }
 
     /// Restores. Fails with `conflict`, and changes nothing, if something has changed since it was planned.
-    pub async fn carry_out(&self, commands: &CommandLine) -> CommandResult<Value> {
+    pub async fn carry_out(&self, commands: &CommandRunner) -> CommandResult<Value> {
         let words = match &self.way {
             PlannedWay::SavedPlan(file) => {
                 let mut option = OsString::from("--run=");
@@ -179,7 +179,7 @@ impl PlannedRestorePath {
     }
 }
 
-async fn list_mount_changes(commands: &CommandLine, question: &RestoreQuestion) -> CommandResult<Value> {
+async fn list_mount_changes(commands: &CommandRunner, question: &RestoreQuestion) -> CommandResult<Value> {
     let words = question.words(["restore", "--dry-run"].map(OsString::from));
     let mut planned = commands.run_for_json(&question.directory, words).await?;
     Ok(planned["changes"].take())

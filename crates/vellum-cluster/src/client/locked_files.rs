@@ -136,8 +136,9 @@ impl OwnerLocks {
                 LockMode::Shared => FileLock::SHARED,
                 LockMode::Exclusive => FileLock::EXCLUSIVE,
             };
-            let (start, end) = (range.start(), range.end());
-            ReclaimedLock { node, lock: FileLock { handle, owner, start, end, kind, pid, is_flock } }
+            let lock =
+                FileLock { handle, owner, start: range.start(), end: range.end(), kind, pid, is_flock };
+            ReclaimedLock { node, lock }
         })
     }
 }

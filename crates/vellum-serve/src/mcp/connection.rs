@@ -22,7 +22,7 @@ use super::arguments::{NoArguments, parse_arguments};
 use super::catalog::ToolName;
 use super::plans::PlanShelf;
 use super::resources::{describe_addresses, resource_error};
-use crate::command_line::{COMMAND_TIME, CommandLine};
+use crate::command_line::{COMMAND_TIME, CommandRunner};
 use crate::plan_folder::PlanFolder;
 
 /// Calls that are carried out at once; others wait.
@@ -46,7 +46,7 @@ pub struct SharedTools {
     /// What the tools are about.
     pub settings: McpSettings,
     /// The command line.
-    pub command_line: CommandLine,
+    pub command_line: CommandRunner,
     /// The forks that this connection made: their directories by name.
     pub forks: Mutex<BTreeMap<String, PathBuf>>,
     /// The tries that this connection made and did not decide about.
@@ -64,7 +64,7 @@ pub struct SharedTools {
 impl ToolServer {
     /// For a client that just connected.
     pub fn new(volume: Arc<Volume>, settings: McpSettings) -> Self {
-        let command_line = CommandLine::new(settings.program.clone(), COMMAND_TIME);
+        let command_line = CommandRunner::new(settings.program.clone(), COMMAND_TIME);
         let tools = SharedTools {
             volume,
             settings,

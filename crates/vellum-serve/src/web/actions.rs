@@ -24,7 +24,7 @@ use vellum_types::SnapshotId;
 pub use self::approvals::{answer_approval, list_approvals};
 use self::plan_table::{PLAN_TIME, PlanTable, TakenPlan};
 pub use self::questions::{ActionQuestion, PlanKind, RestoreBody, parse_body};
-use crate::command_line::CommandLine;
+use crate::command_line::CommandRunner;
 use crate::plan_folder::{PlanFolder, draw_id};
 use crate::planned_restore::{PlannedRestore, PlannedRestorePath, PlannedRestoreStep, RestoreQuestion};
 use crate::web::answer::{Answer, ApiError, Freshness, json_answer};
@@ -88,7 +88,7 @@ impl ActionSettings {
 /// What all actions use.
 pub struct ActionState {
     settings: ActionSettings,
-    commands: CommandLine,
+    commands: CommandRunner,
     folder: PlanFolder,
     plans: PlanTable<PlannedAction>,
     /// Held while something is changed: commands of one page follow one another.
@@ -146,7 +146,7 @@ impl ActionState {
     /// For a worktree.
     #[must_use]
     pub fn new(settings: ActionSettings) -> Self {
-        let commands = CommandLine::new(settings.program.clone(), COMMAND_TIME);
+        let commands = CommandRunner::new(settings.program.clone(), COMMAND_TIME);
         Self {
             settings,
             commands,
@@ -319,7 +319,8 @@ async fn run_plan(
             return Err(ApiError::new(StatusCode::NOT_FOUND, "not_found", "there is no such plan"));
         }
     };
-    let (api, actions) = (Arc::clone(api), Arc::clone(actions));
+    let api = Arc::clone(api);
+    let actions = Arc::clone(actions);
     // On its own: a page that is closed meanwhile must not stop a restore in the middle.
     let running = tokio::spawn(async move {
         let _alone = actions.changing.lock().await;
