@@ -22,6 +22,7 @@ pub mod open;
 mod plan_folder;
 mod planned_restore;
 mod private_file;
+mod received_file;
 mod request_body;
 pub mod request_sender;
 pub mod s3;

@@ -5,12 +5,12 @@ use std::fmt;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+use crate::received_file::UPLOAD_NAME;
+
 /// Longest key, bytes: that of S3.
 pub const KEY_MAX: usize = 1024;
 /// Longest name of a file or a directory, bytes.
 const NAME_MAX: usize = 255;
-/// How an upload is called for the moment between two steps. It stands in the root of the tree, and has no key.
-pub(super) const UPLOAD_NAME: &str = ".vellum-upload-";
 /// The directory of a volume within a directory of files: no part of any tree.
 const STATE_NAME: &str = ".vellum";
 

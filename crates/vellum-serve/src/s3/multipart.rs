@@ -15,7 +15,8 @@ use super::checksums::{ExpectedChecksums, check_equal};
 use super::errors::tree_error;
 use super::keys::ObjectKey;
 use super::objects::{byte_count, whole_seconds};
-use super::upload::{PlacedObject, ReceivedContent, WritableTree, WriteConditions, random_word};
+use super::upload::{PlacedObject, ReceivedContent, WritableTree, WriteConditions};
+use crate::received_file::random_word;
 
 /// Uploads at once.
 const UPLOADS_MAX: usize = 1000;

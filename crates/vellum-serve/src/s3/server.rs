@@ -15,10 +15,10 @@ use super::access::{GatewayAccess, GatewayAuth};
 use super::body::PermitBody;
 use super::bucket::TreeBucket;
 use super::guard::check_request;
-use super::upload::WritableTree;
 use crate::credentials::GatewayCredentials;
 use crate::error::{Result, ServeError};
 use crate::http_gateway::{HttpGateway, RequestPlaces};
+use crate::received_file::remove_leftovers;
 use crate::request_body::RequestBody;
 use crate::request_sender::RequestRefusal;
 use crate::served_tree::ServedTree;
@@ -71,7 +71,7 @@ impl S3Server {
         let http = HttpGateway::bind(listen)?;
         let can_write = can_write && tree.worktree().is_some();
         if let Some(worktree) = tree.worktree().filter(|_| can_write) {
-            WritableTree::new(worktree.clone()).remove_leftovers()?;
+            remove_leftovers(worktree)?;
         }
         let credentials = Arc::new(credentials);
         let mut service = S3ServiceBuilder::new(TreeBucket::new(bucket, tree, can_write));

@@ -1,7 +1,6 @@
 //! Uploads: a file without a name, which gets its name when all of it has arrived. One that breaks off is never seen.
 
-use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -10,16 +9,15 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 use s3s::dto::{Checksum, ETag, ETagCondition, StreamingBlob, Timestamp};
 use s3s::{S3Result, s3_error};
-use vellum_library::{File, FileKind, Metadata, Tree as _, Worktree};
+use vellum_library::{File, Metadata, Tree as _, Worktree};
 
 use super::checksums::{ContentHasher, ExpectedChecksums};
 use super::errors::{content_error, path_conflict, run_blocking, tree_error};
-use super::keys::{ObjectKey, UPLOAD_NAME};
+use super::keys::ObjectKey;
 use super::objects::{modified_time, object_tag};
+use crate::received_file::{MODE, has_errno, replace_file, write_fully};
 use crate::served_tree::ServedTree;
 
-/// Permissions of a file that replaces none.
-const MODE: u32 = 0o644;
 /// Bytes that are gathered before they are written.
 const WRITE_AT_ONCE: usize = 256 << 10;
 
@@ -63,16 +61,10 @@ impl ArrivingContent {
     fn write(&mut self, pieces: &[Bytes]) -> S3Result<()> {
         for piece in pieces {
             self.hasher.update(piece);
-            let mut left = piece.as_ref();
-            while !left.is_empty() {
-                let count = self.file.write_at(left, self.size).map_err(tree_error)?;
-                // At the largest size that a file can have.
-                if count == 0 {
-                    return Err(s3_error!(EntityTooLarge, "no file can be this large"));
-                }
-                self.size += count as u64;
-                left = left.get(count..).unwrap_or_default();
+            if !write_fully(&self.file, piece, self.size).map_err(tree_error)? {
+                return Err(s3_error!(EntityTooLarge, "no file can be this large"));
             }
+            self.size += piece.len() as u64;
         }
         Ok(())
     }
@@ -126,17 +118,6 @@ impl WritableTree {
         Self { worktree, naming: Arc::default() }
     }
 
-    /// Removes what a gateway that was killed between two steps has left.
-    pub(super) fn remove_leftovers(&self) -> vellum_library::Result<()> {
-        for entry in self.worktree.read_dir("")? {
-            let is_upload = entry.name.to_str().is_some_and(|name| name.starts_with(UPLOAD_NAME));
-            if is_upload && entry.kind == FileKind::File {
-                self.worktree.remove(&entry.name)?;
-            }
-        }
-        Ok(())
-    }
-
     /// Gives a file the name that a key says, in the place of what has it.
     pub(super) fn place_file(
         &self,
@@ -153,7 +134,8 @@ impl WritableTree {
             Some(_) => return Err(path_conflict()),
         };
         file.set_mode(mode).map_err(tree_error)?;
-        let named = self.make_parents(key.path()).and_then(|()| self.name_file(key.path(), file));
+        let named =
+            self.make_parents(key.path()).and_then(|()| replace_file(&self.worktree, key.path(), file));
         if let Err(error) = named {
             // Directories that were made for it are not to be left.
             self.remove_empty_parents(key.path());
@@ -235,23 +217,6 @@ impl WritableTree {
         }
     }
 
-    fn name_file(&self, path: &Path, file: &File) -> vellum_library::Result<()> {
-        match file.persist(self.worktree.root(), path) {
-            Err(error) if has_errno(&error, Errno::EXIST) => {}
-            done => return done,
-        }
-        // No name is given to a file in the place of another one in one step. If the process is killed between these two, the
-        // next gateway removes the first name.
-        let beside = upload_name();
-        file.persist(self.worktree.root(), &beside)?;
-        let renamed = self.worktree.rename(&beside, path);
-        if renamed.is_err() {
-            // The first error is the one to report.
-            let _ = self.worktree.remove(&beside);
-        }
-        renamed
-    }
-
     /// Removes the directories above a path as far as they are empty.
     fn remove_empty_parents(&self, path: &Path) {
         let above = path.ancestors().skip(1).filter(|dir| !dir.as_os_str().is_empty());
@@ -269,26 +234,4 @@ impl WritableTree {
         let tag = object_tag(&ServedTree::Live(self.worktree.clone()), metadata);
         PlacedObject { tag, modified: modified_time(metadata) }
     }
-}
-
-fn has_errno(error: &vellum_library::Error, errno: Errno) -> bool {
-    error.errno() == Some(errno.raw_os_error())
-}
-
-/// A name that nothing else has.
-fn upload_name() -> PathBuf {
-    PathBuf::from(format!("{UPLOAD_NAME}{}", random_word()))
-}
-
-/// 32 hexadecimal digits.
-pub(super) fn random_word() -> String {
-    let mut bytes = [0; 16];
-    // Without randomness the name may be taken, which is an error of the upload.
-    let _ = getrandom::fill(&mut bytes);
-    let mut word = String::with_capacity(32);
-    for byte in bytes {
-        // Writing into a string does not fail.
-        let _ = write!(word, "{byte:02x}");
-    }
-    word
 }

@@ -19,6 +19,7 @@ use super::guard::{DavGuard, check_xml};
 use crate::credentials::GatewayCredentials;
 use crate::error::Result;
 use crate::http_gateway::{HttpGateway, RequestPlaces};
+use crate::received_file::remove_leftovers;
 use crate::request_body::RequestBody;
 use crate::request_sender::RequestRefusal;
 use crate::served_tree::ServedTree;
@@ -65,6 +66,9 @@ impl WebdavServer {
         let http = HttpGateway::bind(settings.listen)?;
         let WebdavSettings { tree, can_write, credentials, .. } = settings;
         let can_write = can_write && tree.worktree().is_some();
+        if let Some(worktree) = tree.worktree().filter(|_| can_write) {
+            remove_leftovers(worktree)?;
+        }
         let shared = SharedGateway {
             guard: DavGuard::new(credentials, can_write),
             // Finder and others write only where they can lock. The locks end with this process.

@@ -7,14 +7,11 @@ use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
 use dav_server::fs::{DavFile, DavMetaData, FsError, FsFuture, FsResult, OpenOptions};
-use rustix::io::Errno;
 use vellum_library::{File, Tree as _, Worktree};
 
 use super::filesystem::run_blocking;
 use super::metadata::{EntryMetadata, dav_error};
-
-/// Permissions of a file that replaces none.
-const MODE: u32 = 0o644;
+use crate::received_file::{MODE, replace_file, write_fully};
 
 /// A file that is being written.
 pub struct FileUpload {
@@ -59,59 +56,27 @@ impl FileUpload {
 
     async fn write(&mut self, data: Bytes) -> FsResult<()> {
         let place = self.place.clone();
-        let mut position = self.written;
+        let position = self.written;
         self.written += data.len() as u64;
         run_blocking(move || {
-            let mut left = data.as_ref();
-            while !left.is_empty() {
-                let count = place.file.write_at(left, position).map_err(|error| dav_error(&error))?;
-                // At the largest size that a file can have.
-                if count == 0 {
-                    return Err(FsError::TooLarge);
-                }
-                position += count as u64;
-                left = left.get(count..).unwrap_or_default();
+            match write_fully(&place.file, &data, position).map_err(|error| dav_error(&error))? {
+                true => Ok(()),
+                false => Err(FsError::TooLarge),
             }
-            Ok(())
         })
         .await
     }
 }
 
 impl UploadPlace {
-    /// Names the file.
+    /// Names the file, which has its permissions before.
     fn name_file(&self) -> vellum_library::Result<()> {
-        match self.file.persist(self.worktree.root(), &self.path) {
-            Ok(()) => self.worktree.chmod(&self.path, self.mode),
-            Err(error) if is_taken(&error) && !self.must_be_new => self.replace_existing(),
-            Err(error) => Err(error),
+        self.file.set_mode(self.mode)?;
+        match self.must_be_new {
+            true => self.file.persist(self.worktree.root(), &self.path),
+            false => replace_file(&self.worktree, &self.path, &self.file),
         }
     }
-
-    /// Puts it in the place of what has the name, in one step.
-    fn replace_existing(&self) -> vellum_library::Result<()> {
-        let beside = self.path.with_file_name(temporary_name());
-        self.file.persist(self.worktree.root(), &beside)?;
-        let named = self.worktree.chmod(&beside, self.mode);
-        let named = named.and_then(|()| self.worktree.rename(&beside, &self.path));
-        if named.is_err() {
-            // The first error is the one to report.
-            let _ = self.worktree.remove(&beside);
-        }
-        named
-    }
-}
-
-fn is_taken(error: &vellum_library::Error) -> bool {
-    error.errno() == Some(Errno::EXIST.raw_os_error())
-}
-
-/// A name that nothing else has, for the moment between two steps.
-fn temporary_name() -> String {
-    let mut bytes = [0; 8];
-    // Without randomness the name may be taken, which is an error of the upload.
-    let _ = getrandom::fill(&mut bytes);
-    format!(".{:016x}.upload", u64::from_le_bytes(bytes))
 }
 
 impl fmt::Debug for FileUpload {

@@ -71,16 +71,7 @@ fn a_read_waits_a_minute_for_a_silent_service() {
 
 #[test]
 fn a_mount_is_ended_as_soon_as_its_service_answers_again() {
-    let files = [("there", noise(2, 800_000))];
-    let lazy = LazyMount::in_world(world_with_credentials(), &files);
-    lazy.umount();
-    lazy.mount_with(&["--retry-for", "1s"]);
-    lazy.run(&["hydrate", ".", "--metadata-only"]).ok();
-    for method in ["GET", "HEAD", "LIST", "PUT"] {
-        lazy.server.add_lie(every(method), S3Lie::Hang);
-    }
-    fs::write(lazy.path("new"), "new").unwrap();
-    assert_eq!(fs::read(lazy.path("there")).unwrap_err().raw_os_error(), Some(5));
+    let lazy = mount_of_silent_service();
     lazy.server.tell_truth();
     // Reads are not sent for some seconds more, but whoever ends the mount does not come again.
     let begun = Instant::now();
