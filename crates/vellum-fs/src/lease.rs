@@ -11,7 +11,7 @@ use vellum_map::{KeySpan, MapRoot};
 use vellum_types::{Ino, MapKey, MapKeyRef, SnapshotId};
 use vellum_volume::lease::HeldLease;
 use vellum_volume::operations::{
-    CommandScope, RecordedCommand, RevertScope, RevertedOperation, scoped_command,
+    CommandScope, RecordedCommand, RevertScope, RevertedOperation, WorktreeScope, scoped_command,
 };
 use vellum_volume::refs::WorktreeHead;
 use vellum_volume::{SnapshotRecord, Volume, VolumeError};
@@ -39,8 +39,9 @@ pub struct ChangePurpose {
     pub reverted: RevertedOperation,
 }
 
-/// While it lives, records of operations say for which command the worktree's ref is changed.
+/// While it lives, records of operations say from which worktree and for which command its ref is changed.
 struct ChangeScope {
+    _worktree: WorktreeScope,
     _command: Option<CommandScope>,
     _reverted: Option<RevertScope>,
 }
@@ -84,12 +85,13 @@ impl WorktreeLease {
     /// The process that serves a mount was started with another command than the one that it carries out: that which the
     /// ref is changed for, or else the one that is given, if one is.
     fn enter_command(&self, command: Option<&RecordedCommand>) -> ChangeScope {
-        match self.purpose.lock().clone() {
-            Some(ChangePurpose { command, reverted }) => ChangeScope {
-                _command: Some(CommandScope::enter_run(command)),
-                _reverted: Some(RevertScope::enter(reverted)),
-            },
-            None => ChangeScope { _command: command.cloned().map(CommandScope::enter_run), _reverted: None },
+        let purpose = self.purpose.lock().clone();
+        let reverted = purpose.as_ref().map(|purpose| purpose.reverted.clone());
+        let command = purpose.map(|purpose| purpose.command).or_else(|| command.cloned());
+        ChangeScope {
+            _worktree: WorktreeScope::enter(&self.worktree),
+            _command: command.map(CommandScope::enter_run),
+            _reverted: reverted.map(RevertScope::enter),
         }
     }
 

@@ -280,9 +280,7 @@ impl LivePublisher {
         let id = self.lease.record_for(&command, || self.lease.commit_snapshot(&record))?;
         // Remembered, so that the ref is not written again only to say the same.
         *self.announced.lock() = Some(id);
-        self.lease.record_for(&command, || {
-            pending.tags.iter().try_for_each(|tag| self.add_snapshot_tag(tag, &pending.id))
-        })?;
+        self.add_snapshot_tags(&pending.tags, &pending.id, &command)?;
         session.end_session()?;
         // The next snapshot of the line counts from this one.
         (published.counted.changed, published.counted.stored) = (0, 0);
@@ -310,12 +308,19 @@ impl LivePublisher {
         !sealed.layers.is_empty() && remainder.as_ref() != Some(sealed)
     }
 
-    /// Adds a tag. A tag that was given to another snapshot meanwhile is ignored: it is no reason to publish again.
-    pub(crate) fn add_snapshot_tag(&self, tag: &str, id: &SnapshotId) -> Result<()> {
-        match self.volume.add_tag(tag, *id) {
+    /// Adds the tags that a command gives. One that was given to another snapshot meanwhile is ignored: it is no reason
+    /// to publish again.
+    pub(crate) fn add_snapshot_tags(
+        &self,
+        tags: &[String],
+        id: &SnapshotId,
+        command: &RecordedCommand,
+    ) -> Result<()> {
+        let add_tag = |tag: &String| match self.volume.add_tag(tag, *id) {
             Err(error) if error.kind() != ErrorKind::Conflict => Err(error.into()),
             Ok(()) | Err(_) => Ok(()),
-        }
+        };
+        self.lease.record_for(command, || tags.iter().try_for_each(add_tag))
     }
 
     /// Rebases all states that have the published layers on the new tree, and deletes the layers that are not needed

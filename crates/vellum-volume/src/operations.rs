@@ -31,5 +31,5 @@ pub use self::record::{
 };
 pub(crate) use self::record::{FORGOTTEN_MAX, find_outside_snapshot};
 pub use self::revert::{HeadChange, KeptSnapshot, OperationChoice, RevertError, RevertPlan, RevertStep};
-pub use self::scope::RevertScope;
+pub use self::scope::{RevertScope, WorktreeScope};
 pub use self::thinning::OperationRetention;

@@ -88,13 +88,13 @@ impl LiveFilesystem {
         let id = self.volume().assign_snapshot_id(&mut record)?;
         self.volume().catalog.store_record(&record)?;
         let stands = AncestorSnapshot { id, counter: record.counter, time };
+        let command = scoped_command().unwrap_or_else(|| RecordedCommand::from_words(&["snapshot"]));
         let (is_next, sequence) = self.live_map().change_head(|head, _| {
             // Nor is it kept out now: snapshots of everything need the head only, as this does.
             let is_next = head.snapshot == last;
             if is_next {
                 head.snapshot = Some(stands);
-                let command = scoped_command().unwrap_or_else(|| RecordedCommand::from_words(&["snapshot"]));
-                self.publisher().set_head_command(Some(command));
+                self.publisher().set_head_command(Some(command.clone()));
             }
             Ok(is_next)
         })?;
@@ -106,9 +106,7 @@ impl LiveFilesystem {
         }
         self.live_map().live_store().wait_until_durable(sequence)?;
         self.publisher().update_ref_snapshot()?;
-        for tag in &request.tags {
-            self.publisher().add_snapshot_tag(tag, &id)?;
-        }
+        self.publisher().add_snapshot_tags(&request.tags, &id, &command)?;
         session.end_session()?;
         Ok(Some(id))
     }

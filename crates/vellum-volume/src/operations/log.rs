@@ -8,7 +8,7 @@ use vellum_types::{BlobId, LookupResult};
 
 use super::command::current_command;
 use super::record::{OperationEffect, OperationLink, OperationRecord, RECORD_MAX};
-use super::scope::current_reverted_operation;
+use super::scope::{current_reverted_operation, scoped_worktree};
 use crate::error::{Result, VolumeError};
 use crate::key_epochs::KeyEpochs;
 use crate::record::{recorded_host_name, recorded_user_name};
@@ -114,7 +114,7 @@ impl OperationLog {
             host: recorded_host_name(),
             user: recorded_user_name(),
             pid: std::process::id(),
-            worktree: self.worktree.clone(),
+            worktree: scoped_worktree().unwrap_or_else(|| self.worktree.clone()),
             command: command.words,
             command_id: command.id,
             effects: reverted.into_iter().chain(effects.iter().cloned()).collect(),
