@@ -168,6 +168,8 @@ pub struct RetentionDecision {
     pub entry: HistoryEntry,
     /// Why it is kept; empty if it is to be forgotten.
     pub reasons: Vec<KeepReason>,
+    /// Whether it is dated before one of its parents, as a clock had it that was ahead then, or behind later.
+    pub is_before_parent: bool,
 }
 
 impl RetentionDecision {
@@ -223,6 +225,7 @@ impl Volume {
         let tags = self.find_tags_by_snapshot(&request.policy)?;
         let entries = list_history(&self.catalog)?;
         let lines = group_lines(&entries, request)?;
+        let times: HashMap<_, _> = entries.iter().map(|entry| (entry.id, entry.record.time)).collect();
         let mut uses = self.find_uses(&tags, request)?;
         self.add_readers(&entries, &mut uses)?;
         let mut plan = RetentionPlan::default();
@@ -247,7 +250,9 @@ impl Volume {
                     reasons.push(KeepReason::Newest);
                 }
                 reasons.extend(rules);
-                plan.decisions.push(RetentionDecision { entry, reasons });
+                let mut parents = entry.record.parents.iter().filter_map(|parent| times.get(parent));
+                let is_before_parent = parents.any(|time| *time > entry.record.time);
+                plan.decisions.push(RetentionDecision { entry, reasons, is_before_parent });
             }
         }
         Ok(plan)

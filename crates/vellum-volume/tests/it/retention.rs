@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use jiff::tz::TimeZone;
 use vellum_types::{SnapshotId, UnixTime};
-use vellum_volume::retention::{KeepReason, RetentionPlan, RetentionPolicy, RetentionRequest, SafetyPolicy};
+use vellum_volume::retention::{
+    KeepReason, PeriodRule, RetentionPeriod, RetentionPlan, RetentionPolicy, RetentionRequest, SafetyPolicy,
+};
 use vellum_volume::{SnapshotOrigin, SnapshotRecord, Volume, VolumeError};
 
 use crate::world::{PLAIN, SEALED, World, assert_clean, record, record_on, refused};
@@ -134,4 +136,21 @@ fn many_snapshots_are_forgotten_together() {
     let again = world.again();
     assert_eq!(notes(&again.plan_retention(&request(5)).unwrap(), true), ["39", "38", "37", "36", "35"]);
     assert_clean(&again);
+}
+
+#[test]
+fn a_snapshot_that_is_dated_before_its_parent_is_judged_by_its_own_time_and_marked() {
+    let world = World::new(PLAIN);
+    // Far ahead of the clock of any machine that runs this.
+    for (day, note) in [(900, "right"), (50_000, "ahead"), (901, "behind 1"), (901, "behind 2")] {
+        commit_at(&world.volume, day, note);
+    }
+    let later = RetentionRequest { now: UnixTime { secs: 60_000 * DAY, nanos: 0 }, ..request(1) };
+    let mut policy = later.policy.clone();
+    policy.periods.insert(RetentionPeriod::Day, PeriodRule { count: 9, within: None });
+    let plan = world.volume.plan_retention(&RetentionRequest { policy, ..later }).unwrap();
+    let marked: Vec<_> = plan.decisions.iter().map(|decision| decision.is_before_parent).collect();
+    assert_eq!(marked, [false, true, false, false]);
+    assert_eq!(notes(&plan, true), ["behind 2", "ahead", "right"]);
+    assert_eq!(reasons(&plan, "ahead"), [KeepReason::Period(RetentionPeriod::Day)]);
 }

@@ -106,6 +106,7 @@ struct DecisionJson {
     time: String,
     kept: bool,
     reasons: Vec<String>,
+    before_parent: bool,
 }
 
 /// Forgets them.
@@ -263,7 +264,10 @@ fn print_plan(plan: &RetentionPlan, names: &SnapshotNames, context: &CommandCont
     let mut table = TextTable::default();
     for decision in &plan.decisions {
         let record = &decision.entry.record;
-        let reasons: Vec<_> = decision.reasons.iter().map(describe_reason).collect();
+        let mut reasons: Vec<_> = decision.reasons.iter().map(describe_reason).collect();
+        if decision.is_before_parent {
+            reasons.push("dated before its parent".into());
+        }
         let worktree = if has_several { format_path(&record.worktree) } else { String::new() };
         table.add_row([
             if decision.is_kept() { "keep" } else { "forget" }.into(),
@@ -310,6 +314,7 @@ impl DecisionJson {
             time: json::format_json_time(record.time),
             kept: decision.is_kept(),
             reasons: decision.reasons.iter().map(describe_reason).collect(),
+            before_parent: decision.is_before_parent,
         }
     }
 }
