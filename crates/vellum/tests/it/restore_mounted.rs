@@ -104,8 +104,11 @@ fn a_directory_that_was_moved_is_planned_by_its_paths() {
     let mount = Mount::new(&world, "m");
     mount.sh("mv dir moved; ln a.txt second");
     let file = world.path("plan").display().to_string();
+    let steps = "create   dir\ncreate   dir/deep\ncreate   dir/deep/c.bin\n";
     let ran = vellum(&mount, &["restore", "first", "dir/deep/c.bin", "--plan", &file]).ok();
-    assert_eq!(ran.out, "create   dir\ncreate   dir/deep\ncreate   dir/deep/c.bin\n");
+    assert_eq!(ran.out, steps);
+    let ran = vellum(&mount, &["restore", "first", "dir/deep/c.bin", "--dry-run"]).code(1);
+    assert_eq!(ran.out, steps);
     vellum(&mount, &["restore", "--run", &file]).ok();
     assert!(mount.at("dir/deep/c.bin").exists() && !mount.at("dir/b.txt").exists());
     vellum(&mount, &["restore", "first", "nowhere", "--plan", &file])

@@ -6,20 +6,16 @@ use vellum_fs::FsError;
 use vellum_host::escape::format_path;
 use vellum_types::SnapshotId;
 use vellum_volume::Volume;
-use vellum_volume::diff::FileChange;
 use vellum_volume::history::HistoryEntry;
 
 use super::mounted_choice::choose_in_mount;
-use super::mounted_plan::{run_plan_in_mount, save_mount_plan};
+use super::mounted_plan::{run_plan_in_mount, save_mount_plan, show_mount_plan};
 use super::{Args, resolve_target, run_restore_hook};
-use crate::compare::ComparedSnapshots;
 use crate::context::CommandContext;
 use crate::context::mounted::MountedWorktree;
 use crate::error::{CliError, CommandOutcome, Result};
 use crate::mounting::MountingError;
 use crate::mounting::control::{ControlRequest, SeenState};
-use crate::ui::changes;
-use crate::ui::changes::list::{ChangeDetail, CollapsedDirs};
 use crate::ui::format;
 
 /// A restore of a mounted worktree.
@@ -27,15 +23,6 @@ use crate::ui::format;
 struct MountRestoreJson {
     target: String,
     safety: Option<String>,
-}
-
-/// What a restore of a mounted worktree would change.
-#[derive(Serialize)]
-struct MountRestorePlan<'a> {
-    target: String,
-    dry_run: bool,
-    #[serde(serialize_with = "changes::serialize_changes")]
-    changes: &'a [FileChange],
 }
 
 /// The worktree is mounted: it stands on another tree at once, however many files that has; of paths, the files are
@@ -60,7 +47,7 @@ pub fn restore_in_mount(
         return match &args.plan {
             _ if args.interactive => choose_in_mount(context, mounted, &request),
             Some(file) => save_mount_plan(file, context, mounted, &request),
-            None => print_mount_plan(context, mounted, &request.target, &request.paths),
+            None => show_mount_plan(context, mounted, &request),
         };
     }
     if paths.is_empty() {
@@ -122,29 +109,6 @@ fn resolve_published_target(
 ) -> Result<HistoryEntry> {
     mounted.send_request(&ControlRequest::Settle)?;
     resolve_target(args, context, &mounted.volume)
-}
-
-fn print_mount_plan(
-    context: &CommandContext,
-    mounted: &MountedWorktree,
-    target: &HistoryEntry,
-    paths: &[Vec<u8>],
-) -> Result<CommandOutcome> {
-    // Both trees are compared in the store, so that the present state has to be there first.
-    let now = mounted.publish_current_tree()?;
-    let lines = mounted.volume.read_head()?.map(|head| (head, target.id));
-    let compared = ComparedSnapshots::compare_trees(&mounted.volume, now, target.record.root, lines, paths)?;
-    check_paths_known(mounted, target, paths, |path| compared.contains_path(path))?;
-    let ui = &context.ui;
-    if ui.is_json() {
-        let changes = &compared.changes;
-        ui.print_json(&MountRestorePlan { target: target.id.to_string(), dry_run: true, changes })?;
-    } else {
-        let paths = context.paths_at_root(&mounted.mountpoint);
-        let show = |path: &[u8]| paths.format_path(path);
-        ui.print_change_list(&compared, CollapsedDirs::Deleted, ChangeDetail::Sizes, show)?;
-    }
-    Ok(CommandOutcome::from_findings(!compared.changes.is_empty()))
 }
 
 /// Fails if a path is nowhere, with the same error as the restore itself: a preview succeeds only if the restore can.

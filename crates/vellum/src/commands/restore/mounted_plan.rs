@@ -1,5 +1,5 @@
-//! `vellum restore --plan` and `--run` in a mount: the present state is published and compared with the snapshot, and the
-//! process of the mount restores it only if it still has that state.
+//! `vellum restore --dry-run`, `--plan` and `--run` in a mount: the present state is published and compared with the
+//! snapshot, and the process of the mount restores it only if it still has that state.
 
 use std::path::Path;
 
@@ -17,6 +17,15 @@ use crate::mounting::control::SeenState;
 
 /// How often a plan is drawn anew because something was written after it was drawn.
 pub const TRIES: usize = 10;
+
+/// Shows what a restore would do.
+pub fn show_mount_plan(
+    context: &CommandContext,
+    mounted: &MountedWorktree,
+    request: &RestoreRequest,
+) -> Result<CommandOutcome> {
+    DrawnPlan::draw(mounted, request)?.show(mounted, context)
+}
 
 /// Writes a plan, and shows it.
 pub fn save_mount_plan(
