@@ -139,6 +139,8 @@ pub fn find_open_paths(wanted: &[PathBuf]) -> BTreeSet<PathBuf> {
 
 /// What the user is called in this process, if not as the environment says.
 static USER_NAME: OnceLock<String> = OnceLock::new();
+/// The name that the table of users has.
+static ACCOUNT_NAME: OnceLock<String> = OnceLock::new();
 
 /// Sets what the user is called in this process. Only the first call counts.
 pub fn set_user_name(name: String) {
@@ -155,11 +157,14 @@ pub fn user_name() -> String {
     ["USER", "LOGNAME"]
         .iter()
         .find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
-        .unwrap_or_else(|| {
-            let uid = rustix::process::getuid().as_raw();
-            let mut names = read_owner_names(OwnerTable::Users);
-            names.remove(&uid).unwrap_or_else(|| format!("uid {uid}"))
-        })
+        // Each snapshot of a mount asks, and the table is read from the disk.
+        .unwrap_or_else(|| ACCOUNT_NAME.get_or_init(read_account_name).clone())
+}
+
+fn read_account_name() -> String {
+    let uid = rustix::process::getuid().as_raw();
+    let mut names = read_owner_names(OwnerTable::Users);
+    names.remove(&uid).unwrap_or_else(|| format!("uid {uid}"))
 }
 
 #[cfg(test)]

@@ -359,7 +359,7 @@ fn to_system_time(nanoseconds: i64) -> SystemTime {
 
 /// The options of a mode that writes.
 fn parse_mode(mode: &str) -> PyResult<OpenOptions> {
-    let plain = mode.trim_end_matches('+');
+    let plain = mode.strip_suffix('+').unwrap_or(mode);
     let options = match plain {
         // Only "r+" comes here; "r" was dealt with before.
         "r" => OpenOptions::new().write(true),

@@ -58,12 +58,6 @@ pub struct RepairReport {
 }
 
 impl RepairReport {
-    /// How many blobs were mended.
-    #[must_use]
-    pub fn count_mended(&self) -> u64 {
-        self.mended.iter().map(|mended| mended.blobs).sum()
-    }
-
     /// Adds what a later repair did.
     pub fn add_report(&mut self, other: Self) {
         for mended in other.mended {

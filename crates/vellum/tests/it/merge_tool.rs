@@ -532,3 +532,28 @@ fn several_common_snapshots_make_one_base() {
     world.run(&["gc", "run"]).ok();
     world.run(&["verify", "--all"]).ok();
 }
+
+#[test]
+fn merge_tools_in_settings_of_other_users_do_not_run() {
+    let world = merging(&[text("a.txt")]);
+    let line = format!("touch '{}'; cp \"$REMOTE\" \"$MERGED\"", world.path("ran").display());
+    world.run_at_home(&["config", "set", "--worktree", "merge.tool", &line]).ok();
+    let give =
+        |user| std::os::unix::fs::lchown(world.tree().join(".vellum"), Some(user), Some(user)).unwrap();
+    let before = world.read("a.txt");
+    give(1234);
+    // What is typed is the user's own.
+    for setting in ["/nowhere", &world.tree().display().to_string()] {
+        assert!(!world.path("ran").exists(), "{setting}");
+        let ran = resolve_cleanly(&world, &["a.txt", "--tool"]).code(3);
+        ran.remarks("merge.tool of this worktree is not run")
+            .remarks("user 1234")
+            .remarks("no merge tool is set");
+        assert_eq!(world.read("a.txt"), before);
+        world.run_at_home(&["config", "set", "--user", "trusted-directories", setting]).ok();
+    }
+    resolve_cleanly(&world, &["a.txt", "--tool"]).ok();
+    assert!(world.path("ran").exists());
+    assert_eq!(world.read("a.txt"), "one\nTWO\nthree\n");
+    give(0);
+}
