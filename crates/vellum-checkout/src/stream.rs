@@ -48,7 +48,7 @@ pub fn create_stream_snapshot(
     let line = name_outside_line(&request.name);
     let last = volume.find_newest_in_line(&line)?;
     let chunker = Chunker::new(volume.config.chunker, &volume.keys.chunker_key());
-    let mut session = volume.begin_write_session()?;
+    let mut session = volume.begin_lazy_write_session()?;
     let content =
         ContentReader { chunker: &chunker, sink: ChunkSink::Store(&session), meter }.read_stream(source)?;
     // Before a tree names the content. What was stored of a stream that failed is garbage for the collector.

@@ -312,7 +312,7 @@ impl CheckoutWorktree {
             capture.first_number = self.first_unused_number(head)?;
         }
         // Only after the scan, which needs none: as long as there is a session, the collector deletes nothing.
-        let mut session = self.volume.begin_write_session()?;
+        let mut session = self.volume.begin_lazy_write_session()?;
         let base_root = readable.map(|head| head.record.root);
         let (captured, root) = self.store_capture(&capture, base_root.as_ref(), &mut session)?;
         let written = session.flush_blobs()?;

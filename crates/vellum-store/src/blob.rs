@@ -282,10 +282,18 @@ impl BlobStore {
             .map_err(|fault| with_base(damaged(fault)))
     }
 
-    /// A new writer. Writers are independent: one does not see what another has not finished.
+    /// A new writer, which relies on what the index says now. Writers are independent: one does not see what another has not
+    /// finished.
     #[must_use]
     pub fn create_writer(&self) -> BlobWriter {
         BlobWriter::new(self.clone())
+    }
+
+    /// A new writer that reads the index before it relies on a stored copy for the first time, or when it was given much that
+    /// is not known. A writer of little that is new spares a request.
+    #[must_use]
+    pub fn create_lazy_writer(&self) -> BlobWriter {
+        BlobWriter::new_lazy(self.clone())
     }
 }
 

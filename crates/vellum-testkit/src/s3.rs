@@ -8,7 +8,7 @@ mod http;
 mod objects;
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io::{self, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -282,7 +282,9 @@ impl S3Shared {
         // Otherwise the kernel would hold back small replies until the client acknowledges earlier ones, and
         // tests would wait.
         let _ = stream.set_nodelay(true);
-        while let Ok(Some(request)) = HttpRequest::read_from(&mut stream) {
+        let Ok(reading) = stream.try_clone() else { return };
+        let mut reader = BufReader::new(reading);
+        while let Ok(Some(request)) = HttpRequest::read_from(&mut reader, &stream) {
             if !self.answer_request(&mut stream, &request) {
                 break;
             }

@@ -3,7 +3,7 @@
 //!
 //! Protocol: a writer puts its session object before it reads the list of condemned packs; the collector writes that
 //! list before it looks for sessions. So either the collector finds the session and deletes nothing, or the writer
-//! sees the list and does not rely on those packs. A session ends when its writer has finished, when its process is
+//! sees the list and does not rely on those packs. A writer that relies on no pack need not read the list. A session ends when its writer has finished, when its process is
 //! known to be dead, or when it was not renewed for [`LEASE`]. A writer whose session is gone at the end fails. The
 //! collector has its own session, so only one collector runs at a time. Processes that read a snapshot for long have
 //! sessions, too, which name its tree (`reader`).
@@ -164,12 +164,22 @@ pub struct WriteSession {
     store: Arc<BlobStore>,
     damage: Arc<DamageRecorder>,
     epochs: Arc<KeyEpochs>,
+    index_reading: IndexReadingTime,
     /// Whether there are lost blobs that this session may store again.
     is_damage_noted: bool,
 }
 
+/// When a session reads the index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum IndexReadingTime {
+    /// When it begins, and when it is resumed.
+    AtBegin,
+    /// Before it relies on a blob that is stored.
+    WhenNeeded,
+}
+
 impl WriteSession {
-    pub(crate) fn begin_session(volume: &Volume) -> Result<Self> {
+    pub(crate) fn begin_session(volume: &Volume, index_reading: IndexReadingTime) -> Result<Self> {
         if let Some(level) = volume.settings_in_force()?.compression_level() {
             volume.blobs.set_compression_level(level);
         }
@@ -181,6 +191,7 @@ impl WriteSession {
             store: Arc::clone(&volume.blobs),
             damage: Arc::clone(&volume.damage),
             epochs: Arc::clone(&volume.epochs),
+            index_reading,
             is_damage_noted: volume.distrust_lost_blobs(),
         };
         begun.resume_session(volume)?;
@@ -189,9 +200,14 @@ impl WriteSession {
 
     /// Continues writing after a flush. Fails if the index cannot be read.
     pub fn resume_session(&mut self, volume: &Volume) -> Result<()> {
-        // What was condemned before this session stood must not be relied on: look again now.
-        volume.blobs.refresh_index()?;
-        self.blobs = Some(volume.blobs.create_writer());
+        // What was condemned before this session stood must not be relied on: look again now, or before anything is.
+        self.blobs = Some(match self.index_reading {
+            IndexReadingTime::AtBegin => {
+                volume.blobs.refresh_index()?;
+                volume.blobs.create_writer()
+            }
+            IndexReadingTime::WhenNeeded => volume.blobs.create_lazy_writer(),
+        });
         Ok(())
     }
 

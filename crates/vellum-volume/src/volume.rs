@@ -40,7 +40,7 @@ use crate::lost::DamageRecorder;
 use crate::operations::{FORGOTTEN_MAX, OperationEffect, OperationSink};
 use crate::record::SnapshotRecord;
 use crate::refs::{DamagedRef, RefKind, RefStore, StoredRef, WorktreeHead, check_ref_name};
-use crate::session::{WriteSession, date_after_parent};
+use crate::session::{IndexReadingTime, WriteSession, date_after_parent};
 use crate::settings::Settings;
 use crate::state::{DirectoryIdentity, INDEX_FOLDER, RESERVE_FILE, StateDir, WorktreeFile};
 use crate::store_check::open_known_store;
@@ -278,9 +278,20 @@ impl Volume {
         self.nodes.loader().empty_root()
     }
 
-    /// Begins to write blobs.
+    /// Begins to write blobs, and reads the index.
     pub fn begin_write_session(&self) -> Result<WriteSession> {
-        WriteSession::begin_session(self)
+        WriteSession::begin_session(self, IndexReadingTime::AtBegin)
+    }
+
+    /// Begins to write blobs. The index of a service is read when it is needed: for whoever often has little to store, and does
+    /// not ask by itself what is stored.
+    pub fn begin_lazy_write_session(&self) -> Result<WriteSession> {
+        // To read the index of a directory costs nothing, and others may have stored the same.
+        let index_reading = match self.objects.is_remote() {
+            true => IndexReadingTime::WhenNeeded,
+            false => IndexReadingTime::AtBegin,
+        };
+        WriteSession::begin_session(self, index_reading)
     }
 
     /// Whether another worktree of the volume is in the same store.

@@ -70,7 +70,7 @@ impl LiveFilesystem {
             return Ok(None);
         }
         let selected = self.build_selected_state(&now, last, paths)?;
-        let mut session = self.volume().begin_write_session()?;
+        let mut session = self.volume().begin_lazy_write_session()?;
         let mut published =
             selected.publisher().store_state(&selected.live_map().lock_head().sealed_state(), &session)?;
         published.counted.stored += session.flush_blobs()?.bytes_stored;

@@ -31,7 +31,7 @@ struct PublishSink<'a> {
 impl LivePublisher {
     /// Stores the tree of a sealed state, durably. The session protects it until a ref names it.
     pub(super) fn store_durably(&self, state: &LayeredState) -> Result<(WriteSession, PublishedState)> {
-        let mut session = self.volume.begin_write_session()?;
+        let mut session = self.volume.begin_lazy_write_session()?;
         let mut published = self.store_state(state, &session)?;
         published.counted.stored += session.flush_blobs()?.bytes_stored;
         Ok((session, published))

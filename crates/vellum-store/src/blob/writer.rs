@@ -4,6 +4,7 @@
 //! them. The first failure stops the writer: it acknowledges nothing afterwards. Memory is bounded: one open pack per
 //! kind, two being uploaded, and the ids since the last index object.
 
+mod index_reading;
 mod pending;
 mod similar;
 mod stats;
@@ -18,6 +19,7 @@ use parking_lot::{Mutex, MutexGuard};
 use vellum_types::limits::BLOB_MAX;
 use vellum_types::{BlobId, BlobKind, ErrorKind, PackId};
 
+use self::index_reading::IndexReading;
 use self::pending::{PendingBlobs, PendingLocation};
 use self::similar::{BlobEnds, SimilarBlobs};
 pub use self::stats::WriteStats;
@@ -91,6 +93,7 @@ pub struct BlobWriter {
     chunks: Mutex<OpenPack>,
     nodes: Mutex<OpenPack>,
     uploads: UploadQueue,
+    index_reading: IndexReading,
     pub(super) packs: PackReliance,
     /// Blobs that are stored again, with the packs in which their copies are lost.
     renewed: Mutex<Vec<(BlobId, PackId)>>,
@@ -123,7 +126,17 @@ impl BlobWriterShared {
 }
 
 impl BlobWriter {
+    /// For a caller who has read the index.
     pub(super) fn new(store: BlobStore) -> Self {
+        Self::with_index_reading(store, IndexReading::done())
+    }
+
+    /// Reads the index when it needs it.
+    pub(super) fn new_lazy(store: BlobStore) -> Self {
+        Self::with_index_reading(store, IndexReading::deferred())
+    }
+
+    fn with_index_reading(store: BlobStore, index_reading: IndexReading) -> Self {
         let shared = Arc::new(BlobWriterShared {
             store,
             pending: PendingBlobs::default(),
@@ -135,7 +148,8 @@ impl BlobWriter {
         let open = |kind| Mutex::new(OpenPack::new(uploads.next_pack_number(), kind));
         let chunks = open(BlobKind::Chunk);
         let nodes = open(BlobKind::Node);
-        Self { shared, chunks, nodes, uploads, packs: PackReliance::default(), renewed: Mutex::default() }
+        let packs = PackReliance::default();
+        Self { shared, chunks, nodes, uploads, index_reading, packs, renewed: Mutex::default() }
     }
 
     /// Stores a content, unless it is stored already, and returns its id.
@@ -152,7 +166,7 @@ impl BlobWriter {
             return Err(BlobError::TooLarge(plaintext.len()));
         }
         let stats = &self.shared.stats;
-        let stored = self.shared.store.find_reliable_copy(kind, id, &self.packs);
+        let stored = self.find_reliable_copy(kind, id, plaintext.len());
         let StoredCopy::Lost(lost) = stored.map_err(|error| self.shared.record_failure(error))? else {
             stats.count_duplicate(plaintext.len());
             return Ok(());
@@ -169,6 +183,15 @@ impl BlobWriter {
             renewed.extend(lost.into_iter().map(|pack| (*id, pack)));
         }
         self.seal_and_append_blob(kind, id, plaintext)
+    }
+
+    /// A copy that need not be stored again, as far as this writer knows the index.
+    fn find_reliable_copy(&self, kind: BlobKind, id: &BlobId, len: usize) -> Result<StoredCopy, BlobError> {
+        let store = &self.shared.store;
+        match self.index_reading.may_store_unasked(store, id, len)? {
+            true => Ok(StoredCopy::Lost(Vec::new())),
+            false => store.find_reliable_copy(kind, id, &self.packs),
+        }
     }
 
     /// Stores the sealed bytes of a blob from another pack unchanged, wherever else it may be.

@@ -6,6 +6,7 @@
 //! small again; of scattered reads, one that lies across two pieces is fetched alone. Deliberately absent: trust; blobs are authenticated above.
 
 mod local_copies;
+mod piece_bytes;
 mod windows;
 
 use std::collections::{HashMap, HashSet};
@@ -17,6 +18,7 @@ use parking_lot::{Condvar, Mutex};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
+use self::piece_bytes::PieceBytes;
 use self::windows::FetchWindows;
 use super::cache::PIECE;
 use super::{
@@ -36,10 +38,10 @@ type PieceId = (ObjectKey, u64);
 #[derive(Debug, Clone)]
 struct PieceWeighter;
 
-impl Weighter<PieceId, Arc<[u8]>> for PieceWeighter {
-    fn weight(&self, _: &PieceId, piece: &Arc<[u8]>) -> u64 {
+impl Weighter<PieceId, PieceBytes> for PieceWeighter {
+    fn weight(&self, _: &PieceId, piece: &PieceBytes) -> u64 {
         // The key, and the entry in the cache, take some 64 bytes more.
-        piece.len() as u64 + 64
+        piece.as_slice().len() as u64 + 64
     }
 }
 
@@ -49,7 +51,7 @@ pub struct BlockStore {
     /// Pieces on the local disk.
     cache: Option<PackCache>,
     ignores_cache: AtomicBool,
-    pieces: Cache<PieceId, Arc<[u8]>, PieceWeighter>,
+    pieces: Cache<PieceId, PieceBytes, PieceWeighter>,
     windows: Mutex<FetchWindows>,
     /// Pieces that are being fetched.
     fetching: Mutex<HashSet<PieceId>>,
@@ -96,24 +98,24 @@ impl BlockStore {
         self.cache.as_ref().filter(|_| !self.ignores_cache.load(Ordering::Relaxed))
     }
 
-    /// A piece, kept or fetched together with those that are wanted with it, up to `last` at least. `None` if the object ends
-    /// before it.
-    fn get_piece(&self, key: &ObjectKey, number: u64, last: u64) -> Result<Option<Arc<[u8]>>, StoreError> {
+    /// A piece, kept or fetched together with those that are wanted with it, up to `last`, which are returned, too. Nothing if the
+    /// object ends before it.
+    fn get_piece(&self, key: &ObjectKey, number: u64, last: u64) -> Result<Vec<PieceBytes>, StoreError> {
         let id = (key.clone(), number);
         // After the wait for another thread's fetch, memory and disk are looked at again, because that fetch may have
         // failed.
         loop {
-            if let Some(piece) = self.pieces.get(&id) {
-                return Ok(Some(piece));
+            if let Some(piece) = self.get_kept_piece(&id) {
+                return Ok(vec![piece]);
             }
             if let Some(piece) = self.readable_cache().and_then(|cache| cache.read_piece(key, number)) {
-                let piece: Arc<[u8]> = piece.into();
-                self.pieces.insert(id, Arc::clone(&piece));
-                return Ok(Some(piece));
+                let piece = PieceBytes::alone(piece);
+                self.pieces.insert(id, piece.clone());
+                return Ok(vec![piece]);
             }
             self.check_fetch(key)?;
             match self.claim_pieces(key, number, last) {
-                Some(claim) => return self.fetch_pieces(&claim, number),
+                Some(claim) => return self.fetch_pieces(&claim, number..last + 1),
                 // Another thread fetches it: wait, and look again.
                 None => {
                     let mut fetching = self.fetching.lock();
@@ -125,31 +127,48 @@ impl BlockStore {
         }
     }
 
+    /// A piece from memory. One that is wanted again gets bytes of its own, since it may stay for long.
+    fn get_kept_piece(&self, id: &PieceId) -> Option<PieceBytes> {
+        let piece = self.pieces.get(id)?;
+        if !piece.is_part() {
+            return Some(piece);
+        }
+        let alone = PieceBytes::alone(piece.as_slice().to_vec());
+        self.pieces.insert(id.clone(), alone.clone());
+        Some(alone)
+    }
+
     /// Some pieces; fewer if the object ends before the last one.
-    fn get_pieces(&self, key: &ObjectKey, numbers: Range<u64>) -> Result<Vec<Arc<[u8]>>, StoreError> {
+    fn get_pieces(&self, key: &ObjectKey, numbers: Range<u64>) -> Result<Vec<PieceBytes>, StoreError> {
         let last = numbers.end.saturating_sub(1);
         let mut early = HashMap::new();
         // Threads that read ahead share the pieces in which their ranges meet. What nobody fetches is requested before
         // such a piece is waited for: otherwise each thread sends its request only when the one before it has an answer.
         if last > numbers.start && numbers.clone().any(|number| self.is_being_fetched(key, number)) {
             for number in numbers.clone() {
-                if !self.is_being_fetched(key, number) {
-                    let Some(piece) = self.get_piece(key, number, last)? else { break };
-                    early.insert(number, piece);
+                if early.contains_key(&number) || self.is_being_fetched(key, number) {
+                    continue;
                 }
+                let found = self.get_piece(key, number, last)?;
+                if found.is_empty() {
+                    break;
+                }
+                early.extend((number..).zip(found));
             }
         }
         let mut pieces = Vec::new();
-        for number in numbers {
-            let piece = match early.remove(&number) {
-                Some(piece) => piece,
-                None => match self.get_piece(key, number, last)? {
-                    Some(piece) => piece,
-                    // The pack ends before this piece. The caller's check of the length reports that.
-                    None => break,
-                },
+        let mut number = numbers.start;
+        while number < numbers.end {
+            let found = match early.remove(&number) {
+                Some(piece) => vec![piece],
+                None => self.get_piece(key, number, last)?,
             };
-            pieces.push(piece);
+            if found.is_empty() {
+                // The pack ends before this piece. The caller's check of the length reports that.
+                break;
+            }
+            number += found.len() as u64;
+            pieces.extend(found);
         }
         Ok(pieces)
     }
@@ -184,7 +203,7 @@ impl BlockStore {
         let is_wanted = |piece: &u64| {
             let id = (key.clone(), *piece);
             let is_cached = cached.as_ref().is_some_and(|cached| cached.contains(piece));
-            !fetching.contains(&id) && self.pieces.get(&id).is_none() && !is_cached
+            !fetching.contains(&id) && !self.pieces.contains_key(&id) && !is_cached
         };
         // The claim ends at pieces that are here already, since a request cannot leave out its middle.
         let start = (span.start..number).rev().take_while(is_wanted).last().unwrap_or(number);
@@ -199,7 +218,7 @@ impl BlockStore {
         let pieces = first..first + 2;
         let is_here = |number| {
             let id = (key.clone(), number);
-            self.pieces.get(&id).is_some() || self.is_being_fetched(key, number)
+            self.pieces.contains_key(&id) || self.is_being_fetched(key, number)
         };
         if pieces.clone().any(is_here) {
             return false;
@@ -209,11 +228,15 @@ impl BlockStore {
             && self.readable_cache().is_none_or(|cache| cache.find_pieces(key, pieces).is_empty())
     }
 
-    /// Fetches what was claimed, and returns the piece with this number.
-    fn fetch_pieces(&self, claim: &FetchClaim<'_>, number: u64) -> Result<Option<Arc<[u8]>>, StoreError> {
+    /// Fetches what was claimed, and returns what of it is wanted.
+    fn fetch_pieces(
+        &self,
+        claim: &FetchClaim<'_>,
+        wanted: Range<u64>,
+    ) -> Result<Vec<PieceBytes>, StoreError> {
         // It may have come between the look and the claim.
-        if let Some(piece) = self.pieces.get(&(claim.key.clone(), number)) {
-            return Ok(Some(piece));
+        if let Some(piece) = self.get_kept_piece(&(claim.key.clone(), wanted.start)) {
+            return Ok(vec![piece]);
         }
         let most = (claim.pieces.end - claim.pieces.start) * PIECE;
         let mut bytes = self.inner.get_range_up_to(claim.key, claim.pieces.start * PIECE, most)?;
@@ -222,17 +245,18 @@ impl BlockStore {
             let all = 0..bytes.len();
             bytes = cache.store_fetched_pieces(claim.key, claim.pieces.start, bytes, all);
         }
-        let piece_len = usize::try_from(PIECE).unwrap_or(usize::MAX);
-        let mut wanted = None;
-        // The last piece of a pack is shorter. Pieces behind the end of the pack get no bytes, and are not kept.
-        for (piece, bytes) in claim.pieces.clone().zip(bytes.chunks(piece_len)) {
-            let bytes: Arc<[u8]> = bytes.into();
-            if piece == number {
-                wanted = Some(Arc::clone(&bytes));
+        let mut found = Vec::new();
+        for (number, piece) in claim.pieces.clone().zip(PieceBytes::parts_of(bytes)) {
+            // Within a long range, its reader wants all of a piece, and nobody else is likely to: it is not copied. What is at
+            // its ends, or came along, may stay here for others.
+            let is_inner = wanted.start < number && number + 1 < wanted.end;
+            let piece = if is_inner { piece } else { PieceBytes::alone(piece.as_slice().to_vec()) };
+            if wanted.contains(&number) {
+                found.push(piece.clone());
             }
-            self.pieces.insert((claim.key.clone(), piece), bytes);
+            self.pieces.insert((claim.key.clone(), number), piece);
         }
-        Ok(wanted)
+        Ok(found)
     }
 
     fn forget_pieces(&self, key: &ObjectKey) {
@@ -255,7 +279,7 @@ impl BlockStore {
         // Only packs are read in pieces: other objects are small, or change.
         let is_pack = key.as_str().starts_with("packs/") && len > 0;
         let first = offset / PIECE;
-        let is_kept = || self.pieces.get(&(key.clone(), first)).is_some();
+        let is_kept = || self.pieces.contains_key(&(key.clone(), first));
         is_pack && (len <= SPAN_MAX || self.windows.lock().is_announced(key, first) || is_kept())
     }
 
@@ -321,6 +345,7 @@ impl ObjectStore for BlockStore {
         }
         let mut bytes = Vec::with_capacity(usize::try_from(len).unwrap_or_default());
         for (number, piece) in (first..).zip(self.get_pieces(key, first..last + 1)?) {
+            let piece = piece.as_slice();
             let start = offset.saturating_sub(number * PIECE).min(piece.len() as u64);
             let stop = (end - number * PIECE).min(piece.len() as u64);
             let range = usize::try_from(start).ok().zip(usize::try_from(stop).ok());

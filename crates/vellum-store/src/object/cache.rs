@@ -15,6 +15,7 @@ mod keeping;
 mod pack_file;
 mod parts;
 mod pins;
+mod process_limit;
 mod reservation;
 mod usage;
 
@@ -239,6 +240,12 @@ impl PackCache {
         self.run(move |files| files.set_limit(part, limit))
     }
 
+    /// Sets how many bytes content may take as long as this process has the cache open: of the limits of all processes, and of
+    /// the one of [`Self::set_limit`], the smallest counts. What is too much is removed at once, but for what is pinned.
+    pub fn limit_while_open(&self, limit: u64) -> io::Result<()> {
+        self.run(move |files| files.limit_while_open(limit))
+    }
+
     /// Remembers which packs hold nodes, instead of those that were known before: what comes of them counts as nodes.
     pub(super) fn set_node_packs(&self, packs: HashSet<PackId>) {
         self.files.set_node_packs(packs);
@@ -351,6 +358,9 @@ impl Drop for PackCache {
     fn drop(&mut self) {
         // Closing a file may wait for a disk that does not answer, and whoever drops the cache must not.
         if let Some(file) = self.files.take_reservations() {
+            self.disk.discard(file);
+        }
+        if let Some(file) = self.files.take_own_limit() {
             self.disk.discard(file);
         }
     }

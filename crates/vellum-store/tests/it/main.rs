@@ -10,6 +10,7 @@ mod faults;
 mod gc;
 mod golden;
 mod index;
+mod lazy_writer;
 mod local_dir;
 mod processes;
 mod published;

@@ -1,6 +1,6 @@
 //! The part of HTTP/1.1 that S3 clients use.
 
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, Read, Write};
 use std::net::TcpStream;
 
 use super::S3Failure;
@@ -28,17 +28,16 @@ pub(super) struct HttpReply {
 }
 
 impl HttpRequest {
-    /// Reads a request; None at the end of the connection.
-    pub fn read_from(stream: &mut TcpStream) -> io::Result<Option<Self>> {
+    /// Reads a request; None at the end of the connection. `reader` reads what comes over `stream`, and keeps what it has read
+    /// of the next one.
+    pub fn read_from(reader: &mut impl BufRead, mut stream: &TcpStream) -> io::Result<Option<Self>> {
         let mut head = Vec::new();
-        let mut byte = [0];
-        // Byte by byte, so that nothing of the body is read with the head.
         while !head.ends_with(b"\r\n\r\n") {
             // A head without an end must not take memory without one.
-            if stream.read(&mut byte)? == 0 || head.len() == HEAD_MAX {
+            let left = HEAD_MAX.saturating_sub(head.len()) as u64;
+            if reader.by_ref().take(left).read_until(b'\n', &mut head)? == 0 {
                 return Ok(None);
             }
-            head.push(byte[0]);
         }
         let head = String::from_utf8_lossy(&head).into_owned();
         let mut lines = head.lines();
@@ -60,7 +59,7 @@ impl HttpRequest {
         // S3 requires the length of each body, so that none comes in chunks.
         let len = request.header("content-length").and_then(|text| text.parse().ok()).unwrap_or(0);
         request.body.resize(len, 0);
-        stream.read_exact(&mut request.body)?;
+        reader.read_exact(&mut request.body)?;
         Ok(Some(request))
     }
 

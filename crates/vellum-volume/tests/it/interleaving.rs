@@ -34,7 +34,8 @@ impl Writer {
 
     fn step(&mut self) {
         match self.done {
-            0 => self.session = Some(self.volume.begin_write_session().unwrap()),
+            // Of a service, it reads the index with the next step only.
+            0 => self.session = Some(self.volume.begin_lazy_write_session().unwrap()),
             1 => {
                 let session = self.session.as_ref().unwrap();
                 self.root = Some(self.tree.store(&self.volume, session).unwrap());
@@ -66,12 +67,17 @@ fn assert_not_betrayed(world: &World, ram: &Arc<Ram>, writer: &Writer) {
     assert_clean(&fresh);
 }
 
+/// A store without a hook, as a writer sees it.
+fn store_of_kind(ram: &Arc<Ram>, is_remote: bool) -> Arc<Hooked> {
+    Hooked::new_of_kind(ram.clone(), is_remote, |_| {})
+}
+
 /// Runs a collection in which the writer reaches the step before the operation, for each of `plan`; then the
 /// writer's rest, then another collection. Gives how many operations the first collection had.
-fn beside_a_collection(littered: &Littered, image: &Image, plan: &[(u64, usize)]) -> u64 {
+fn beside_a_collection(littered: &Littered, image: &Image, is_remote: bool, plan: &[(u64, usize)]) -> u64 {
     let world = &littered.world;
     let ram = Ram::of(image.clone());
-    let writer = Arc::new(Mutex::new(Writer::new(world.seen_in(ram.clone()))));
+    let writer = Arc::new(Mutex::new(Writer::new(world.seen_in(store_of_kind(&ram, is_remote)))));
     let at_work = writer.clone();
     let plan = plan.to_vec();
     let start = Arc::new(AtomicU64::new(u64::MAX));
@@ -99,11 +105,13 @@ fn beside_a_collection(littered: &Littered, image: &Image, plan: &[(u64, usize)]
 fn a_writer_is_never_betrayed_whichever_of_its_steps_come_before_an_operation_of_the_collector() {
     let littered = Littered::new(SEALED);
     let image = littered.world.ram.image();
-    let operations = beside_a_collection(&littered, &image, &[]);
-    assert!(operations > 15, "{operations} operations");
-    for at in 0..operations {
-        for step in 1..=STEPS {
-            beside_a_collection(&littered, &image, &[(at, step)]);
+    for is_remote in [false, true] {
+        let operations = beside_a_collection(&littered, &image, is_remote, &[]);
+        assert!(operations > 15, "{operations} operations");
+        for at in 0..operations {
+            for step in 1..=STEPS {
+                beside_a_collection(&littered, &image, is_remote, &[(at, step)]);
+            }
         }
     }
 }
@@ -112,7 +120,7 @@ fn a_writer_is_never_betrayed_whichever_of_its_steps_come_before_an_operation_of
 fn a_writer_is_never_betrayed_when_its_steps_are_spread_over_a_collection() {
     let littered = Littered::new(SEALED);
     let image = littered.world.ram.image();
-    let operations = beside_a_collection(&littered, &image, &[]);
+    let operations = beside_a_collection(&littered, &image, false, &[]);
     let mut number = 0;
     for begin in 0..operations {
         for end in begin + 1..operations {
@@ -120,7 +128,9 @@ fn a_writer_is_never_betrayed_when_its_steps_are_spread_over_a_collection() {
             // All pairs would take long: each is met by one in seven of the splits.
             if number % 7 == 0 {
                 let split = 1 + number / 7 % (STEPS - 1);
-                beside_a_collection(&littered, &image, &[(begin, split), (end, STEPS)]);
+                for is_remote in [false, true] {
+                    beside_a_collection(&littered, &image, is_remote, &[(begin, split), (end, STEPS)]);
+                }
             }
         }
     }
@@ -129,32 +139,34 @@ fn a_writer_is_never_betrayed_when_its_steps_are_spread_over_a_collection() {
 #[test]
 fn a_collection_before_any_operation_of_a_writer_betrays_it_never() {
     let littered = Littered::new(SEALED);
-    let world = &littered.world;
-    let image = world.ram.image();
-    for at in 0.. {
-        let ram = Ram::of(image.clone());
-        let collector = world.seen_in(ram.clone());
-        let start = Arc::new(AtomicU64::new(u64::MAX));
-        let begin = start.clone();
-        let hooked = Hooked::new(ram.clone(), move |number| {
-            if number.checked_sub(begin.load(Ordering::SeqCst)) == Some(at) {
-                collect(&collector).unwrap();
-            }
-        });
-        let mut writer = Writer::new(world.seen_in(hooked.clone()));
-        let before = hooked.operations();
-        start.store(before, Ordering::SeqCst);
-        writer.go_to(STEPS);
-        let done = hooked.operations() - before <= at;
-        littered.assert_alive(&world.seen_in(ram.clone()));
-        assert_not_betrayed(world, &ram, &writer);
-        littered.assert_finished(&ram);
-        assert_not_betrayed(world, &ram, &writer);
-        if done {
-            assert!(at > 8, "{at} operations");
-            break;
-        }
+    for is_remote in [false, true] {
+        let operations = (0..).find(|at| collect_before_operation(&littered, is_remote, *at));
+        assert!(operations > Some(8), "{operations:?} operations");
     }
+}
+
+/// Runs a collection before an operation of a writer; true: the writer has not that many.
+fn collect_before_operation(littered: &Littered, is_remote: bool, at: u64) -> bool {
+    let world = &littered.world;
+    let ram = Ram::of(world.ram.image());
+    let collector = world.seen_in(ram.clone());
+    let start = Arc::new(AtomicU64::new(u64::MAX));
+    let begin = start.clone();
+    let hooked = Hooked::new_of_kind(ram.clone(), is_remote, move |number| {
+        if number.checked_sub(begin.load(Ordering::SeqCst)) == Some(at) {
+            collect(&collector).unwrap();
+        }
+    });
+    let mut writer = Writer::new(world.seen_in(hooked.clone()));
+    let before = hooked.operations();
+    start.store(before, Ordering::SeqCst);
+    writer.go_to(STEPS);
+    let is_over = hooked.operations() - before <= at;
+    littered.assert_alive(&world.seen_in(ram.clone()));
+    assert_not_betrayed(world, &ram, &writer);
+    littered.assert_finished(&ram);
+    assert_not_betrayed(world, &ram, &writer);
+    is_over
 }
 
 #[test]

@@ -194,11 +194,21 @@ pub struct Hooked {
     inner: Arc<dyn ObjectStore>,
     count: AtomicU64,
     hook: Mutex<Hook>,
+    is_remote: bool,
 }
 
 impl Hooked {
     pub fn new(inner: Arc<dyn ObjectStore>, hook: impl FnMut(u64) + Send + 'static) -> Arc<Self> {
-        Arc::new(Self { inner, count: AtomicU64::new(0), hook: Mutex::new(Box::new(hook)) })
+        Self::new_of_kind(inner, false, hook)
+    }
+
+    /// The same, of a service or of a directory.
+    pub fn new_of_kind(
+        inner: Arc<dyn ObjectStore>,
+        is_remote: bool,
+        hook: impl FnMut(u64) + Send + 'static,
+    ) -> Arc<Self> {
+        Arc::new(Self { inner, count: AtomicU64::new(0), hook: Mutex::new(Box::new(hook)), is_remote })
     }
 
     pub fn operations(&self) -> u64 {
@@ -215,6 +225,10 @@ impl Hooked {
 impl ObjectStore for Hooked {
     fn describe_location(&self) -> String {
         self.inner.describe_location()
+    }
+
+    fn is_remote(&self) -> bool {
+        self.is_remote
     }
 
     fn get_object(&self, key: &ObjectKey, max: u64) -> Result<Vec<u8>, StoreError> {

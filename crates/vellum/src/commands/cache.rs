@@ -4,6 +4,7 @@ use serde::Serialize;
 use vellum_host::escape::format_path;
 use vellum_store::{CacheCheck, CachePart, CachePartSummary, CacheSummary, PackCache};
 use vellum_types::UnixTime;
+use vellum_volume::Volume;
 
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
@@ -21,7 +22,7 @@ use crate::ui::{format, json};
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// How much disk space content may take, in bytes or with K, M, G; 0 keeps none. By default a tenth of the disk, at
-    /// most 10 GiB
+    /// most 10 GiB. As long as a mount has a smaller '--disk-cache', that counts
     #[arg(long, value_name = "SIZE", value_parser = format::parse_size)]
     set_size: Option<u64>,
     /// How much disk space names and attributes may take; 0 keeps none. By default a tenth of the disk, at most 2 GiB
@@ -104,6 +105,21 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     report.print(context)?;
     // What was damaged is fetched again when it is needed, and is a finding nevertheless.
     Ok(CommandOutcome::from_findings(checked.is_some_and(|checked| checked.removed > 0)))
+}
+
+/// Limits what the cache of a mount's store may take for content as long as this process serves the mount.
+pub fn limit_mount_cache(volume: &Volume, limit: u64) -> Result<()> {
+    let Some(blocks) = volume.objects.as_block_store() else {
+        return Err(CliError::usage_error(
+            "the store is a directory, which needs no cache on the disk",
+            "leave out '--disk-cache'",
+        ));
+    };
+    // A user without a folder for caches has none.
+    let Some(cache) = blocks.pack_cache() else { return Ok(()) };
+    check_limit(cache, CachePart::Content, limit)?;
+    let folder = cache.folder().display().to_string();
+    cache.limit_while_open(limit).map_err(CliError::io_error("set the limit of", folder))
 }
 
 fn check_limit(cache: &PackCache, part: CachePart, limit: u64) -> Result<()> {

@@ -30,6 +30,7 @@ use vellum_store::RequestLimits;
 use vellum_types::SnapshotId;
 use vellum_volume::{StateDir, Volume};
 
+use crate::commands::cache::limit_mount_cache;
 use crate::commands::trash::parse_trash_days;
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
@@ -107,6 +108,10 @@ pub struct Args {
     /// 64M and 1G
     #[arg(long, value_name = "SIZE", value_parser = format::parse_size)]
     cache_size: Option<u64>,
+    /// The most disk space that the cache of a store in a service may take for content while this is mounted, in bytes or with
+    /// K, M, G; 0 keeps none. Of several mounts, and of 'vellum cache --set-size', the smallest counts
+    #[arg(long, value_name = "SIZE", value_parser = format::parse_size)]
+    disk_cache: Option<u64>,
     /// Memory for attributes and names, in bytes or with K, M, G; by default 64M
     #[arg(long, value_name = "SIZE", conflicts_with = "snapshot", value_parser = format::parse_size)]
     inode_cache: Option<u64>,
@@ -192,6 +197,7 @@ impl Args {
             no_io_uring: false,
             deny_hydrate: Vec::new(),
             cache_size: None,
+            disk_cache: None,
             inode_cache: None,
             log_limit: None,
             rpo: None,
@@ -291,6 +297,9 @@ fn serve_mount(args: &Args, context: &CommandContext) -> Result<CommandOutcome> 
     let state = unlock_with_file(args, context, open_state_dir(args, context)?, &limits)?;
     // Opened before the word to begin: that takes the time that the other process needs to make the worktree.
     let volume = Arc::new(Volume::open_with_limits(&state, &limits)?);
+    if let Some(limit) = args.disk_cache {
+        limit_mount_cache(&volume, limit)?;
+    }
     if args.on_word && !daemon::wait_for_word() {
         return Ok(CommandOutcome::Done);
     }

@@ -1,4 +1,5 @@
-//! The limits of the cache of a store in a service: none at all, little, less than what is pinned, and those of two mounts.
+//! The limits of the cache of a store in a service (case 47): none at all, little, less than what is pinned, and those of
+//! two mounts, of which the smaller counts.
 
 use std::fs;
 use std::path::Path;
@@ -85,4 +86,38 @@ fn two_mounts_of_a_store_have_the_limit_that_one_of_them_lowered() {
         }
     }
     lazy.run_in(&lazy.world.tree(), &["umount", &shown]).ok();
+}
+
+#[test]
+fn of_two_mounts_with_limits_of_their_own_the_smaller_counts_while_it_is_mounted() {
+    let lazy = mount_files(0..4);
+    lazy.umount();
+    let other = lazy.world.path("other");
+    let shown = other.display().to_string();
+    fs::create_dir(&other).unwrap();
+    let mount_other = |size: &str| lazy.run_in(&lazy.world.tree(), &["mount", &shown, "--disk-cache", size]);
+    let mounts = [lazy.mountpoint(), other.clone()];
+    let assert_limit = |expected: u64| {
+        for number in 0..4 {
+            for mount in &mounts {
+                assert!(fs::read(mount.join(format!("file-{number}"))).unwrap() == content(number));
+                let (bytes, limit) = read_limits(&lazy, mount);
+                assert!(bytes <= expected && limit == expected, "{bytes} of {limit}, expected {expected}");
+            }
+        }
+    };
+    lazy.mount_with(&["--disk-cache", "4M"]);
+    mount_other("2M").ok();
+    assert_limit(2 * MIB);
+    // What the cache is told itself counts, too, if it is less; and what does not fit is not pinned.
+    lazy.run(&["cache", "--set-size", "1M"]).ok();
+    assert_limit(MIB);
+    lazy.run(&["cache", "--set-size", "64M"]).ok();
+    assert_limit(2 * MIB);
+    lazy.run(&["pin", "file-1", "file-2"]).code(2).remarks("may hold");
+    // The smaller limit ends with its mount.
+    lazy.run_in(&lazy.world.tree(), &["umount", &shown]).ok();
+    assert_eq!(read_limits(&lazy, &mounts[0]).1, 4 * MIB);
+    lazy.run(&["pin", "file-1"]).ok();
+    mount_other("1M").code(3).remarks("are pinned");
 }

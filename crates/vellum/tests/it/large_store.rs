@@ -4,6 +4,7 @@
 use std::fs;
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Instant;
 
 use vellum_crypto::RecordDomain;
 use vellum_store::{MemoryObjectStore, ObjectKey, ObjectStore};
@@ -126,9 +127,12 @@ impl LargeStore {
 
     fn count_requests_of(&self, args: &[&str], command: &mut Command) -> CommandRequests {
         let _ = self.server.take_requests();
+        let begun = Instant::now();
         let ran = Ran::of(args, command.output().unwrap());
         assert!(matches!(ran.code, 0 | 1), "{args:?} ended with {}: {}", ran.code, ran.err);
         let requests = self.server.take_requests();
+        // For whoever runs the long ones with '--nocapture'.
+        println!("{args:?}: {} requests, {:.1} s", requests.len(), begun.elapsed().as_secs_f64());
         let lists = requests.iter().filter(|request| request.method == "LIST").count();
         CommandRequests { lists, others: requests.len() - lists }
     }
@@ -185,6 +189,12 @@ fn check_large_store(size: StoreSize) {
 #[test]
 fn very_many_refs_snapshots_and_packs_cost_the_pages_of_their_listings() {
     check_large_store(StoreSize { tags: 3_000, snapshots: 3_000, packs: 2_000, page: 50 });
+}
+
+#[test]
+#[ignore = "long"]
+fn a_tenth_of_a_million_refs_and_snapshots_cost_the_pages_of_their_listings() {
+    check_large_store(StoreSize { tags: 100_000, snapshots: 100_000, packs: 20_000, page: 1_000 });
 }
 
 #[test]

@@ -17,6 +17,7 @@ use vellum_types::{BlobKind, LookupResult, PackId};
 use super::evict::EvictionCandidate;
 use super::pack_file::{self, CachedPack};
 use super::parts::{CachePart, PerPart};
+use super::process_limit::{OwnLimit, ProcessLimitFile};
 use super::reservation::{OwnReservations, ReservationFile, ReservedRoom, count_reserved};
 use super::usage::CacheUsage;
 use super::{CacheCheck, CacheFigures, CachePartSummary, CacheSummary, PIECE, evict, pins};
@@ -30,6 +31,7 @@ const PACK_KEYS: &str = "packs/";
 pub(super) struct CacheFiles {
     folder: PathBuf,
     reservations: OwnReservations,
+    own_limit: OwnLimit,
     /// The packs that hold nodes, as far as the index knows.
     node_packs: RwLock<HashSet<PackId>>,
     /// Whether it was said already that it cannot be used.
@@ -42,6 +44,7 @@ impl CacheFiles {
         Self {
             folder: folder.to_owned(),
             reservations: OwnReservations::default(),
+            own_limit: OwnLimit::default(),
             node_packs: RwLock::default(),
             has_warned: AtomicBool::new(false),
         }
@@ -60,6 +63,11 @@ impl CacheFiles {
     /// What holds this process's reservations on the disk. Dropping it uses the disk.
     pub fn take_reservations(&self) -> Option<ReservationFile> {
         self.reservations.take_file()
+    }
+
+    /// What holds this process's limit on the disk. Dropping it uses the disk.
+    pub fn take_own_limit(&self) -> Option<ProcessLimitFile> {
+        self.own_limit.take_file()
     }
 
     /// A range from pieces that are here; none if one of them is not right.
@@ -149,6 +157,7 @@ impl CacheFiles {
     pub(super) fn reserve_room(&self, part: CachePart, room: u64) -> io::Result<Option<ReservedRoom<'_>>> {
         create_private_dir(&self.folder)?;
         let mut usage = CacheUsage::lock(&self.folder)?;
+        self.own_limit.renew(&self.folder)?;
         let allowed = usage.allowed_bytes(&self.folder, part)?;
         // What can never fit must not empty the cache.
         if room > allowed {
@@ -227,6 +236,15 @@ impl CacheFiles {
         usage.set_limit(part, limit)?;
         // A lower limit applies at once, not only when something is written the next time.
         self.evict_packs(&mut usage, part, 0)
+    }
+
+    /// Sets how many bytes content may take as long as this process has the cache open. What is too much is removed at once,
+    /// but for what is pinned.
+    pub fn limit_while_open(&self, limit: u64) -> io::Result<()> {
+        create_private_dir(&self.folder)?;
+        let mut usage = CacheUsage::lock(&self.folder)?;
+        self.own_limit.set(&self.folder, limit)?;
+        self.evict_packs(&mut usage, CachePart::Content, 0)
     }
 
     /// Removes everything but what is pinned, and keeps the limits.

@@ -138,6 +138,43 @@ fn the_limit_is_kept_and_what_is_used_stays_longest() {
 }
 
 #[test]
+fn of_the_limits_of_all_processes_the_smallest_counts_until_its_process_ends() {
+    let (_dir, cache) = cache();
+    let limit = |cache: &PackCache| cache.summarize().unwrap().content.limit;
+    let is_kept = |limit: u64| {
+        for pack in 0..20 {
+            cache.store_pieces(&pack_key(pack), 0, &content(pack, 0, PIECE));
+            assert!(blocks_below(&cache.folder().join("packs")) <= limit);
+        }
+    };
+    cache.set_limit(CachePart::Content, 4 << 20).unwrap();
+    is_kept(4 << 20);
+    let other = PackCache::new(cache.folder());
+    other.limit_while_open(2 << 20).unwrap();
+    assert!(blocks_below(&cache.folder().join("packs")) <= 2 << 20, "at once");
+    assert_eq!((limit(&cache), limit(&other)), (2 << 20, 2 << 20));
+    cache.limit_while_open(3 << 20).unwrap();
+    is_kept(2 << 20);
+    // It is set anew, and the folder removed: the next piece brings the limit back.
+    other.limit_while_open(1 << 20).unwrap();
+    assert_eq!(limit(&cache), 1 << 20);
+    fs::remove_dir_all(cache.folder()).unwrap();
+    other.store_pieces(&pack_key(1), 0, &content(1, 0, PIECE));
+    is_kept(1 << 20);
+    // What a process left that was killed counts for nothing, and neither does what is no limit.
+    let left = cache.folder().join("process-limits/0000000000000001");
+    fs::write(&left, 5_u64.to_le_bytes()).unwrap();
+    fs::write(cache.folder().join("process-limits/other"), "x").unwrap();
+    assert_eq!(limit(&cache), 1 << 20);
+    drop(other);
+    cache.limit_while_open(3 << 20).unwrap();
+    assert_eq!(limit(&cache), 3 << 20);
+    assert!(!left.exists());
+    let nodes = cache.summarize().unwrap().nodes.limit;
+    assert!(nodes > 3 << 20, "nodes have a limit of their own: {nodes}");
+}
+
+#[test]
 fn a_pack_that_makes_room_for_its_own_pieces_keeps_the_limit() {
     let (_dir, cache) = cache();
     cache.set_limit(CachePart::Content, 2 << 20).unwrap();

@@ -14,6 +14,7 @@ use rustix::fs::{FlockOperation, flock, statvfs};
 use vellum_types::LookupResult;
 
 use super::parts::{CachePart, PerPart};
+use super::process_limit::find_smallest_limit;
 
 const USAGE_FILE: &str = "usage";
 const MAGIC: &[u8; 8] = b"VLMUSE\0\x01";
@@ -157,6 +158,15 @@ pub(super) fn fuzz_usage(bytes: &[u8]) {
 }
 
 fn resolve_limit(folder: &Path, part: CachePart, limit: u64) -> io::Result<u64> {
+    let kept = resolve_kept_limit(folder, part, limit)?;
+    Ok(match part {
+        CachePart::Content => find_smallest_limit(folder).map_or(kept, |limit| limit.min(kept)),
+        CachePart::Nodes => kept,
+    })
+}
+
+/// The limit that the cache keeps.
+fn resolve_kept_limit(folder: &Path, part: CachePart, limit: u64) -> io::Result<u64> {
     if limit != NO_LIMIT_SET {
         return Ok(limit);
     }

@@ -104,6 +104,7 @@ fn daemon_arguments(args: &Args, context: &CommandContext) -> Vec<OsString> {
     option("worktree", args.worktree.clone().map(OsString::from));
     option("snapshot", args.snapshot.clone().map(OsString::from));
     option("cache-size", args.cache_size.map(|size| size.to_string().into()));
+    option("disk-cache", args.disk_cache.map(|size| size.to_string().into()));
     option("inode-cache", args.inode_cache.map(|size| size.to_string().into()));
     option("log-limit", args.log_limit.map(|size| size.to_string().into()));
     option("rpo", args.rpo.map(|time| format!("{}s", time.as_secs()).into()));

@@ -130,6 +130,7 @@ impl Args {
             (self.take_over, "--take-over"),
             (self.snapshot_every.is_some(), "--snapshot-every"),
             (self.cache_size.is_some(), "--cache-size"),
+            (self.disk_cache.is_some(), "--disk-cache"),
             (!self.deny_hydrate.is_empty(), "--deny-hydrate"),
             (self.metrics.is_some(), "--metrics"),
         ];
