@@ -52,7 +52,11 @@ impl EtcdLog {
     /// Connects, and checks the version.
     pub fn open(address: &LogAddress, key_space: &LogKeySpace) -> Result<Self, SharedLogError> {
         let gateway = EtcdGateway::new(address)?;
-        let version = gateway.read_version()?;
+        let version = gateway.read_version().map_err(judge_first_error)?;
+        if version.is_empty() {
+            let reason = "what answers there is not etcd: it says no version; correct the address".to_owned();
+            return Err(SharedLogError::Unfit { engine: gateway.engine().to_owned(), reason });
+        }
         let mut numbers = version.split('.').map(|number| number.parse::<u32>().unwrap_or(0));
         let version_pair = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
         // Before 3.4 the gateway answers under another path (/v3beta).
@@ -280,6 +284,18 @@ impl EtcdLog {
     fn missing_error(&self, at: LogPosition) -> SharedLogError {
         let reason = format!("what was appended at {} is missing: somebody removed it", at.0);
         SharedLogError::Damaged { engine: self.gateway.engine().to_owned(), reason }
+    }
+}
+
+/// An answer that is not of HTTP comes from another server, and always will.
+fn judge_first_error(error: SharedLogError) -> SharedLogError {
+    match error {
+        // The client tells these by their words alone.
+        SharedLogError::Unreachable { engine, reason } if reason.contains("invalid HTTP") => {
+            let reason = format!("what answers there is not etcd ({reason}): correct the address");
+            SharedLogError::Unfit { engine, reason }
+        }
+        error => error,
     }
 }
 

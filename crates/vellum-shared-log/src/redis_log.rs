@@ -74,7 +74,7 @@ impl RedisLog {
         let authorities = read_authorities(address, &engine)?;
         let client = build_client(address, authorities).map_err(|error| wrap_redis_error(&engine, &error))?;
         let mut connection = connect(&client).map_err(|error| wrap_redis_error(&engine, &error))?;
-        let durability = check_redis(&mut connection, &engine, |error| wrap_redis_error(&engine, error))?;
+        let durability = check_redis(&mut connection, &engine, |error| wrap_first_error(&engine, error))?;
         Ok(Self {
             client,
             engine,
@@ -442,6 +442,30 @@ fn read_fields(answer: Value) -> Option<Vec<Vec<u8>>> {
         _ => None,
     });
     texts.collect()
+}
+
+/// What the first answer of a server says, from which it is seen whether it is Redis at all.
+fn wrap_first_error(engine: &str, error: &RedisError) -> SharedLogError {
+    let wrapped = wrap_redis_error(engine, error);
+    let SharedLogError::Unreachable { engine, reason } = wrapped else { return wrapped };
+    match error.kind() {
+        ErrorKind::Parse => SharedLogError::Unfit {
+            engine,
+            reason: format!("what answers there is not Redis ({reason}): correct the address"),
+        },
+        ErrorKind::Server(ServerErrorKind::ResponseError) => SharedLogError::Unfit {
+            engine,
+            reason: format!(
+                "it refuses INFO, by which Vellum sees whether it keeps what it is given ({reason}): allow this command under \
+                 its own name"
+            ),
+        },
+        // A Redis that is being stopped does the same, so this may pass.
+        _ => SharedLogError::Unreachable {
+            engine,
+            reason: format!("{reason}; it did not answer the first request: see whether Redis listens there"),
+        },
+    }
 }
 
 fn wrap_redis_error(engine: &str, error: &RedisError) -> SharedLogError {

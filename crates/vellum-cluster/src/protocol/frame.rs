@@ -118,6 +118,8 @@ pub enum ServerFrame<'a> {
         resumed: bool,
         /// Whether the client may take up the locks that it had, and has to say that it has done so.
         may_reclaim: bool,
+        /// How many of the nodes that the client names in this session are held: the first ones.
+        held: u64,
         /// Which process serves.
         server: ServerProcess,
     },
@@ -287,10 +289,11 @@ impl<'a> ServerFrame<'a> {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         match self {
-            Self::Welcome { session, resumed, may_reclaim, server } => {
+            Self::Welcome { session, resumed, may_reclaim, held, server } => {
                 let mut bytes = vec![WELCOME];
                 bytes.extend(session.0);
                 bytes.extend([u8::from(*resumed), u8::from(*may_reclaim)]);
+                bytes.extend(held.to_le_bytes());
                 bytes.extend(server.id);
                 server.carried_out.iter().for_each(|number| bytes.extend(number.to_le_bytes()));
                 bytes
@@ -328,6 +331,7 @@ impl<'a> ServerFrame<'a> {
                 session: SessionId(fields.read_array()?),
                 resumed: read_flag(&mut fields)?,
                 may_reclaim: read_flag(&mut fields)?,
+                held: fields.read_u64()?,
                 server: read_server(&mut fields)?,
             },
             kind @ (ANSWER | LEASED_ANSWER) => {
@@ -445,7 +449,7 @@ mod tests {
 
     fn welcome(resumed: bool, carried_out: &[u64]) -> ServerFrame<'static> {
         let server = server(carried_out);
-        ServerFrame::Welcome { session: SessionId([3; 16]), resumed, may_reclaim: !resumed, server }
+        ServerFrame::Welcome { session: SessionId([3; 16]), resumed, may_reclaim: !resumed, held: 3, server }
     }
 
     fn reclaimed() -> ReclaimedLock {

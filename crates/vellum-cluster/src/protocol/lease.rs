@@ -201,9 +201,9 @@ impl<'a> ChangedPlaces<'a> {
             | Do::Write { .. }
             | Do::Setxattr { .. }
             | Do::Removexattr { .. }
-            | Do::Fallocate { .. }
-            // Some commands change attributes.
-            | Do::Ioctl { .. } => Self::default().with_node(node),
+            | Do::Fallocate { .. } => Self::default().with_node(node),
+            // Flags of files can only be read, and set to none: whoever runs 'lsattr' has changed nothing.
+            Do::Ioctl { .. } => Self::default(),
             // Times of access are not granted.
             Do::Read { .. } | Do::Readdir { .. } | Do::Readdirplus { .. } | Do::Readlink => Self::default(),
             Do::Init(_)
@@ -275,6 +275,12 @@ mod tests {
         let open = |flags| ChangedPlaces::of_operation(7, &FuseOperation::Open { flags });
         assert!(open(0).is_empty());
         assert_eq!(open(OPEN_TRUNCATES | 1).leases, [Lease::Node(7)]);
+    }
+
+    #[test]
+    fn looking_at_the_flags_of_a_file_changes_nothing() {
+        let ioctl = FuseOperation::Ioctl { command: 0x8008_6601, input: &[], room: 8 };
+        assert!(ChangedPlaces::of_operation(7, &ioctl).is_empty());
     }
 
     #[test]

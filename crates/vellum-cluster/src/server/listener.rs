@@ -150,9 +150,10 @@ fn serve_connection(
     })?;
     // From here on it counts as one of SESSIONS_MAX.
     drop(permit);
-    let FoundSession { session, id, resumed, may_reclaim } = found;
+    let FoundSession { session, id, resumed, held, may_reclaim } = found;
     let server = sessions.describe_process(&session);
-    writer.write_frame(&ServerFrame::Welcome { session: id, resumed, may_reclaim, server }.encode())?;
+    let welcome = ServerFrame::Welcome { session: id, resumed, may_reclaim, held, server };
+    writer.write_frame(&welcome.encode())?;
     writer.flush()?;
     stream.set_read_timeout(Some(SESSION_TERM))?;
     stream.set_write_timeout(Some(SESSION_TERM))?;
@@ -185,11 +186,11 @@ fn receive_frames(
     reader: &mut FrameReader,
     mut frame: Vec<u8>,
     session: &Arc<super::session::ClientSession>,
-    outbox: &Outbox,
+    outbox: &Arc<Outbox>,
 ) -> Result<ConnectionEnd> {
     loop {
         reader.read_frame(&mut frame)?;
-        session.note_heard();
+        session.note_heard(outbox);
         match ClientFrame::decode(&frame)? {
             ClientFrame::Request(request) => {
                 // Only begun: a request that waits for a recall would otherwise keep the confirmation of that recall from
@@ -203,7 +204,7 @@ fn receive_frames(
             ClientFrame::Return(leases) => session.note_returned(&leases),
             ClientFrame::Recalled { number } => session.note_recalled(number),
             ClientFrame::Hold(nodes) => {
-                session.hold_nodes(&nodes);
+                session.hold_nodes(outbox, &nodes);
                 // Of many nodes it takes long, and the client waits for a sign of life.
                 outbox.request_pong(0);
             }

@@ -66,6 +66,10 @@ struct SessionState {
     /// The last answers, the oldest first.
     results: VecDeque<KeptResult>,
     references: NodeReferences,
+    /// Whether its client has sent anything since it was told that the session begins.
+    is_heard_of: bool,
+    /// How many of the nodes that its client has named since then are held, or are gone.
+    held: u64,
     /// Requests that an earlier process has carried out.
     recovered: BTreeSet<u64>,
     /// Requests that were marked, the oldest first.
@@ -89,6 +93,14 @@ struct OperationUnderWay {
 struct KeptResult {
     number: u64,
     frame: Arc<Vec<u8>>,
+}
+
+/// How a session stands whose client has lost its connection.
+pub struct SessionResumption {
+    /// Whether its client knows that it began.
+    pub resumed: bool,
+    /// How many of the nodes that its client has named are held.
+    pub held: u64,
 }
 
 /// Who a session is for.
@@ -126,6 +138,8 @@ impl ClientSession {
             weight: 0,
             results: VecDeque::new(),
             references: NodeReferences::default(),
+            is_heard_of: false,
+            held: 0,
             // They count as marks of this process, too, so that the oldest ones are removed when there are new ones.
             marked: recovered.iter().copied().collect(),
             recovered,
@@ -154,6 +168,22 @@ impl ClientSession {
         state.began = Instant::now();
         state.last_heard = state.began;
         state.has_ended = false;
+        state.is_heard_of = false;
+        state.held = 0;
+    }
+
+    /// Its client comes back. What still arrives over its earlier connection does not count any more.
+    pub fn resume(&self) -> SessionResumption {
+        let mut state = self.state.lock();
+        state.last_heard = Instant::now();
+        // Not only when there is a new one: until then, that connection could go on with holding nodes of which the client
+        // is told now that they are not held.
+        if let Some(earlier) = state.outbox.take() {
+            earlier.close();
+            self.leases.detach_client(state.id);
+        }
+        // A client that has not got the welcome goes by how things stood before: nothing of that is held.
+        SessionResumption { resumed: state.is_heard_of, held: state.held }
     }
 
     /// Its answers go to this connection from now on. An earlier connection is closed. Fails if it has ended meanwhile.
@@ -176,7 +206,7 @@ impl ClientSession {
     /// A connection is lost. Another one may have taken its place.
     pub fn detach_outbox(&self, outbox: &Arc<Outbox>) {
         let mut state = self.state.lock();
-        if state.outbox.as_ref().is_some_and(|current| Arc::ptr_eq(current, outbox)) {
+        if state.is_connected_by(outbox) {
             state.outbox = None;
             self.leases.detach_client(state.id);
         }
@@ -194,8 +224,10 @@ impl ClientSession {
     }
 
     /// Notes a sign of life.
-    pub fn note_heard(&self) {
-        self.state.lock().last_heard = Instant::now();
+    pub fn note_heard(&self, outbox: &Arc<Outbox>) {
+        let mut state = self.state.lock();
+        state.last_heard = Instant::now();
+        state.is_heard_of |= state.is_connected_by(outbox);
     }
 
     /// Its client has given back what it was granted.
@@ -267,14 +299,24 @@ impl ClientSession {
 
     /// Holds nodes that the client's kernel knows from an earlier session. What is not there any more is left out: requests
     /// for it fail.
-    pub fn hold_nodes(&self, nodes: &[u64]) {
+    pub fn hold_nodes(&self, outbox: &Arc<Outbox>, nodes: &[u64]) {
         for node in nodes {
             // Locked for each node anew: there may be millions, and answers of the session need the lock between them.
-            if self.state.lock().references.len() >= NODES_MAX {
-                return;
+            let has_room = self.state.lock().references.len() < NODES_MAX;
+            let found = has_room.then(|| ask_service(&*self.service, Opcode::Lookup, *node, SELF_NAME));
+            let mut state = self.state.lock();
+            // Its client has another connection, over which it names this node again.
+            let is_counted = state.is_connected_by(outbox);
+            if is_counted {
+                state.held += 1;
             }
-            if let FuseAnswer::Small(entry) = ask_service(&*self.service, Opcode::Lookup, *node, SELF_NAME) {
-                self.state.lock().references.record_answer(Opcode::Lookup.number(), entry.answer_body());
+            if let Some(FuseAnswer::Small(entry)) = found {
+                if !is_counted {
+                    drop(state);
+                    self.forget_node(*node, 1);
+                    return;
+                }
+                state.references.record_answer(Opcode::Lookup.number(), entry.answer_body());
             }
         }
     }
@@ -455,6 +497,10 @@ impl AnswerSink for MarkedAnswer {
 }
 
 impl SessionState {
+    fn is_connected_by(&self, outbox: &Arc<Outbox>) -> bool {
+        self.outbox.as_ref().is_some_and(|current| Arc::ptr_eq(current, outbox))
+    }
+
     fn new_mark(&mut self, number: u64) -> OperationMark {
         // All of the last answers may still be asked for.
         let obsolete = if self.marked.len() >= MARKS_KEPT { self.marked.pop_front() } else { None };

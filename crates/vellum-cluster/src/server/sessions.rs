@@ -16,7 +16,7 @@ use vellum_fuse::transport::{ChangeGate, GatedService};
 use vellum_host::escape::format_path;
 
 use super::leases::LeaseGate;
-use super::session::{ClientSession, SessionOrigin};
+use super::session::{ClientSession, SessionOrigin, SessionResumption};
 use super::{MarkRemoval, ServerOptions, SessionStatus};
 use crate::error::{ClusterError, Result};
 use crate::protocol::SessionId;
@@ -74,6 +74,8 @@ pub struct FoundSession {
     pub id: SessionId,
     /// Whether it is the one that the client had.
     pub resumed: bool,
+    /// How many of the nodes that the client has named in it are held.
+    pub held: u64,
     /// Whether the client has to take up its locks.
     pub may_reclaim: bool,
 }
@@ -117,7 +119,8 @@ impl SessionTable {
         self.has_ended.wait_while(&mut tables, |tables| tables.ending.contains(&earlier));
         if let Some(session) = tables.present.get(&earlier) {
             let may_reclaim = self.options.services.may_reclaim(earlier);
-            return Ok(FoundSession { session: session.clone(), id: earlier, resumed: true, may_reclaim });
+            let SessionResumption { resumed, held } = session.resume();
+            return Ok(FoundSession { session: session.clone(), id: earlier, resumed, held, may_reclaim });
         }
         let host = format_path(client.host.as_bytes());
         let mountpoint = format_path(&client.mountpoint);
@@ -143,7 +146,7 @@ impl SessionTable {
         drop(tables);
         (self.options.report)(&format!("session {id} begins: {mountpoint} on {host} ({address})"));
         let may_reclaim = self.options.services.may_reclaim(id);
-        Ok(FoundSession { session, id, resumed: false, may_reclaim })
+        Ok(FoundSession { session, id, resumed: false, held: 0, may_reclaim })
     }
 
     /// Starts a session. It keeps its name if an earlier process has carried out requests under it, or has set locks.

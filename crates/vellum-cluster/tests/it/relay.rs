@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
@@ -17,6 +17,8 @@ struct RelayState {
     server: Mutex<SocketAddr>,
     /// Whether what the server says gets lost.
     is_deaf: AtomicBool,
+    /// How many bytes of a client's arrive over a new connection.
+    limit: AtomicUsize,
     streams: Mutex<Vec<TcpStream>>,
 }
 
@@ -27,6 +29,7 @@ impl Relay {
         let state = Arc::new(RelayState {
             server: Mutex::new(server),
             is_deaf: AtomicBool::new(false),
+            limit: AtomicUsize::new(usize::MAX),
             streams: Mutex::default(),
         });
         let for_thread = state.clone();
@@ -47,6 +50,11 @@ impl Relay {
     /// What the server says does not arrive any more, until the connections are cut.
     pub fn lose_answers(&self) {
         self.state.is_deaf.store(true, Ordering::SeqCst);
+    }
+
+    /// From now on, only the first bytes of what a client says over a new connection arrive. It does not see that.
+    pub fn limit_requests(&self, bytes: usize) {
+        self.state.limit.store(bytes, Ordering::SeqCst);
     }
 
     /// Ends all connections. New ones work.
@@ -73,13 +81,16 @@ impl RelayState {
         let state = self.clone();
         let mut from = from.try_clone().unwrap();
         let mut to = to.try_clone().unwrap();
+        let mut left = if is_answer { usize::MAX } else { self.limit.load(Ordering::SeqCst) };
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
             while let Ok(count @ 1..) = from.read(&mut bytes) {
                 if is_answer && state.is_deaf.load(Ordering::SeqCst) {
                     continue;
                 }
-                if to.write_all(&bytes[..count]).is_err() {
+                let passed = count.min(left);
+                left -= passed;
+                if to.write_all(&bytes[..passed]).is_err() {
                     break;
                 }
             }

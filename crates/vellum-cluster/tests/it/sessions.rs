@@ -5,6 +5,9 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use vellum_cluster::client::ClientOptions;
+use vellum_cluster::protocol::SessionId;
+use vellum_cluster::protocol::frame::{ClientFrame, HELD_NODES_MAX};
+use vellum_cluster::server::WorktreeServer;
 use vellum_fuse::wire::FuseAnswer;
 
 use crate::relay::Relay;
@@ -97,6 +100,71 @@ fn an_evicted_client_begins_anew() {
     wait_until("it is back", || server.list_sessions().len() == 1);
     assert!(kernel.lookup("b").gives_entry());
     assert_eq!(shared.held(), [(97, 1), (98, 1)]);
+}
+
+/// Bytes that a client sends before it names what it holds: the preface, the handshake, and who it is.
+fn measure_introduction(options: &ClientOptions) -> usize {
+    let hello = ClientFrame::Hello { session: SessionId::NONE, client: options.description.clone() };
+    16 + 48 + measure_record(hello.encode().len())
+}
+
+/// Bytes of a frame as it is sent: with two lengths, and what proves that it is whole.
+fn measure_record(frame: usize) -> usize {
+    2 + 4 + frame + 16
+}
+
+/// Evicts the client, of which only so many bytes arrive when it begins anew; then the connection breaks, and works.
+fn begin_anew_with_few_bytes(
+    kernel: &Kernel,
+    server: &WorktreeServer,
+    relay: &Relay,
+    bytes: usize,
+    shared: &Shared,
+) {
+    relay.limit_requests(bytes);
+    let begun = shared.begun();
+    assert!(server.evict_session(kernel.client.session()));
+    wait_until("the session begins anew", || shared.begun() > begun && kernel.client.is_connected());
+    // Until the client has sent all that it can: it goes on when the first frames are behind it.
+    std::thread::sleep(Duration::from_millis(200));
+    relay.limit_requests(usize::MAX);
+    relay.cut();
+}
+
+#[test]
+fn a_client_that_could_not_say_what_it_holds_is_not_taken_for_resumed() {
+    let shared = Arc::new(Shared::default());
+    let server = serve(&shared);
+    let relay = Relay::to(server.address());
+    let options = client_options(relay.address);
+    let introduction = measure_introduction(&options);
+    let kernel = Kernel::connect(options);
+    assert!(kernel.lookup("a").gives_entry() && kernel.lookup("b").gives_entry());
+    begin_anew_with_few_bytes(&kernel, &server, &relay, introduction, &shared);
+    assert!(kernel.lookup("c").gives_entry());
+    assert_eq!(shared.held(), [(97, 1), (98, 1), (99, 1)]);
+}
+
+#[test]
+fn a_client_says_the_rest_of_what_it_holds_over_the_next_connection() {
+    const NODES: u64 = 5000;
+    let shared = Arc::new(Shared::default());
+    let server = serve(&shared);
+    let relay = Relay::to(server.address());
+    let options = client_options(relay.address);
+    let introduction = measure_introduction(&options);
+    let kernel = Kernel::connect(options);
+    let lookups: Vec<_> = (1000..1000 + NODES).map(|node| kernel.lookup(&format!("#{node}"))).collect();
+    lookups.into_iter().for_each(|lookup| assert!(lookup.gives_entry()));
+    let first = measure_record(1 + 4 + 8 * HELD_NODES_MAX);
+    begin_anew_with_few_bytes(&kernel, &server, &relay, introduction + first, &shared);
+    assert!(kernel.lookup("c").gives_entry());
+    let all: Vec<_> = std::iter::once((99, 1)).chain((1000..1000 + NODES).map(|node| (node, 1))).collect();
+    assert_eq!(shared.held(), all);
+    // Each is let go when its kernel forgets it.
+    (1000..1000 + NODES).for_each(|node| kernel.forget(node, 1));
+    assert!(kernel.lookup("d").gives_entry());
+    wait_until("all are let go", || shared.held() == [(99, 1), (100, 1)]);
 }
 
 #[test]

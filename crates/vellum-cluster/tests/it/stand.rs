@@ -51,6 +51,8 @@ struct SharedState {
     /// Whether another server may have the worktree.
     is_fenced: bool,
     waiting: usize,
+    /// Sessions that have begun, a count.
+    begun: usize,
 }
 
 impl Shared {
@@ -60,6 +62,10 @@ impl Shared {
 
     pub fn held(&self) -> Vec<(u64, u64)> {
         self.state.lock().held.iter().map(|(node, count)| (*node, *count)).collect()
+    }
+
+    pub fn begun(&self) -> usize {
+        self.state.lock().begun
     }
 
     pub fn close(&self) {
@@ -103,8 +109,12 @@ impl Shared {
 /// The service of one client.
 struct CountingService(Arc<Shared>);
 
-/// The node of a name: its first byte.
+/// The node of a name: its first byte, or the number behind a `#`.
 fn node_of(name: &[u8]) -> u64 {
+    let number = name.strip_prefix(b"#").and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
+    if let Some(number) = number {
+        return number;
+    }
     u64::from(name.first().copied().unwrap_or(1))
 }
 
@@ -177,7 +187,9 @@ impl SessionServices for CountingServices {
         Ok(Arc::new(CountingService(self.0.clone())))
     }
 
-    fn begin_session(&self, _session: SessionId) {}
+    fn begin_session(&self, _session: SessionId) {
+        self.0.state.lock().begun += 1;
+    }
 
     fn end_session(&self, _session: SessionId) {}
 

@@ -174,8 +174,10 @@ impl EtcdGateway {
             Ok(answer) if status.is_success() => Ok(answer),
             Ok(answer) => Err(self.judge_refusal(&answer)),
             Err(_) => {
-                let reason =
-                    format!("it answers with something that is not etcd's (status {})", status.as_u16());
+                let reason = format!(
+                    "what answers there is not etcd (status {}): correct the address",
+                    status.as_u16()
+                );
                 Err(RequestFailure::Final(self.refused_error(&reason)))
             }
         }

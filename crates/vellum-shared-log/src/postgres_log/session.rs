@@ -165,8 +165,12 @@ impl PostgresSessions {
     /// A new connection to a server that can hold a log. What it is set to may have changed since the last one.
     fn connect(&self) -> Result<Client, SharedLogError> {
         let limited = async { tokio::time::timeout(TIMEOUT, self.connect_and_describe()).await };
-        let connected = self.runtime.block_on(limited).map_err(|_| self.silent_error())?;
-        let (client, report) = connected.map_err(|error| wrap_postgres_error(&self.engine, &error))?;
+        let connected =
+            self.runtime.block_on(limited).map_err(|_| ask_for_address(self.silent_error(), true))?;
+        let (client, report) = connected.map_err(|error| {
+            let is_reached = !error.to_string().starts_with("error connecting");
+            ask_for_address(wrap_postgres_error(&self.engine, &error), is_reached)
+        })?;
         match report.find_objection() {
             None => Ok(client),
             Some(reason) => Err(SharedLogError::Unfit { engine: self.engine.clone(), reason }),
@@ -261,6 +265,17 @@ fn build_config(address: &LogAddress) -> Config {
         config.dbname(database);
     }
     config
+}
+
+/// Adds to the error of a server that was reached and does not speak as PostgreSQL does that another one may listen there.
+fn ask_for_address(error: SharedLogError, is_reached: bool) -> SharedLogError {
+    match error {
+        SharedLogError::Unreachable { engine, reason } if is_reached => SharedLogError::Unreachable {
+            engine,
+            reason: format!("{reason}; if this lasts, see whether PostgreSQL listens there"),
+        },
+        error => error,
+    }
 }
 
 /// Whether the connection has ended, whatever the statement was.

@@ -449,6 +449,20 @@ assert os.copy_file_range(source, copied, 100000) == 100000";
 }
 
 #[test]
+fn a_directory_with_a_nameless_file_and_a_file_with_flags_are_synced_when_the_server_was_started_again() {
+    let world = World::new();
+    let cluster = Cluster::serve(&world);
+    let one = cluster.client("one");
+    one.sh("mkdir dir; echo kept > dir/file; sync dir dir/file");
+    let make = "import os
+os.write(os.open('dir', os.O_TMPFILE | os.O_RDWR), b'nameless')";
+    one.sh(&format!("python3 -c \"{make}\"; lsattr dir/file > ../flags"));
+    kill_server(&cluster);
+    cluster.start_server();
+    one.sh("sync dir; sync dir/file; cat dir/file");
+}
+
+#[test]
 fn a_client_is_unmounted_although_nobody_serves() {
     let world = World::new();
     let cluster = Cluster::serve(&world);

@@ -112,6 +112,33 @@ fn what_cannot_be_handed_over_says_why() {
     world.run(&["worktree", "hand-over", "other"]).code(2).remarks("there is no worktree 'other'");
 }
 
+/// Machines of these tests all have the name of this one.
+#[test]
+fn of_two_machines_with_one_name_the_address_is_asked_for() {
+    let world = World::with_snapshot();
+    let [first, second] = serve_twice(&world);
+    let third = Machine::attached(&world, "gamma");
+    third.mounts(&LISTEN).ok().says("Stands by");
+    let found = clients(&first);
+    let server = found["server"]["address"].as_str().unwrap();
+    let standing: Vec<_> =
+        found["clients"].as_array().unwrap().iter().filter(|client| client["stands_by"] != server).collect();
+    let host = standing[0]["host"].as_str().unwrap();
+    let address = standing.iter().find_map(|client| client["stands_by"].as_str()).unwrap();
+    first.mount.sh("echo synced > file; sync file");
+    hand_over(&first, &[host])
+        .code(3)
+        .remarks(&format!("2 processes of {host} stand by"))
+        .remarks("name the address of one instead")
+        .remarks(address);
+    hand_over(&first, &[address]).ok().says(address);
+    // Neither of them takes the worktree for its own because of the name.
+    for machine in [&second, &third, &first] {
+        assert_eq!(machine.mount.sh("cat file"), "synced\n");
+    }
+    [&first, &second, &third].map(|machine| machine.mount.umount().ok());
+}
+
 #[test]
 fn a_server_that_was_stopped_goes_on_as_a_client() {
     let world = World::with_snapshot();

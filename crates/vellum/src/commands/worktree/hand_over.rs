@@ -99,7 +99,17 @@ fn choose_standby(args: &Args, reply: &ControlReply) -> Result<String> {
         let names = [Some(&client.host), client.stands_by.as_ref()];
         host.as_ref().is_none_or(|host| names.contains(&Some(host)))
     };
-    let found = clients.iter().filter(stands_by).find(is_meant);
+    let meant: Vec<_> = clients.iter().filter(stands_by).filter(is_meant).collect();
+    if let (Some(host), [_, _, ..]) = (host, meant.as_slice()) {
+        // Machines that were copied have one name, and the wrong one must not be chosen by chance.
+        let places: Vec<_> = meant.iter().filter_map(|client| client.stands_by.as_deref()).collect();
+        let places = format_path(places.join(", ").as_bytes()).to_string();
+        return Err(CliError::usage_error(
+            format!("{} processes of {host} stand by to serve the worktree '{name}'", meant.len()),
+            format!("name the address of one instead: {places}"),
+        ));
+    }
+    let found = meant.first();
     found.map(|client| client.session.clone()).ok_or_else(|| {
         let whom = host.as_ref().map_or_else(|| "no other process".into(), |host| format!("no process of {host}"));
         CliError::usage_error(
