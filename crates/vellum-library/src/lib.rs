@@ -80,6 +80,7 @@ mod paths;
 pub mod plans;
 pub mod snapshot;
 mod source;
+pub mod state_token;
 pub mod tree;
 #[cfg(feature = "vfs")]
 pub mod vfs;
@@ -103,6 +104,7 @@ pub use options::OpenOptions;
 pub use path_versions::{PathRecord, PathVersion, PathVersions};
 pub use plans::{CheckoutForkPlan, CheckoutRestorePlan, PinPlan, PlannedStep, TagPlan};
 pub use snapshot::{Snapshot, SnapshotInfo, WorktreeView};
+pub use state_token::{StateToken, VolumeState};
 pub use tree::Tree;
 pub use vellum_fs::tree::cache::CacheStatistics;
 pub use vellum_types::{FileKind, SnapshotId};

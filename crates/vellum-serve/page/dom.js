@@ -55,3 +55,8 @@ export function say(text) {
 export function emptyState(title, text) {
   return make("div", { class: "empty" }, make("h2", {}, title), make("p", {}, text));
 }
+
+/** A row of a list of facts. */
+export function fact(term, ...value) {
+  return [make("dt", {}, term), make("dd", {}, ...value)];
+}

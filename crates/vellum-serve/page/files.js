@@ -2,7 +2,7 @@
 
 import { restore } from "./actions.js";
 import { ask, download, pathFields, query } from "./api.js";
-import { button, draw, emptyState, link, make, say } from "./dom.js";
+import { button, draw, emptyState, fact, link, make, say } from "./dom.js";
 import { count, joinName, lastName, shortId, size, timeElement, trail, visible } from "./format.js";
 import { labels, title } from "./history.js";
 import { VirtualList, isNarrow } from "./list.js";
@@ -158,7 +158,6 @@ export class FilesView {
     const name = entry?.whole ?? this.name;
     const file = entry ?? this.entry.file;
     const isFile = file.kind === "file";
-    const fact = (term, ...value) => [make("dt", {}, term), make("dd", {}, ...value)];
     this.side.replaceChildren(
       make("h2", {}, lastName(name.path)),
       make(

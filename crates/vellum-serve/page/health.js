@@ -1,16 +1,10 @@
 // How the volume is: each part by the command that knows it, shown when it has answered.
 
 import { ask, post, query } from "./api.js";
-import { button, link, make } from "./dom.js";
+import { button, fact, link, make } from "./dom.js";
 import { count, number, shortId, size, timeElement, visible } from "./format.js";
 
-/** How often a verification that is under way is asked about, milliseconds. */
-const VERIFY_EVERY = 1000;
 const SCOPES = { metadata: "names and structure of the current snapshot", sample: "5 % of the store, what was read longest ago first", snapshot: "the current snapshot", all: "the whole store" };
-
-function fact(name, ...value) {
-  return [make("dt", {}, name), make("dd", {}, ...value)];
-}
 
 /** How long, in the largest unit that fits. */
 function duration(seconds) {
@@ -112,8 +106,18 @@ export class HealthView {
       ...this.verifyResult(job),
       this.app.canChange ? make("div", { class: "actions", role: "group", "aria-label": "Verify" }, start("metadata", "Metadata"), start("snapshot", "Snapshot"), start("sample", "5 %"), start("all", "All")) : "",
     );
-    clearTimeout(this.timer);
-    if (isRunning) this.timer = setTimeout(() => this.loadVerify(this.app.signal), VERIFY_EVERY);
+  }
+
+  hear(kind, { job }) {
+    if (kind !== "job" || !job) return;
+    if (job.running) this.showVerify(job);
+    else this.loadVerify(this.app.signal);
+  }
+
+  /** What another command has changed; the other cards read much of the store. */
+  async refresh(signal) {
+    const cheap = this.cards.filter(({ name }) => name === "status" || name === "worktrees");
+    await Promise.all(cheap.map((card) => this.loadCard(card, signal)));
   }
 
   verifyResult(job) {
@@ -144,7 +148,5 @@ export class HealthView {
     return false;
   }
 
-  close() {
-    clearTimeout(this.timer);
-  }
+  close() {}
 }

@@ -2,7 +2,7 @@
 
 import * as actions from "./actions.js";
 import { ask, query } from "./api.js";
-import { button, emptyState, link, make, say } from "./dom.js";
+import { button, emptyState, fact, link, make, say } from "./dom.js";
 import { count, moment, number, parseTime, shortId, size, timeElement, visible } from "./format.js";
 import { drawRow, graphWidth } from "./graph.js";
 import { VirtualList, isNarrow } from "./list.js";
@@ -102,6 +102,26 @@ export class HistoryView {
     this.list.activate(Math.max(0, wanted));
   }
 
+  /** Shows what is new above, with the same rows in sight and the same one chosen. */
+  async refresh(signal) {
+    // A filtered list is a part of the history, asked for by page: what is new in it is seen when it is asked for again.
+    if (this.isFiltered) return;
+    if (this.rows.length === 0) return this.app.show();
+    const { active } = this.list;
+    const { id } = this.rows[active] ?? {};
+    const old = this.rows[0]?.id;
+    await this.loadRows(this.app.worktree, signal);
+    this.width = graphWidth(this.rows);
+    const added = this.rows.findIndex((row) => row.id === old);
+    this.list.setCount(this.rows.length);
+    // At the top, what is new is what somebody wants to see.
+    if (added > 0 && this.list.element.scrollTop > 0) this.list.element.scrollTop += added * rowHeight();
+    this.list.active = this.rows.findIndex((row) => row.id === id);
+    this.list.refresh();
+    const hasFocus = this.side.contains(document.activeElement) && document.activeElement !== this.side;
+    if (this.list.active >= 0 && !hasFocus) await this.select(this.list.active);
+  }
+
   async loadRows(worktree, signal) {
     const answer = await ask("history/rows", { worktree }, signal);
     this.rows = answer.rows.map(fromShort);
@@ -160,7 +180,6 @@ export class HistoryView {
     const parent = snapshot.parents[0];
     const head = this.app.head();
     const compare = (a, text) => link(`#/compare?${query({ a, b: snapshot.id })}`, text, { class: "action" });
-    const fact = (name, ...value) => [make("dt", {}, name), make("dd", {}, ...value)];
     const properties = Object.entries(snapshot.properties ?? {}).flatMap(([name, value]) => fact(visible(name), visible(value)));
     return [
       make("h2", {}, first ? visible(first) : title(snapshot)),

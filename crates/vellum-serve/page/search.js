@@ -2,7 +2,7 @@
 
 import { restore } from "./actions.js";
 import { ask, query } from "./api.js";
-import { button, emptyState, link, make } from "./dom.js";
+import { button, emptyState, fact, link, make } from "./dom.js";
 import { count, lastName, number, shortId, size, timeElement, visible } from "./format.js";
 import { VirtualList, isNarrow } from "./list.js";
 
@@ -84,7 +84,6 @@ export class SearchView {
   }
 
   select(row) {
-    const fact = (name, ...value) => [make("dt", {}, name), make("dd", {}, ...value)];
     const name = { path: row.path, ...(row.path_hex && { path_hex: row.path_hex }) };
     const moment = (end) => [timeElement(end.time), " in ", link(`#/history?${query({ at: end.id })}`, shortId(end.id), { class: "mono" })];
     this.side.replaceChildren(

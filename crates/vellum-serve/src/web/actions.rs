@@ -21,7 +21,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use vellum_types::SnapshotId;
 
-pub use self::approvals::{answer_approval, list_approvals};
+pub use self::approvals::{answer_approval, approvals_json};
 use self::plan_table::{PLAN_TIME, PlanTable, TakenPlan};
 pub use self::questions::{ActionQuestion, PlanKind, RestoreBody, parse_body};
 use crate::command_line::CommandRunner;
@@ -30,8 +30,7 @@ use crate::planned_restore::{PlannedRestore, PlannedRestorePath, PlannedRestoreS
 use crate::web::answer::{Answer, ApiError, Freshness, json_answer};
 use crate::web::api::{ApiState, WorktreePlace};
 use crate::web::reports::{
-    FindParameters, HealthPart, VerifyState, answer_find, answer_health, answer_live, answer_verify,
-    start_verify,
+    FindParameters, HealthPart, VerifyState, answer_find, answer_health, read_live, start_verify, verify_json,
 };
 
 /// How long a command may take. A restore that is cut off has to be begun again, so that only one that hangs is.
@@ -238,12 +237,11 @@ pub async fn answer_command(
         CommandRequest::Find(asked) => answer_find(actions, &asked).await,
         CommandRequest::Health(part) => answer_health(actions, part).await,
         CommandRequest::Live => {
-            let own = Arc::clone(api);
-            let store = run_on_thread(move || Ok(own.volume.facts()?.store)).await?;
-            answer_live(actions, &store).await
+            let live = read_live(actions, &api.volume.describe_store()).await?;
+            json_answer(&live, &Freshness::Now)
         }
         CommandRequest::StartVerify => start_verify(actions, body),
-        CommandRequest::Verify => answer_verify(actions),
+        CommandRequest::Verify => json_answer(&verify_json(actions), &Freshness::Now),
     }
 }
 
