@@ -60,3 +60,13 @@ export function emptyState(title, text) {
 export function fact(term, ...value) {
   return [make("dt", {}, term), make("dd", {}, ...value)];
 }
+
+/** A paragraph beside the main matter. */
+export function quiet(...children) {
+  return make("p", { class: "quiet" }, ...children);
+}
+
+/** A link to a snapshot, by the first digits of its id. */
+export function snapshotLink(id, properties = {}) {
+  return link(`#/history?at=${id}`, id.slice(0, 8), { class: "mono", ...properties });
+}

@@ -2,10 +2,10 @@
 
 import * as actions from "./actions.js";
 import { ask, query } from "./api.js";
-import { button, emptyState, fact, link, make, say } from "./dom.js";
+import { button, emptyState, fact, link, make, say, snapshotLink } from "./dom.js";
 import { count, moment, number, parseTime, shortId, size, timeElement, visible } from "./format.js";
 import { drawRow, graphWidth } from "./graph.js";
-import { VirtualList, isNarrow } from "./list.js";
+import { VirtualList, isNarrow, loadNext } from "./list.js";
 
 const rowHeight = () => (isNarrow() ? 58 : 36);
 
@@ -51,7 +51,7 @@ export class HistoryView {
       render: (index) => this.render(index),
       onActive: (index) => this.select(index),
       onOpen: (index) => this.app.go("files", { at: this.rows[index].id }),
-      onNear: (last) => this.loadMore(last),
+      onNear: (last) => loadNext(this, last),
     });
     this.side = make("aside", { class: "pane side", "aria-label": "The snapshot" });
     this.filter = make("input", {
@@ -133,19 +133,7 @@ export class HistoryView {
     this.rows.push(...answer.snapshots.map(fromSnapshot));
     this.after = answer.after;
     this.total.textContent = count(this.rows.length, "snapshot") + (answer.more ? " and more" : "");
-  }
-
-  async loadMore(last) {
-    if (!this.after || this.isLoading || last < this.rows.length - 50) return;
-    this.isLoading = true;
-    try {
-      await this.loadPage(this.app.signal);
-      this.list.setCount(this.rows.length);
-    } catch (error) {
-      if (error.name !== "AbortError") say(error.message);
-    } finally {
-      this.isLoading = false;
-    }
+    this.list.setCount(this.rows.length);
   }
 
   render(index) {
@@ -197,6 +185,8 @@ export class HistoryView {
         button("Restore…", () => actions.restore(this.app, snapshot)),
         button("Fork…", () => actions.fork(this.app, snapshot)),
         button("Tag…", () => actions.addTag(this.app, snapshot)),
+        button("Describe…", () => actions.describe(this.app, snapshot)),
+        button("Forget…", () => actions.forget(this.app, snapshot)),
         this.pin ? button("Unpin…", () => actions.unpin(this.app, snapshot)) : button("Pin…", () => actions.pin(this.app, snapshot)),
       ),
       make(
@@ -211,7 +201,7 @@ export class HistoryView {
         ...fact("Stored", `${size(snapshot.stored)} added`),
         ...properties,
         ...fact("Id", make("span", { class: "mono" }, snapshot.id)),
-        ...snapshot.parents.flatMap((id) => fact("Parent", link(`#/history?${query({ at: id })}`, shortId(id), { class: "mono" }))),
+        ...snapshot.parents.flatMap((id) => fact("Parent", snapshotLink(id))),
       ),
     ].filter(Boolean);
   }
@@ -242,7 +232,7 @@ export class HistoryView {
   }
 
   runAction(key) {
-    const keys = { r: actions.restore, f: actions.fork, t: actions.addTag, p: this.pin ? actions.unpin : actions.pin };
+    const keys = { r: actions.restore, f: actions.fork, t: actions.addTag, e: actions.describe, p: this.pin ? actions.unpin : actions.pin };
     const isShown = this.snapshot && this.snapshot.id === this.rows[this.list.active]?.id;
     if (!(key in keys) || !this.app.canChange || !isShown) return false;
     keys[key](this.app, this.snapshot);

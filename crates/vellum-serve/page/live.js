@@ -1,6 +1,6 @@
 // What mounts of the volume do now: figures and curves of the last minutes.
 
-import { draw, emptyState, make } from "./dom.js";
+import { draw, emptyState, make, quiet } from "./dom.js";
 import { number, size, visible } from "./format.js";
 
 /** Figures that are kept of each mount. */
@@ -57,7 +57,7 @@ export class LiveView {
   card(mount) {
     const { figures, mountpoint } = mount;
     const facts = [mount.worktree ? `worktree ${visible(mount.worktree)}` : "a snapshot", mount.read_only && "read only", mount.dead && "its process has ended", mount.silent && "does not answer"].filter(Boolean).join(", ");
-    const head = [make("h2", {}, visible(mountpoint)), make("p", { class: "quiet" }, facts)];
+    const head = [make("h2", {}, visible(mountpoint)), quiet(facts)];
     if (!figures) return make("section", { class: "card" }, ...head, make("p", { class: "bad" }, "It gives no figures."));
     const kept = this.kept.get(mountpoint) ?? [];
     this.kept.set(mountpoint, [...kept, figures].slice(-KEPT));

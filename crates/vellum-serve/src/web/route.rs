@@ -390,7 +390,7 @@ mod tests {
             ("GET", "/api/v1/nothing".into(), 404),
             ("GET", "/a/b/c/d".into(), 404),
             ("POST", "/api/v1/volume".into(), 404),
-            ("POST", "/api/v1/plans/forget".into(), 404),
+            ("POST", "/api/v1/plans/repair".into(), 404),
             ("GET", "/api/v1/find".into(), 400),
             ("GET", "/api/v1/events?live=yes".into(), 400),
             ("GET", "/api/v1/events?token=x".into(), 400),

@@ -95,8 +95,7 @@ impl Stand {
     /// The status of the answer to a question; the answer itself is not waited for.
     pub fn ask_status(&self, question: &str) -> u16 {
         let mut stream = self.connect();
-        let head =
-            format!("GET /api/v1/{question} HTTP/1.1\r\n{}\r\n{}\r\n\r\n", self.host(), self.bearer());
+        let head = format!("GET /api/v1/{question} HTTP/1.1\r\n{}\r\n{}\r\n\r\n", self.host(), self.bearer());
         stream.write_all(head.as_bytes()).unwrap();
         let mut line = String::new();
         BufReader::new(stream).read_line(&mut line).unwrap();
