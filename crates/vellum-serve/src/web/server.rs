@@ -160,6 +160,8 @@ async fn accept_connections(listener: &tokio::net::TcpListener, shared: &Arc<Sha
     while let Ok(permit) = connections.clone().acquire_owned().await {
         match listener.accept().await {
             Ok((stream, _)) => {
+                // Otherwise the kernel keeps a short content, or an event, back until what was sent before is acknowledged.
+                let _ = stream.set_nodelay(true);
                 tokio::spawn(serve_connection(stream, shared.clone(), permit));
             }
             // Of one connection, or for want of file descriptors, which others give back.
