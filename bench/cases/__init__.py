@@ -3,7 +3,7 @@
 import importlib
 
 ORDER = """filesystem floor space restore remote_store mounted unpacked sync sync_remote two_way measuring snapshots shapes find workspaces
-hydrate publishing cluster live_engines startup pipeline engines backup micro""".split()
+hydrate publishing gateways python cluster live_engines startup pipeline engines backup micro""".split()
 # Modules that have several cases.
 MODULES = {"space": "backup", "restore": "backup", "pipeline": "own", "engines": "own"}
 

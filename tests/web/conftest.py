@@ -130,17 +130,40 @@ class Page:
         self.tab = self.context.new_page()
         self.errors = []
         self.requests = []
+        self.waiting = []
         self.tab.on("console", lambda said: self.errors.append(said.text) if said.type in ("error", "warning") else None)
         self.tab.on("pageerror", lambda error: self.errors.append(str(error)))
         self.tab.on("dialog", lambda dialog: (self.errors.append("a dialog"), dialog.dismiss()))
-        self.tab.on("request", lambda request: self.requests.append(request))
+        self.tab.on("request", self.note_request)
+        self.tab.on("requestfinished", self.forget_request)
+        self.tab.on("requestfailed", self.forget_request)
         self.base = address.split("/#")[0]
         self.tab.goto(address)
         self.wait()
 
+    def note_request(self, request):
+        self.requests.append(request)
+        # The one that has no end: the page is told of changes through it.
+        if "/api/v1/events" not in request.url:
+            self.waiting.append(request)
+
+    def forget_request(self, request):
+        if request in self.waiting:
+            self.waiting.remove(request)
+
     def wait(self):
         self.tab.wait_for_selector("main[data-ready]:not([data-ready=''])")
-        self.tab.wait_for_load_state("networkidle")
+        self.settle()
+
+    def settle(self):
+        """Waits until nothing is asked for any more."""
+        for _ in range(1500):
+            # What a script asks for next is asked for before the second look.
+            if not self.waiting and self.tab.evaluate("new Promise((done) => setTimeout(done, 20))") is None and not self.waiting:
+                return
+            self.tab.evaluate("0")
+            time.sleep(0.02)
+        raise AssertionError(f"still waiting for {[request.url for request in self.waiting]}")
 
     def go(self, state):
         self.tab.evaluate("document.getElementById('main').dataset.ready = ''")
@@ -158,7 +181,7 @@ class Page:
     def press(self, *keys):
         for key in keys:
             self.tab.keyboard.press(key)
-        self.tab.wait_for_load_state("networkidle")
+        self.settle()
 
     def text(self):
         return self.tab.inner_text("main")

@@ -475,3 +475,142 @@ def test_a_mount_is_restored_and_forked(browser, tmp_path):
         for place in [fork, mount]:
             if os.path.ismount(place):
                 made.run("umount", str(place))
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """A snapshot, after which nearly everything was changed: what is not selected must stay so."""
+    made = Volume(tmp_path)
+    for name in ["a", "b", "c", "dir/d", "dir/e", "deep/er/f"]:
+        made.write(name, f"{name} before\n")
+    for number in range(700):
+        made.write(f"many/{number:03}", "before")
+    made.ids = [made.snapshot("before")]
+    made.first = made.read()
+    for name in ["a", "b", "c", "dir/d", "deep/er/f"]:
+        made.write(name, f"{name} after\n")
+    (made.data / "dir/e").unlink()
+    made.write("dir/new", "new\n")
+    made.write("many/650", "after")
+    made.after = made.read()
+    return made
+
+
+def select(page, name):
+    page.tab.locator(f".files .row:has(a[title='{name}']) input").check()
+
+
+def test_a_selection_is_restored_and_nothing_else(browser, tree):
+    with opened(browser, tree) as page:
+        page.go(f"#/files?at={tree.ids[0]}")
+        select(page, "a")
+        select(page, "dir")
+        select(page, "b")
+        page.tab.locator(".files .row:has(a[title='b']) input").uncheck()
+        assert "2 selected" in page.text()
+        page.tab.click("button:has-text('Restore selected…')")
+        until_says(page, "creates 1, replaces 2, deletes 1")
+        assert "Restore 2 paths from" in dialog(page) and "The worktree stays on its current snapshot" in dialog(page)
+        assert was_run(page) == [] and tree.read() == tree.after
+        page.tab.keyboard.type("restore")
+        page.tab.click(".action-dialog button.first")
+        until_says(page, "Restored: 3 files written, 1 deleted")
+        expected = {**tree.after, **{name: tree.first[name] for name in ["a", "dir/d", "dir/e"]}}
+        del expected["dir/new"]
+        assert tree.read() == expected
+        page.press("Enter")
+        page.until("document.querySelector('[aria-label=Selected]').hidden")
+
+
+def test_a_selection_is_made_by_keys_over_several_directories(browser, tree):
+    with opened(browser, tree) as page:
+        page.go(f"#/files?at={tree.ids[0]}")
+        page.press("End")
+        # The last one in the order of names is 'many'.
+        for name in ["dir", "deep", "c"]:
+            page.press("k")
+            assert page.tab.locator(".row[aria-selected=true] a").get_attribute("title") == name
+        page.press("x")
+        assert page.tab.locator(".row[aria-selected=true] input").is_checked()
+        page.press("x")
+        assert not page.tab.locator(".row[aria-selected=true] input").is_checked()
+        assert not page.tab.locator("[aria-label=Selected]").is_visible()
+        page.press("x")
+        page.go(f"#/files?at={tree.ids[0]}&path=many")
+        page.press("End")
+        page.until("document.querySelector('.row[aria-selected=true] a')?.title === '499'")
+        page.press("End")
+        page.until("document.querySelector('.row[aria-selected=true] a')?.title === '699'")
+        for _ in range(49):
+            page.tab.keyboard.press("k")
+        page.press("x")
+        assert "2 selected" in page.text()
+        page.press("r")
+        until_says(page, "replaces 2")
+        assert "many/650" in dialog(page)
+        page.tab.keyboard.type("restore")
+        page.press("Enter")
+        until_says(page, "Restored: 2 files written")
+        assert tree.read() == {**tree.after, "c": tree.first["c"], "many/650": b"before"}
+
+
+def test_a_selection_is_of_one_snapshot(browser, tree):
+    tree.ids.append(tree.snapshot("after"))
+    with opened(browser, tree) as page:
+        page.go(f"#/files?at={tree.ids[0]}")
+        select(page, "a")
+        page.go(f"#/files?at={tree.ids[1]}")
+        assert not page.tab.locator("[aria-label=Selected]").is_visible()
+        select(page, "b")
+        page.tab.click("button:has-text('Select none')")
+        assert not page.tab.locator("[aria-label=Selected]").is_visible()
+        assert page.tab.locator(".files .row input:checked").count() == 0
+        # Without a selection, the entry that is shown is meant.
+        page.press("r")
+        until_says(page, "Restore “")
+
+
+def test_hostile_names_are_selected_and_restored(browser, tmp_path):
+    made = Volume(tmp_path)
+    names = [f"hostile/{name}" for name in HOSTILE]
+    for name in names:
+        made.write(name, name)
+    (made.data / "hostile").joinpath(os.fsdecode(b"not\xfftext")).write_bytes(b"bytes in a name")
+    snapshot = made.snapshot("hostile")
+    before = made.read()
+    for path in (made.data / "hostile").iterdir():
+        path.write_bytes(b"changed")
+    with opened(browser, made) as page:
+        page.go(f"#/files?at={snapshot}&path=hostile")
+        for box in page.tab.locator(".files .row:visible input").all():
+            box.check()
+        assert f"{len(names) + 1} selected" in page.text()
+        page.press("r")
+        until_says(page, f"replaces {len(names) + 1}")
+        page.tab.keyboard.type("restore")
+        page.press("Enter")
+        until_says(page, "Restored")
+        assert made.read() == before
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 360])
+def test_everybody_can_select(browser, tree, width, scheme):
+    with serve(tree) as address:
+        page = Page(browser, address, width=width, scheme=scheme)
+        page.go(f"#/files?at={tree.ids[0]}")
+        page.press("x", "j", "x")
+        page.tab.evaluate(AXE.read_text())
+        found = page.tab.evaluate("axe.run()")["violations"]
+        assert [(rule["id"], [node["html"] for node in rule["nodes"]]) for rule in found] == []
+        assert page.tab.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+        page.context.close()
+        assert page.errors == []
+
+
+def test_a_page_that_only_shows_selects_nothing(browser, tree):
+    with opened(browser, tree, "--read-only") as page:
+        page.go(f"#/files?at={tree.ids[0]}")
+        page.press("j", "x")
+        assert page.tab.locator(".row input").count() == 0
+        assert not page.tab.locator("[aria-label=Selected]").is_visible()

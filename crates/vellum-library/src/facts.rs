@@ -32,6 +32,12 @@ pub struct WorktreeFacts {
 }
 
 impl Volume {
+    /// Returns where its store is: a path or an address, without secrets.
+    #[must_use]
+    pub fn describe_store(&self) -> String {
+        self.inner().objects.describe_location()
+    }
+
     /// Returns what it is.
     pub fn facts(&self) -> Result<VolumeFacts> {
         let volume = self.inner();
@@ -39,7 +45,7 @@ impl Volume {
         let worktrees = volume.list_readable_worktrees()?.0.into_iter();
         Ok(VolumeFacts {
             volume: volume.config.volume.to_string(),
-            store: volume.objects.describe_location(),
+            store: self.describe_store(),
             encrypted: volume.config.encrypted,
             worktree: volume.worktree.worktree.clone(),
             directory: volume.state.root().display().to_string(),

@@ -145,14 +145,14 @@ impl Volume {
     /// Returns a part of the history. Fails if the snapshot after which it is to begin is not in the list.
     pub fn history(&self, query: &HistoryQuery) -> Result<HistoryPage> {
         let volume = self.inner();
-        // Others may have made some since the last listing.
-        volume.catalog.list_ids()?;
-        let ids = volume.catalog.last_listed_ids()?;
+        // Asked for now: others may have made some, and forgotten some, since what was listed last.
+        let ids = volume.catalog.list_ids()?;
         let labels = LabelIndex::load(volume)?;
         let entries = self.walk_history(query.worktree.as_deref())?;
         // An error matches every query: it must come through, and end the list.
-        let matching =
-            entries.filter(|entry| entry.as_ref().map_or(true, |entry| labels.matches(query, entry)));
+        let is_wanted =
+            |entry: &HistoryEntry| ids.binary_search(&entry.id).is_ok() && labels.matches(query, entry);
+        let matching = entries.filter(|entry| entry.as_ref().map_or(true, is_wanted));
         // Last, because only this reads trees: all else that is asked for is in records and refs.
         let entries: EntryWalk<'_> = match &query.path {
             None => Box::new(matching),

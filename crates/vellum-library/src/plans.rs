@@ -9,11 +9,13 @@ use vellum_checkout::{CheckoutProblem, RestoreRequest, SavedRestorePlan};
 use vellum_host::ProgressMeter;
 use vellum_types::{SnapshotId, UnixTime};
 use vellum_volume::VolumeError;
+use vellum_volume::annotation::AnnotationChange;
 use vellum_volume::refs::check_ref_name;
 use vellum_volume::snapshot_pin::NewSnapshotPin;
 
 use crate::checkout::{Checkout, CheckoutRestore};
 use crate::error::Result;
+use crate::history::SnapshotLabels;
 use crate::volume::Volume;
 
 /// A restore of a directory that was planned.
@@ -52,6 +54,17 @@ pub struct CheckoutForkPlan {
     pub files: u64,
     /// Bytes of their content.
     pub bytes: u64,
+}
+
+/// A note and properties that were planned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotePlan {
+    /// The snapshot.
+    pub snapshot: SnapshotId,
+    /// What is to be said about it.
+    pub change: AnnotationChange,
+    /// What it is called now, and what was said about it.
+    pub replaces: SnapshotLabels,
 }
 
 /// A tag that was planned.
@@ -168,6 +181,24 @@ impl Volume {
     /// Adds a tag as it was planned. Fails with a conflict if the name was taken meanwhile.
     pub fn run_tag(&self, planned: &TagPlan) -> Result<()> {
         self.tag_snapshot(&planned.name, planned.snapshot)
+    }
+
+    /// Plans a note, or properties. Fails if one of them could not be kept.
+    pub fn plan_note(&self, snapshot: &str, change: &AnnotationChange) -> Result<NotePlan> {
+        change.check()?;
+        let snapshot = self.resolve_snapshot(snapshot)?;
+        let replaces = self.find_snapshot(snapshot)?.1;
+        Ok(NotePlan { snapshot, change: change.clone(), replaces })
+    }
+
+    /// Says what was planned. Fails with a conflict if something else was said meanwhile.
+    pub fn run_note(&self, planned: &NotePlan) -> Result<()> {
+        let now = self.find_snapshot(planned.snapshot)?.1;
+        if now.note != planned.replaces.note || now.properties != planned.replaces.properties {
+            let name = planned.snapshot.to_string();
+            return Err(VolumeError::Exists { kind: "another note of the snapshot", name }.into());
+        }
+        Ok(self.inner().annotate_snapshot(planned.snapshot, &planned.change)?)
     }
 
     /// Plans a pin of a snapshot.

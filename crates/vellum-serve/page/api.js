@@ -59,6 +59,27 @@ export async function post(path, body = {}, signal = undefined) {
   return response.json();
 }
 
+/**
+ * Tells of events until the server ends their stream. Read by `fetch`: an EventSource cannot show the token.
+ * @param {(kind: string, value: any) => void} tell
+ */
+export async function listen(parameters, signal, tell) {
+  const response = await request(`events?${query(parameters)}`, { signal });
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const events = (rest + value).split("\n\n");
+    rest = events.pop();
+    for (const event of events) {
+      // Others are comments, which only show that the connection is alive.
+      const [, kind, data] = /^event: (\w+)\ndata: (.*)$/.exec(event) ?? [];
+      if (kind) tell(kind, JSON.parse(data));
+    }
+  }
+}
+
 /** The parameters that name a path: bytes that are no text go as hexadecimal digits. */
 export function pathFields(name) {
   return name.path_hex ? { path_hex: name.path_hex } : { path: name.path };

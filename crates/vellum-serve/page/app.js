@@ -1,6 +1,6 @@
 // The page: one view at a time, each state with an address of its own.
 
-import { ask, query, takeToken } from "./api.js";
+import { ask, listen, query, takeToken } from "./api.js";
 import { decide } from "./actions.js";
 import { button, emptyState, make, say } from "./dom.js";
 import { count, visible } from "./format.js";
@@ -13,8 +13,9 @@ import { SearchView } from "./search.js";
 
 const VIEWS = { history: HistoryView, files: FilesView, compare: CompareView, search: SearchView, health: HealthView, live: LiveView };
 const ALL = "";
-/** How often the page looks for requests of agents, milliseconds. */
-const REQUESTS_EVERY = 10000;
+/** How long the page waits before it asks again to be told of changes, milliseconds: at first, and at most. */
+const RETRY = 500;
+const RETRY_MAX = 15000;
 
 /** What all views share. */
 class App {
@@ -47,11 +48,62 @@ class App {
       this.main.replaceChildren(emptyState("The volume cannot be shown", error.message));
       return;
     }
+    // Before anything else is asked, so that little can change unseen in between.
+    this.follow();
+    document.addEventListener("visibilitychange", () => this.follow());
     await this.show();
-    if (this.canChange) {
-      this.lookForRequests();
-      setInterval(() => document.hidden || this.lookForRequests(), REQUESTS_EVERY);
+  }
+
+  /** Listens as long as the tab is seen: a browser has six connections to a server, for all of its tabs. */
+  async follow() {
+    this.following?.abort();
+    if (document.hidden) return;
+    this.following = new AbortController();
+    const { signal } = this.following;
+    for (let wait = RETRY; !signal.aborted; wait = Math.min(wait * 2, RETRY_MAX)) {
+      try {
+        await listen({ live: this.view?.wantsFigures ? 1 : 0 }, signal, (kind, value) => {
+          wait = RETRY;
+          this.hear(kind, value);
+        });
+      } catch (error) {
+        if (signal.aborted) return;
+        // Too many pages listen: it may be this one's turn later. Everything else is told to the person.
+        if (error.status !== 503) say(error.status === undefined ? "The connection broke off." : error.message);
+        if (error.status === 401) return;
+      }
+      await new Promise((resolve) => setTimeout(resolve, wait));
     }
+  }
+
+  /** What is told without a question. */
+  hear(kind, value) {
+    if (kind === "approvals") this.showRequests(value);
+    else if (kind !== "changed") this.view?.hear?.(kind, value);
+    else {
+      const state = JSON.stringify(value);
+      // The first one tells what there is, and not that it has changed; after a lost connection it may be another one.
+      if (this.state !== undefined && this.state !== state) this.refresh();
+      this.state = state;
+    }
+  }
+
+  /** Shows what has changed, and leaves everything else as it is: the place in lists, dialogs, the focus. */
+  async refresh() {
+    this.isStale = true;
+    if (this.isRefreshing) return;
+    this.isRefreshing = true;
+    while (this.isStale) {
+      this.isStale = false;
+      this.knownPins = undefined;
+      try {
+        await this.loadVolume();
+        await this.view?.refresh?.(this.signal);
+      } catch (error) {
+        if (error.name !== "AbortError") say(error.message);
+      }
+    }
+    this.isRefreshing = false;
   }
 
   /** Whether the page may change anything. */
@@ -59,9 +111,13 @@ class App {
     return !this.volume.capabilities.read_only;
   }
 
-  /** Shows what agents ask for, above everything else. */
+  /** Looks for what agents ask for, which is shown above everything else. */
   async lookForRequests() {
-    const { requests } = await ask("approvals").catch(() => ({ requests: [] }));
+    this.showRequests(await ask("approvals").catch(() => ({ requests: [] })));
+  }
+
+  showRequests({ requests }) {
+    if (!this.canChange) return;
     const row = (request) => make("div", {}, make("span", {}, `${visible(request.client)} asks to restore ${count(request.step_count, "path")}`), button("Look at it", () => decide(this, request)));
     this.requests.replaceChildren(...requests.map(row));
   }
@@ -88,6 +144,10 @@ class App {
     const names = this.volume.worktrees.map((worktree) => worktree.worktree);
     const stored = sessionStorage.getItem("vellum-worktree");
     this.worktreeChoice = stored !== null && (stored === ALL || names.includes(stored)) ? stored : this.volume.worktree;
+    const known = JSON.stringify([names, this.worktreeChoice]);
+    // Not made anew each time: it may be open.
+    if (known === this.knownNames) return;
+    this.knownNames = known;
     const option = (value, text) => make("option", { value, selected: value === this.worktreeChoice }, text);
     this.select.replaceChildren(...names.map((name) => option(name, visible(name))), option(ALL, "all snapshots"));
     document.title = `${this.volume.worktree} – Vellum`;
@@ -141,7 +201,9 @@ class App {
       else item.removeAttribute("aria-current");
     }
     const view = new VIEWS[name](this, parameters);
+    const hadFigures = Boolean(this.view?.wantsFigures);
     this.view = view;
+    if (hadFigures !== Boolean(view.wantsFigures)) this.follow();
     this.main.replaceChildren(view.element);
     try {
       await view.load(signal);

@@ -1,10 +1,10 @@
 // What differs between two snapshots: the paths, and of one of them the lines, pictures or bytes.
 
 import { ask, pathFields, query } from "./api.js";
-import { button, emptyState, link, make, say } from "./dom.js";
-import { count, moment, parseTime, shortId, size, visible } from "./format.js";
+import { button, emptyState, link, make, quiet } from "./dom.js";
+import { moment, parseTime, shortId, size, visible } from "./format.js";
 import { title } from "./history.js";
-import { VirtualList, isNarrow } from "./list.js";
+import { VirtualList, isNarrow, loadNext } from "./list.js";
 import { ContentViewer } from "./viewer.js";
 
 const LETTERS = { added: "A", deleted: "D", modified: "M", renamed: "R" };
@@ -24,7 +24,7 @@ export class CompareView {
       rowHeight,
       render: (index) => this.render(index),
       onActive: (index) => this.select(this.changes[index]),
-      onNear: (last) => this.loadMore(last),
+      onNear: (last) => loadNext(this, last),
     });
     this.tools = make("div", { class: "tools" });
     this.summary = make("div", { class: "summary", role: "status" });
@@ -51,7 +51,6 @@ export class CompareView {
     this.tools.replaceChildren(...this.makeTools(known));
     this.question = { a, b, ...pathFields({ path: this.parameters.path ?? "", path_hex: this.parameters.path_hex }), limit: 500 };
     await this.loadPage(signal);
-    this.list.setCount(this.changes.length);
     this.summary.replaceChildren(...this.makeSummary());
     if (this.changes.length === 0) {
       this.view.replaceChildren(emptyState("No difference", "Both snapshots have the same here."));
@@ -96,19 +95,7 @@ export class CompareView {
     this.changes.push(...answer.changes);
     this.after = answer.after;
     this.counts = answer.counts;
-  }
-
-  async loadMore(last) {
-    if (!this.after || this.isLoading || last < this.changes.length - 100) return;
-    this.isLoading = true;
-    try {
-      await this.loadPage(this.app.signal);
-      this.list.setCount(this.changes.length);
-    } catch (error) {
-      if (error.name !== "AbortError") say(error.message);
-    } finally {
-      this.isLoading = false;
-    }
+    this.list.setCount(this.changes.length);
   }
 
   render(index) {
@@ -134,18 +121,18 @@ export class CompareView {
       change.change !== "deleted" && side(this.b, change, "After"),
     );
     const aspects = change.aspects.length > 0 ? `${change.change}: ${change.aspects.join(", ")}` : change.change;
-    const body = make("div", {}, make("p", { class: "quiet" }, "Comparing…"));
-    this.view.replaceChildren(head, make("p", { class: "quiet" }, `${aspects}${change.kind === "file" ? "" : ` (${change.kind.replaceAll("_", " ")})`}`), body);
+    const body = make("div", {}, quiet("Comparing…"));
+    this.view.replaceChildren(head, quiet(`${aspects}${change.kind === "file" ? "" : ` (${change.kind.replaceAll("_", " ")})`}`), body);
     this.view.scrollTop = 0;
     const hasContent = (change.kind === "file" || change.kind === "symlink") && (change.change === "added" || change.change === "deleted" || change.aspects.includes("content"));
     if (!hasContent) {
-      body.replaceChildren(make("p", { class: "quiet" }, change.kind === "directory" ? "" : "The content is the same."));
+      body.replaceChildren(quiet(change.kind === "directory" ? "" : "The content is the same."));
       return;
     }
     try {
       await this.showContent(change, body);
     } catch (error) {
-      if (error.name !== "AbortError") body.replaceChildren(make("p", { class: "quiet" }, error.message));
+      if (error.name !== "AbortError") body.replaceChildren(quiet(error.message));
     }
   }
 
@@ -158,7 +145,7 @@ export class CompareView {
       await this.showSides(change, body, answer.too_different);
       return;
     }
-    const rest = answer.truncated ? make("p", { class: "quiet" }, "More differs than is shown; compare the downloaded files.") : "";
+    const rest = answer.truncated ? quiet("More differs than is shown; compare the downloaded files.") : "";
     body.replaceChildren(diffTable(answer.hunks), rest);
   }
 
@@ -172,7 +159,7 @@ export class CompareView {
       this.viewers.push(viewer);
       return make("figure", {}, make("figcaption", {}, `${text}, ${size(bytes ?? 0)}`), viewer.element);
     });
-    const note = isTooDifferent ? make("p", { class: "quiet" }, "These have hardly a line in common.") : "";
+    const note = isTooDifferent ? quiet("These have hardly a line in common.") : "";
     body.replaceChildren(note, make("div", { class: figures.length > 1 ? "pictures sides" : "pictures" }, ...figures));
     await Promise.all(this.viewers.map((viewer) => viewer.load()));
   }
@@ -218,7 +205,7 @@ function diffTable(hunks) {
       if (mark !== "-") now += 1;
     }
   }
-  if (rows.length === 0) return make("p", { class: "quiet" }, "No line differs.");
+  if (rows.length === 0) return quiet("No line differs.");
   return make("div", { class: "diff", tabindex: "0", role: "region", "aria-label": "Lines that differ" }, make("table", {}, make("tbody", {}, ...rows)));
 }
 

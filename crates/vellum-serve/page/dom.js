@@ -55,3 +55,18 @@ export function say(text) {
 export function emptyState(title, text) {
   return make("div", { class: "empty" }, make("h2", {}, title), make("p", {}, text));
 }
+
+/** A row of a list of facts. */
+export function fact(term, ...value) {
+  return [make("dt", {}, term), make("dd", {}, ...value)];
+}
+
+/** A paragraph beside the main matter. */
+export function quiet(...children) {
+  return make("p", { class: "quiet" }, ...children);
+}
+
+/** A link to a snapshot, by the first digits of its id. */
+export function snapshotLink(id, properties = {}) {
+  return link(`#/history?at=${id}`, id.slice(0, 8), { class: "mono", ...properties });
+}

@@ -2,10 +2,10 @@
 
 import { restore } from "./actions.js";
 import { ask, download, pathFields, query } from "./api.js";
-import { button, draw, emptyState, link, make, say } from "./dom.js";
-import { count, joinName, lastName, shortId, size, timeElement, trail, visible } from "./format.js";
+import { button, draw, emptyState, fact, link, make, quiet, say } from "./dom.js";
+import { count, joinName, lastName, number, shortId, size, timeElement, trail, visible } from "./format.js";
 import { labels, title } from "./history.js";
-import { VirtualList, isNarrow } from "./list.js";
+import { VirtualList, isNarrow, loadNext } from "./list.js";
 import { ContentViewer } from "./viewer.js";
 
 const rowHeight = () => (isNarrow() ? 46 : 34);
@@ -19,6 +19,11 @@ const SHAPES = {
 function kindIcon(kind) {
   const shape = draw("path", { d: SHAPES[kind] ?? SHAPES.file, fill: "none", stroke: "currentColor", "stroke-width": 1.3, "stroke-linejoin": "round" });
   return draw("svg", { class: `kind ${kind}`, width: 16, height: 16, viewBox: "0 0 16 16", "aria-hidden": "true" }, shape);
+}
+
+/** Tells paths apart, also those that look the same. */
+function selectionKey(name) {
+  return JSON.stringify(pathFields(name));
 }
 
 /** Shows a directory of a snapshot, or a file of it. */
@@ -35,13 +40,14 @@ export class FilesView {
       render: (index) => this.render(index),
       onActive: (index) => this.select(this.entries[index]),
       onOpen: (index) => this.open(this.entries[index]),
-      onNear: (last) => this.loadMore(last),
+      onNear: (last) => loadNext(this, last),
     });
     this.place = make("div", { class: "tools" });
+    this.chosen = make("div", { class: "tools", role: "group", "aria-label": "Selected", hidden: true });
     this.side = make("aside", { class: "pane side", "aria-label": "The entry" });
     this.pane = make("div", { class: "pane" });
     this.element = make(
-      "div", { class: "files stack fill" }, make("h1", { class: "hidden" }, "Files"), this.place,
+      "div", { class: "files stack fill" }, make("h1", { class: "hidden" }, "Files"), this.place, this.chosen,
       make("div", { class: "panes fill" }, this.pane, this.side),
     );
   }
@@ -61,10 +67,10 @@ export class FilesView {
     this.entry = entry;
     this.isDirectory = entry.file.kind === "directory";
     this.place.replaceChildren(...this.placeTools());
+    this.showSelection();
     if (this.isDirectory) {
       this.pane.replaceChildren(this.list.element);
       await this.loadPage(signal);
-      this.list.setCount(this.entries.length);
       if (this.entries.length === 0) this.pane.replaceChildren(emptyState("Nothing here", "This directory is empty."));
       this.side.replaceChildren(...this.directoryDetails());
     } else {
@@ -104,30 +110,53 @@ export class FilesView {
     this.entries.push(...answer.entries.map((entry) => ({ ...entry, whole: joinName(this.name, entry) })));
     this.after = answer.after;
     this.total = answer.total;
-  }
-
-  async loadMore(last) {
-    if (!this.after || this.isLoading || last < this.entries.length - 100) return;
-    this.isLoading = true;
-    try {
-      await this.loadPage(this.app.signal);
-      this.list.setCount(this.entries.length);
-    } catch (error) {
-      if (error.name !== "AbortError") say(error.message);
-    } finally {
-      this.isLoading = false;
-    }
+    this.list.setCount(this.entries.length);
   }
 
   render(index) {
     const entry = this.entries[index];
     const target = entry.target ? make("span", { class: "quiet" }, `→ ${visible(entry.target.path)}`) : null;
     const name = link(this.address(this.at, entry.whole), visible(entry.path), { tabindex: -1, title: visible(entry.path) });
+    const box = this.app.canChange && make("input", {
+      type: "checkbox", tabindex: -1, "aria-label": `Select ${visible(entry.path)}`, checked: this.selection.has(selectionKey(entry.whole)),
+      onchange: () => this.toggle(entry),
+    });
     return [
-      make("div", { class: "name" }, kindIcon(entry.kind), name, ...(target ? [target] : [])),
+      make("div", { class: "name" }, box, kindIcon(entry.kind), name, target),
       document.createTextNode(entry.kind === "file" ? size(entry.size) : ""),
       timeElement(entry.modified),
     ];
+  }
+
+  /** What is selected in this snapshot, by key: it stays while directories are opened. */
+  get selection() {
+    if (this.app.selection?.at !== this.at) this.app.selection = { at: this.at, names: new Map() };
+    return this.app.selection.names;
+  }
+
+  toggle(entry) {
+    const key = selectionKey(entry.whole);
+    if (!this.selection.delete(key)) this.selection.set(key, entry.whole);
+    this.showSelection();
+  }
+
+  showSelection() {
+    const names = [...this.selection.values()];
+    this.chosen.hidden = names.length === 0;
+    if (names.length === 0) return;
+    const paths = names.map((name) => visible(name.path)).join(", ");
+    this.chosen.replaceChildren(
+      make("span", { class: "text", title: paths, role: "status" }, `${number(names.length)} selected`),
+      button("Restore selected…", () => restore(this.app, this.snapshot, names), { class: "first" }),
+      button("Select none", () => this.clearSelection()),
+    );
+  }
+
+  clearSelection() {
+    this.selection.clear();
+    this.showSelection();
+    this.list.refresh();
+    this.list.element.focus();
   }
 
   open(entry) {
@@ -137,7 +166,7 @@ export class FilesView {
   directoryDetails() {
     return [
       make("h2", {}, this.name.path === "" ? "root" : lastName(this.name.path)),
-      make("p", { class: "quiet" }, count(this.total, "entry", "entries")),
+      quiet(count(this.total, "entry", "entries")),
       this.restoreButton(this.name) && make("div", { class: "actions" }, this.restoreButton(this.name)),
       make("h3", {}, "Versions of this directory"),
       this.versionList(this.name, false),
@@ -149,6 +178,12 @@ export class FilesView {
     return this.app.canChange && button("Restore…", () => this.restore(name));
   }
 
+  /** Restores what is selected, else the entry that is shown. */
+  restoreChosen() {
+    if (this.selection.size > 0) restore(this.app, this.snapshot, [...this.selection.values()]);
+    else this.restore(this.entries[this.list.active]?.whole ?? this.name);
+  }
+
   restore(name) {
     restore(this.app, this.snapshot, name.path === "" ? [] : [name]);
   }
@@ -158,7 +193,6 @@ export class FilesView {
     const name = entry?.whole ?? this.name;
     const file = entry ?? this.entry.file;
     const isFile = file.kind === "file";
-    const fact = (term, ...value) => [make("dt", {}, term), make("dd", {}, ...value)];
     this.side.replaceChildren(
       make("h2", {}, lastName(name.path)),
       make(
@@ -185,14 +219,14 @@ export class FilesView {
 
   /** The versions of a path; it fills itself. */
   versionList(name, canCompare) {
-    const box = make("div", { "aria-live": "polite" }, make("p", { class: "quiet" }, "Looking…"));
+    const box = make("div", { "aria-live": "polite" }, quiet("Looking…"));
     this.versionsOf(name)
       .then(({ versions, more }) => {
         const item = (version, index) => this.versionItem(name, version, canCompare ? versions[index + 1] : undefined);
         const list = make("ol", { class: "versions" }, ...versions.map(item));
-        box.replaceChildren(list, ...(more ? [make("p", { class: "quiet" }, "There are older ones.")] : []));
+        box.replaceChildren(list, ...(more ? [quiet("There are older ones.")] : []));
       })
-      .catch((error) => error.name !== "AbortError" && box.replaceChildren(make("p", { class: "quiet" }, error.message)));
+      .catch((error) => error.name !== "AbortError" && box.replaceChildren(quiet(error.message)));
     return box;
   }
 
@@ -236,8 +270,12 @@ export class FilesView {
   onKey(key) {
     if (key === "[") this.step(1);
     else if (key === "]") this.step(-1);
-    else if (key === "r" && this.app.canChange && this.snapshot) this.restore(this.entries[this.list.active]?.whole ?? this.name);
-    else return false;
+    else if (!this.app.canChange || !this.snapshot) return false;
+    else if (key === "r") this.restoreChosen();
+    else if (key === "x" && this.list.active >= 0) {
+      this.toggle(this.entries[this.list.active]);
+      this.list.refresh();
+    } else return false;
     return true;
   }
 

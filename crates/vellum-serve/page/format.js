@@ -1,6 +1,6 @@
 // Sizes, numbers, moments and names, as people read them.
 
-import { make } from "./dom.js";
+import { make, quiet } from "./dom.js";
 
 const whole = new Intl.NumberFormat("en");
 
@@ -103,4 +103,9 @@ function splitHex(hex) {
     else names[names.length - 1] += byte;
   }
   return names;
+}
+
+/** What went wrong, as the command says it. */
+export function failure({ message, hint }) {
+  return [make("p", { class: "bad" }, visible(message)), hint ? quiet(visible(hint)) : ""];
 }

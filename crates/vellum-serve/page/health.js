@@ -1,16 +1,11 @@
 // How the volume is: each part by the command that knows it, shown when it has answered.
 
-import { ask, post, query } from "./api.js";
-import { button, link, make } from "./dom.js";
-import { count, number, shortId, size, timeElement, visible } from "./format.js";
+import { collect, forgetByRules } from "./actions.js";
+import { ask, post } from "./api.js";
+import { button, fact, make, quiet, snapshotLink } from "./dom.js";
+import { count, failure, number, size, timeElement, visible } from "./format.js";
 
-/** How often a verification that is under way is asked about, milliseconds. */
-const VERIFY_EVERY = 1000;
 const SCOPES = { metadata: "names and structure of the current snapshot", sample: "5 % of the store, what was read longest ago first", snapshot: "the current snapshot", all: "the whole store" };
-
-function fact(name, ...value) {
-  return [make("dt", {}, name), make("dd", {}, ...value)];
-}
 
 /** How long, in the largest unit that fits. */
 function duration(seconds) {
@@ -27,7 +22,7 @@ function table(label, heads, rows) {
 
 const PARTS = {
   doctor: ["Findings", (report) => {
-    const row = (finding) => make("li", { class: finding.severity }, make("strong", {}, `${finding.severity}: `), visible(finding.meaning), finding.object && make("span", { class: "mono" }, ` ${visible(finding.object)}`), finding.remedy && make("p", { class: "quiet" }, visible(finding.remedy)));
+    const row = (finding) => make("li", { class: finding.severity }, make("strong", {}, `${finding.severity}: `), visible(finding.meaning), finding.object && make("span", { class: "mono" }, ` ${visible(finding.object)}`), finding.remedy && quiet(visible(finding.remedy)));
     const missing = report.features.filter((feature) => !feature.available);
     return [
       make("p", { class: report.healthy ? "good" : "bad" }, report.healthy ? "Healthy" : "Something is wrong"),
@@ -56,16 +51,16 @@ const PARTS = {
     ...fact("Snapshots", number(report.snapshots)),
     ...fact("Tags", number(report.tags)),
     ...fact("Encrypted", report.encrypted ? "yes" : "no"))]],
-  gc: ["Garbage", (report) => [make("dl", { class: "facts" },
+  gc: ["Garbage", (report, app) => [make("dl", { class: "facts" },
     ...fact("Needed", size(report.live_bytes)),
     ...fact("Not needed", size(report.dead_bytes)),
     ...fact("Would be freed", `${size(report.freed)}, from ${count(report.packs.length, "pack")}`)),
-  make("p", { class: "quiet" }, "'vellum gc run' frees it.")]],
+  app.canChange && make("div", { class: "actions" }, button("Forget by rules…", () => forgetByRules(app)), button("Free…", () => collect(app)))]],
   usage: ["Usage", (report) => [
     table("Usage by worktree", ["Worktree", "Snapshots", "Files", "Store", "Own", "Forgetting frees"], report.groups.map((group) => [visible(group.name), number(group.snapshots), size(group.logical), size(group.stored), size(group.unique), group.freed ? size(group.freed.at_once) : "–"])),
-    make("p", { class: "quiet" }, `${size(report.unneeded)} that nothing needs.`)]],
+    quiet(`${size(report.unneeded)} that nothing needs.`)]],
   worktrees: ["Worktrees", (report) => [table("Worktrees", ["Name", "Snapshot", "Ahead", "Behind", "Size", "Where"], report.worktrees.map((worktree) => [
-    visible(worktree.name), worktree.snapshot ? link(`#/history?${query({ at: worktree.snapshot })}`, shortId(worktree.snapshot), { class: "mono" }) : "none",
+    visible(worktree.name), worktree.snapshot ? snapshotLink(worktree.snapshot) : "none",
     number(worktree.ahead ?? 0), number(worktree.behind ?? 0), size(worktree.bytes ?? 0),
     visible(worktree.missing ? `${worktree.directory} (missing)` : worktree.mountpoint ?? worktree.directory ?? "") + (worktree.host ? ` on ${visible(worktree.host)}` : "")]))]],
 };
@@ -76,7 +71,7 @@ export class HealthView {
     this.app = app;
     this.verify = make("div", { "aria-live": "polite" });
     this.cards = Object.entries(PARTS).map(([name, [heading, show]]) => {
-      const body = make("div", { "aria-busy": "true" }, make("p", { class: "quiet" }, "Looking…"));
+      const body = make("div", { "aria-busy": "true" }, quiet("Looking…"));
       return { name, show, body, element: make("section", { class: `card ${name}` }, make("h2", {}, heading), body) };
     });
     const [doctor, ...others] = this.cards.map((card) => card.element);
@@ -89,10 +84,10 @@ export class HealthView {
 
   async loadCard({ name, show, body }, signal) {
     try {
-      body.replaceChildren(...show(await ask(`health/${name}`, {}, signal)).filter(Boolean));
+      body.replaceChildren(...show(await ask(`health/${name}`, {}, signal), this.app).filter(Boolean));
     } catch (error) {
       if (error.name === "AbortError") return;
-      body.replaceChildren(make("p", { class: "bad" }, visible(error.message)), error.hint ? make("p", { class: "quiet" }, visible(error.hint)) : "");
+      body.replaceChildren(...failure(error));
     }
     body.removeAttribute("aria-busy");
   }
@@ -101,7 +96,7 @@ export class HealthView {
     try {
       this.showVerify((await ask("jobs/verify", {}, signal)).job);
     } catch (error) {
-      if (error.name !== "AbortError") this.verify.replaceChildren(make("p", { class: "bad" }, visible(error.message)));
+      if (error.name !== "AbortError") this.verify.replaceChildren(...failure(error));
     }
   }
 
@@ -112,18 +107,28 @@ export class HealthView {
       ...this.verifyResult(job),
       this.app.canChange ? make("div", { class: "actions", role: "group", "aria-label": "Verify" }, start("metadata", "Metadata"), start("snapshot", "Snapshot"), start("sample", "5 %"), start("all", "All")) : "",
     );
-    clearTimeout(this.timer);
-    if (isRunning) this.timer = setTimeout(() => this.loadVerify(this.app.signal), VERIFY_EVERY);
+  }
+
+  hear(kind, { job }) {
+    if (kind !== "job" || !job) return;
+    if (job.running) this.showVerify(job);
+    else this.loadVerify(this.app.signal);
+  }
+
+  /** What another command has changed; the other cards read much of the store. */
+  async refresh(signal) {
+    const cheap = this.cards.filter(({ name }) => name === "status" || name === "worktrees");
+    await Promise.all(cheap.map((card) => this.loadCard(card, signal)));
   }
 
   verifyResult(job) {
-    if (!job) return [make("p", { class: "quiet" }, "Nothing was verified since this page was started.")];
+    if (!job) return [quiet("Nothing was verified since this page was started.")];
     const what = SCOPES[job.scope];
     if (job.running) return [make("p", {}, `Reading ${what}, for ${duration(job.seconds)}…`)];
     const { result } = job;
-    const since = make("p", { class: "quiet" }, `${what}, ${duration(job.ended_seconds)} ago`);
-    if (result.error) return [make("p", { class: "bad" }, visible(result.error.message)), result.error.hint ? make("p", { class: "quiet" }, visible(result.error.hint)) : "", since];
-    const row = (finding) => make("li", { class: "problem" }, `${visible(finding.object)}: ${visible(finding.problem)}`, ...(finding.affected ?? []).map((affected) => make("p", { class: "quiet" }, (affected.paths ?? []).map(visible).join(", "))));
+    const since = quiet(`${what}, ${duration(job.ended_seconds)} ago`);
+    if (result.error) return [...failure(result.error), since];
+    const row = (finding) => make("li", { class: "problem" }, `${visible(finding.object)}: ${visible(finding.problem)}`, ...(finding.affected ?? []).map((affected) => quiet((affected.paths ?? []).map(visible).join(", "))));
     return [
       make("p", { class: result.sound ? "good" : "bad" }, result.sound ? "Sound" : `Damaged: ${count(result.finding_count, "object")}`),
       make("p", {}, `${count(result.snapshots, "snapshot")}, ${count(result.blobs, "blob")}, ${size(result.bytes)}`),
@@ -136,7 +141,7 @@ export class HealthView {
     try {
       this.showVerify((await post("jobs/verify", { scope })).job);
     } catch (error) {
-      this.verify.prepend(make("p", { class: "bad" }, visible(error.message)));
+      this.verify.prepend(...failure(error));
     }
   }
 
@@ -144,7 +149,5 @@ export class HealthView {
     return false;
   }
 
-  close() {
-    clearTimeout(this.timer);
-  }
+  close() {}
 }

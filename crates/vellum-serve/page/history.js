@@ -2,10 +2,10 @@
 
 import * as actions from "./actions.js";
 import { ask, query } from "./api.js";
-import { button, emptyState, link, make, say } from "./dom.js";
+import { button, emptyState, fact, link, make, say, snapshotLink } from "./dom.js";
 import { count, moment, number, parseTime, shortId, size, timeElement, visible } from "./format.js";
 import { drawRow, graphWidth } from "./graph.js";
-import { VirtualList, isNarrow } from "./list.js";
+import { VirtualList, isNarrow, loadNext } from "./list.js";
 
 const rowHeight = () => (isNarrow() ? 58 : 36);
 
@@ -51,7 +51,7 @@ export class HistoryView {
       render: (index) => this.render(index),
       onActive: (index) => this.select(index),
       onOpen: (index) => this.app.go("files", { at: this.rows[index].id }),
-      onNear: (last) => this.loadMore(last),
+      onNear: (last) => loadNext(this, last),
     });
     this.side = make("aside", { class: "pane side", "aria-label": "The snapshot" });
     this.filter = make("input", {
@@ -102,6 +102,26 @@ export class HistoryView {
     this.list.activate(Math.max(0, wanted));
   }
 
+  /** Shows what is new above, with the same rows in sight and the same one chosen. */
+  async refresh(signal) {
+    // A filtered list is a part of the history, asked for by page: what is new in it is seen when it is asked for again.
+    if (this.isFiltered) return;
+    if (this.rows.length === 0) return this.app.show();
+    const { active } = this.list;
+    const { id } = this.rows[active] ?? {};
+    const old = this.rows[0]?.id;
+    await this.loadRows(this.app.worktree, signal);
+    this.width = graphWidth(this.rows);
+    const added = this.rows.findIndex((row) => row.id === old);
+    this.list.setCount(this.rows.length);
+    // At the top, what is new is what somebody wants to see.
+    if (added > 0 && this.list.element.scrollTop > 0) this.list.element.scrollTop += added * rowHeight();
+    this.list.active = this.rows.findIndex((row) => row.id === id);
+    this.list.refresh();
+    const hasFocus = this.side.contains(document.activeElement) && document.activeElement !== this.side;
+    if (this.list.active >= 0 && !hasFocus) await this.select(this.list.active);
+  }
+
   async loadRows(worktree, signal) {
     const answer = await ask("history/rows", { worktree }, signal);
     this.rows = answer.rows.map(fromShort);
@@ -113,19 +133,7 @@ export class HistoryView {
     this.rows.push(...answer.snapshots.map(fromSnapshot));
     this.after = answer.after;
     this.total.textContent = count(this.rows.length, "snapshot") + (answer.more ? " and more" : "");
-  }
-
-  async loadMore(last) {
-    if (!this.after || this.isLoading || last < this.rows.length - 50) return;
-    this.isLoading = true;
-    try {
-      await this.loadPage(this.app.signal);
-      this.list.setCount(this.rows.length);
-    } catch (error) {
-      if (error.name !== "AbortError") say(error.message);
-    } finally {
-      this.isLoading = false;
-    }
+    this.list.setCount(this.rows.length);
   }
 
   render(index) {
@@ -160,7 +168,6 @@ export class HistoryView {
     const parent = snapshot.parents[0];
     const head = this.app.head();
     const compare = (a, text) => link(`#/compare?${query({ a, b: snapshot.id })}`, text, { class: "action" });
-    const fact = (name, ...value) => [make("dt", {}, name), make("dd", {}, ...value)];
     const properties = Object.entries(snapshot.properties ?? {}).flatMap(([name, value]) => fact(visible(name), visible(value)));
     return [
       make("h2", {}, first ? visible(first) : title(snapshot)),
@@ -178,6 +185,8 @@ export class HistoryView {
         button("Restore…", () => actions.restore(this.app, snapshot)),
         button("Fork…", () => actions.fork(this.app, snapshot)),
         button("Tag…", () => actions.addTag(this.app, snapshot)),
+        button("Describe…", () => actions.describe(this.app, snapshot)),
+        button("Forget…", () => actions.forget(this.app, snapshot)),
         this.pin ? button("Unpin…", () => actions.unpin(this.app, snapshot)) : button("Pin…", () => actions.pin(this.app, snapshot)),
       ),
       make(
@@ -192,7 +201,7 @@ export class HistoryView {
         ...fact("Stored", `${size(snapshot.stored)} added`),
         ...properties,
         ...fact("Id", make("span", { class: "mono" }, snapshot.id)),
-        ...snapshot.parents.flatMap((id) => fact("Parent", link(`#/history?${query({ at: id })}`, shortId(id), { class: "mono" }))),
+        ...snapshot.parents.flatMap((id) => fact("Parent", snapshotLink(id))),
       ),
     ].filter(Boolean);
   }
@@ -223,7 +232,7 @@ export class HistoryView {
   }
 
   runAction(key) {
-    const keys = { r: actions.restore, f: actions.fork, t: actions.addTag, p: this.pin ? actions.unpin : actions.pin };
+    const keys = { r: actions.restore, f: actions.fork, t: actions.addTag, e: actions.describe, p: this.pin ? actions.unpin : actions.pin };
     const isShown = this.snapshot && this.snapshot.id === this.rows[this.list.active]?.id;
     if (!(key in keys) || !this.app.canChange || !isShown) return false;
     keys[key](this.app, this.snapshot);

@@ -1,6 +1,6 @@
 // A list of any length, of which only what is seen is in the document.
 
-import { make } from "./dom.js";
+import { make, say } from "./dom.js";
 
 /** Taller elements are cut off by browsers: beyond it, scrolling moves by more than it shows. */
 const HEIGHT_MAX = 15000000;
@@ -122,7 +122,8 @@ export class VirtualList {
   /** Moves the active row. */
   move(by) {
     if (this.count === 0) return;
-    this.activate(Math.max(0, Math.min(this.count - 1, this.active < 0 ? 0 : this.active + by)));
+    // Without an active row, -1: the first row is the next one, and the last one is as far away as there are rows.
+    this.activate(Math.max(0, Math.min(this.count - 1, this.active + by)));
   }
 
   /** Opens the active row. */
@@ -150,4 +151,17 @@ export class VirtualList {
 /** Whether panes stand one below the other. */
 export function isNarrow() {
   return matchMedia("(max-width: 700px)").matches;
+}
+
+/** Loads the next page of a view's list when its end is near. */
+export async function loadNext(view, last) {
+  if (!view.after || view.isLoading || last < view.list.count - 100) return;
+  view.isLoading = true;
+  try {
+    await view.loadPage(view.app.signal);
+  } catch (error) {
+    if (error.name !== "AbortError") say(error.message);
+  } finally {
+    view.isLoading = false;
+  }
 }

@@ -1,11 +1,8 @@
 // What mounts of the volume do now: figures and curves of the last minutes.
 
-import { ask } from "./api.js";
-import { draw, emptyState, make } from "./dom.js";
+import { draw, emptyState, make, quiet } from "./dom.js";
 import { number, size, visible } from "./format.js";
 
-/** Time between two questions, milliseconds: each answer is of one second. */
-const EVERY = 1000;
 /** Figures that are kept of each mount. */
 const KEPT = 120;
 const WIDTH = 240;
@@ -36,36 +33,31 @@ export class LiveView {
   constructor(app) {
     this.app = app;
     this.kept = new Map();
-    this.mounts = make("div", { class: "cards fill", tabindex: "-1" });
+    this.wantsFigures = true;
+    this.mounts = make("div", { class: "cards fill", tabindex: "-1" }, make("p", { class: "empty", role: "status" }, "Counting for a second…"));
     this.element = make("div", { class: "stack fill" }, make("h1", { class: "hidden" }, "Live"), this.mounts);
   }
 
-  async load(signal) {
-    this.signal = signal;
-    await this.refresh();
+  /** Figures are told each second. Shown are the first ones, or that there are none. */
+  load(signal) {
+    return new Promise((resolve, reject) => {
+      this.resolve = resolve;
+      signal.addEventListener("abort", () => reject(signal.reason));
+    });
   }
 
-  async refresh() {
-    const { mounts } = await ask("live", {}, this.signal);
-    if (mounts.length === 0) this.mounts.replaceChildren(emptyState("No mount", "Nothing of this volume is mounted on this machine."));
+  hear(kind, { mounts, error }) {
+    if (kind !== "live") return;
+    if (error) this.mounts.replaceChildren(emptyState("No figures", error.message));
+    else if (mounts.length === 0) this.mounts.replaceChildren(emptyState("No mount", "Nothing of this volume is mounted on this machine."));
     else this.mounts.replaceChildren(...mounts.map((mount) => this.card(mount)));
-    if (!this.signal.aborted) this.timer = setTimeout(() => this.again(), EVERY);
-  }
-
-  async again() {
-    try {
-      // What nobody sees need not be asked for.
-      if (document.hidden) this.timer = setTimeout(() => this.again(), EVERY);
-      else await this.refresh();
-    } catch (error) {
-      if (error.name !== "AbortError") this.mounts.replaceChildren(emptyState("No figures", error.message));
-    }
+    this.resolve();
   }
 
   card(mount) {
     const { figures, mountpoint } = mount;
     const facts = [mount.worktree ? `worktree ${visible(mount.worktree)}` : "a snapshot", mount.read_only && "read only", mount.dead && "its process has ended", mount.silent && "does not answer"].filter(Boolean).join(", ");
-    const head = [make("h2", {}, visible(mountpoint)), make("p", { class: "quiet" }, facts)];
+    const head = [make("h2", {}, visible(mountpoint)), quiet(facts)];
     if (!figures) return make("section", { class: "card" }, ...head, make("p", { class: "bad" }, "It gives no figures."));
     const kept = this.kept.get(mountpoint) ?? [];
     this.kept.set(mountpoint, [...kept, figures].slice(-KEPT));
@@ -81,7 +73,5 @@ export class LiveView {
     return false;
   }
 
-  close() {
-    clearTimeout(this.timer);
-  }
+  close() {}
 }

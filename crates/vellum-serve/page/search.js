@@ -2,8 +2,8 @@
 
 import { restore } from "./actions.js";
 import { ask, query } from "./api.js";
-import { button, emptyState, link, make } from "./dom.js";
-import { count, lastName, number, shortId, size, timeElement, visible } from "./format.js";
+import { button, emptyState, fact, link, make, snapshotLink } from "./dom.js";
+import { count, lastName, number, size, timeElement, visible } from "./format.js";
 import { VirtualList, isNarrow } from "./list.js";
 
 const rowHeight = () => (isNarrow() ? 50 : 34);
@@ -84,9 +84,8 @@ export class SearchView {
   }
 
   select(row) {
-    const fact = (name, ...value) => [make("dt", {}, name), make("dd", {}, ...value)];
     const name = { path: row.path, ...(row.path_hex && { path_hex: row.path_hex }) };
-    const moment = (end) => [timeElement(end.time), " in ", link(`#/history?${query({ at: end.id })}`, shortId(end.id), { class: "mono" })];
+    const moment = (end) => [timeElement(end.time), " in ", snapshotLink(end.id)];
     this.side.replaceChildren(
       make("h2", {}, lastName(row.path)),
       make("div", { class: "actions" },

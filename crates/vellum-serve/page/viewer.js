@@ -1,7 +1,7 @@
 // The content of a file: as text, as a picture, or as bytes.
 
 import { readContent } from "./api.js";
-import { make } from "./dom.js";
+import { make, quiet } from "./dom.js";
 import { size } from "./format.js";
 
 /** Most bytes that are shown as text. */
@@ -91,17 +91,17 @@ export function formatBytes(bytes) {
 export class ContentViewer {
   constructor(id, name, file, signal) {
     Object.assign(this, { id, name, file, signal });
-    this.element = make("div", { class: "viewer" }, make("p", { class: "quiet" }, "Reading…"));
+    this.element = make("div", { class: "viewer" }, quiet("Reading…"));
   }
 
   async load() {
     if (this.file.kind !== "file") {
       const text = this.file.target ? `leads to ${this.file.target.path}` : this.file.kind.replaceAll("_", " ");
-      this.show(make("p", { class: "quiet" }, text));
+      this.show(quiet(text));
       return;
     }
     if (this.file.size === 0) {
-      this.show(make("p", { class: "quiet" }, "This file is empty."));
+      this.show(quiet("This file is empty."));
       return;
     }
     const head = await readContent(this.id, this.name, HEAD, this.signal);
@@ -112,14 +112,14 @@ export class ContentViewer {
 
   async showPicture({ type, width, height }) {
     if (this.file.size > PICTURE_MAX || width * height > PIXELS_MAX) {
-      this.show(make("p", { class: "quiet" }, `This picture is too large to be shown: ${width} × ${height} pixels, ${size(this.file.size)}.`));
+      this.show(quiet(`This picture is too large to be shown: ${width} × ${height} pixels, ${size(this.file.size)}.`));
       return;
     }
     const bytes = await readContent(this.id, this.name, undefined, this.signal);
     this.url = URL.createObjectURL(new Blob([bytes], { type }));
     this.show(
       make("img", { class: "picture", src: this.url, alt: `the picture ${this.name.path}` }),
-      make("p", { class: "quiet" }, `${width} × ${height} pixels, ${size(this.file.size)}`),
+      quiet(`${width} × ${height} pixels, ${size(this.file.size)}`),
     );
   }
 
@@ -128,13 +128,13 @@ export class ContentViewer {
     const text = decodeText(head, !isWhole);
     if (text === undefined) {
       const rest = this.file.size > BYTES_MAX ? `The first ${size(BYTES_MAX)} of ${size(this.file.size)}.` : "";
-      this.show(this.content(formatBytes(head), "Content in hexadecimal digits"), make("p", { class: "quiet" }, rest));
+      this.show(this.content(formatBytes(head), "Content in hexadecimal digits"), quiet(rest));
       return;
     }
     const bytes = isWhole ? head : await readContent(this.id, this.name, TEXT_MAX, this.signal);
     const isCut = this.file.size > bytes.length;
     const rest = isCut ? `The first ${size(bytes.length)} of ${size(this.file.size)}; download the file for all of it.` : "";
-    this.show(this.content(decodeText(bytes, isCut) ?? text, "Content"), make("p", { class: "quiet" }, rest));
+    this.show(this.content(decodeText(bytes, isCut) ?? text, "Content"), quiet(rest));
   }
 
   content(text, label) {

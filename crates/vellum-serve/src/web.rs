@@ -5,6 +5,7 @@ pub mod answer;
 pub mod api;
 mod assets;
 pub mod cursor;
+pub mod events;
 pub mod guard;
 pub mod query;
 pub mod reports;

@@ -3,7 +3,7 @@
 use std::fs;
 
 use tempfile::TempDir;
-use vellum_library::{Checkout, Volume, VolumeOptions};
+use vellum_library::{AnnotationChange, Checkout, Volume, VolumeOptions};
 
 use crate::stand::kind;
 
@@ -84,4 +84,18 @@ fn tags_and_pins_are_shown_and_then_made() {
     volume.run_pin(&first).unwrap();
     assert_eq!(kind(volume.run_pin(&second)), std::io::ErrorKind::AlreadyExists);
     assert_eq!(volume.plan_pin(&id, "another", None).unwrap().replaces.as_deref(), Some("for ever"));
+}
+
+#[test]
+fn a_note_is_shown_and_then_said() {
+    let (_dir, volume, _data, id) = changed_checkout();
+    let say = |note: &str| AnnotationChange { note: Some(note.into()), ..AnnotationChange::default() };
+    let first = volume.plan_note(&id, &say("another note")).unwrap();
+    let second = volume.plan_note(&id, &say("a third one")).unwrap();
+    let note = || volume.find_snapshot(first.snapshot).unwrap().1.note;
+    assert_eq!(note(), first.replaces.note);
+    volume.run_note(&first).unwrap();
+    assert_eq!(note(), "another note");
+    assert_eq!(kind(volume.run_note(&second)), std::io::ErrorKind::AlreadyExists);
+    assert!(volume.plan_note(&id, &say("bell \u{7}")).is_err());
 }

@@ -107,3 +107,50 @@ fn directories_and_differences_come_by_page() {
     assert_eq!(stand.volume.compare(before, after, b"c").unwrap().changes.len(), 1);
     assert!(stand.volume.compare(after, after, b"").unwrap().changes.is_empty());
 }
+
+#[test]
+fn each_change_gives_another_state() {
+    let stand = Stand::new();
+    let mut seen = vec![stand.volume.read_state().unwrap()];
+    assert_eq!(stand.volume.read_state().unwrap(), seen[0]);
+    stand.write("file", "1");
+    let first = stand.snapshot("first");
+    let state = stand.volume.read_state().unwrap();
+    assert_ne!(state.snapshots, seen[0].snapshots);
+    assert_ne!(state.refs, seen[0].refs);
+    seen.push(state);
+    // Refs of one length, one after another: what is in them is another thing, and nothing is there more or less.
+    for name in ["aa", "bb"] {
+        stand.volume.tag_snapshot(name, first).unwrap();
+        let state = stand.volume.read_state().unwrap();
+        assert_eq!(state.snapshots, seen[1].snapshots);
+        assert!(
+            seen.iter().all(|earlier| earlier.refs != state.refs && earlier.operations != state.operations)
+        );
+        seen.push(state);
+    }
+    let text = seen[0].refs.to_string();
+    assert_eq!(text.len(), 32);
+    // Another volume has another one for nothing at all, so that none tells what it is of.
+    let other = Stand::new();
+    assert_ne!(other.volume.read_state().unwrap().snapshots, seen[0].snapshots);
+}
+
+#[test]
+fn what_others_forget_leaves_the_history_of_a_volume_that_is_open() {
+    let stand = Stand::new();
+    let mut ids = Vec::new();
+    for number in 0..3 {
+        stand.write("file", &format!("{number}"));
+        ids.push(stand.snapshot(&format!("note {number}")));
+    }
+    let list = |worktree: Option<&str>| {
+        let query = HistoryQuery { worktree: worktree.map(Into::into), ..HistoryQuery::first_rows(10) };
+        let rows = stand.volume.history(&query).unwrap().rows;
+        rows.iter().map(|row| row.entry.id).collect::<Vec<_>>()
+    };
+    assert_eq!((list(None).len(), list(Some("main")).len()), (3, 3));
+    Volume::open(stand.checkout.root_path()).unwrap().forget_snapshot(ids[1]).unwrap();
+    assert_eq!(list(Some("main")), [ids[2], ids[0]]);
+    assert_eq!(list(None), [ids[2], ids[0]]);
+}

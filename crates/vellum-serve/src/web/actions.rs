@@ -5,9 +5,10 @@
 //! the page, hooks run, and every change is an operation that can be undone.
 //!
 //! Invariant: nothing that a request said becomes an option of a command, and no plan is carried out twice. Deliberately absent:
-//! actions that discard, forget or delete what nothing else has.
+//! actions that discard what no snapshot has, and every `--force`.
 
 mod approvals;
+mod forgetting;
 mod plan_table;
 mod questions;
 
@@ -21,7 +22,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use vellum_types::SnapshotId;
 
-pub use self::approvals::{answer_approval, list_approvals};
+pub use self::approvals::{answer_approval, approvals_json};
+pub use self::forgetting::{ForgetQuestion, KeepRules};
+use self::forgetting::{collect_planned, forget_planned, plan_collection, plan_forget};
 use self::plan_table::{PLAN_TIME, PlanTable, TakenPlan};
 pub use self::questions::{ActionQuestion, PlanKind, RestoreBody, parse_body};
 use crate::command_line::CommandRunner;
@@ -30,8 +33,7 @@ use crate::planned_restore::{PlannedRestore, PlannedRestorePath, PlannedRestoreS
 use crate::web::answer::{Answer, ApiError, Freshness, json_answer};
 use crate::web::api::{ApiState, WorktreePlace};
 use crate::web::reports::{
-    FindParameters, HealthPart, VerifyState, answer_find, answer_health, answer_live, answer_verify,
-    start_verify,
+    FindParameters, HealthPart, VerifyState, answer_find, answer_health, read_live, start_verify, verify_json,
 };
 
 /// How long a command may take. A restore that is cut off has to be begun again, so that only one that hangs is.
@@ -104,6 +106,10 @@ enum PlannedAction {
     Restore(PlannedRestore),
     /// Planned again, and carried out if the preview is the same.
     Command { question: ActionQuestion, preview: Value },
+    /// Planned again, and these are forgotten if it would be the same ones.
+    Forget { question: ForgetQuestion, forgotten: Value },
+    /// The command line deletes only what is in this file.
+    Collect(PathBuf),
 }
 
 /// The preview of a restore.
@@ -217,6 +223,11 @@ pub fn check_may_change(is_read_only: bool) -> Result<(), ApiError> {
     }
 }
 
+fn changed_since() -> ApiError {
+    let message = "something has changed since the preview was made";
+    ApiError::new(StatusCode::CONFLICT, "conflict", message).with_hint("look at a new one")
+}
+
 fn first_rows<T>(rows: &[T]) -> &[T] {
     rows.get(..ROWS_MAX).unwrap_or(rows)
 }
@@ -238,12 +249,11 @@ pub async fn answer_command(
         CommandRequest::Find(asked) => answer_find(actions, &asked).await,
         CommandRequest::Health(part) => answer_health(actions, part).await,
         CommandRequest::Live => {
-            let own = Arc::clone(api);
-            let store = run_on_thread(move || Ok(own.volume.facts()?.store)).await?;
-            answer_live(actions, &store).await
+            let live = read_live(actions, &api.volume.describe_store()).await?;
+            json_answer(&live, &Freshness::Now)
         }
         CommandRequest::StartVerify => start_verify(actions, body),
-        CommandRequest::Verify => answer_verify(actions),
+        CommandRequest::Verify => json_answer(&verify_json(actions), &Freshness::Now),
     }
 }
 
@@ -261,7 +271,22 @@ async fn plan_action(
             find_snapshot(api, asked.target).await?;
             actions.plan_restore(asked).await?
         }
-        PlanKind::Fork | PlanKind::Tag | PlanKind::Untag | PlanKind::Pin | PlanKind::Unpin => {
+        PlanKind::Forget => {
+            let question = ForgetQuestion::parse(body)?;
+            if let ForgetQuestion::Named(ids) = &question {
+                for id in ids {
+                    find_snapshot(api, *id).await?;
+                }
+            }
+            plan_forget(actions, question).await?
+        }
+        PlanKind::Gc => plan_collection(actions, body).await?,
+        PlanKind::Fork
+        | PlanKind::Tag
+        | PlanKind::Untag
+        | PlanKind::Pin
+        | PlanKind::Unpin
+        | PlanKind::Note => {
             let question = ActionQuestion::parse(kind, body)?;
             let preview = preview_question(api, actions, question.clone()).await?;
             (PlannedAction::Command { question, preview: preview.clone() }, preview)
@@ -340,12 +365,11 @@ async fn carry_out(
         PlannedAction::Restore(restore) => Ok(restore.carry_out(&actions.commands).await?),
         PlannedAction::Command { question, preview } => {
             if preview_question(api, actions, question.clone()).await? != preview {
-                let message = "something has changed since the preview was made";
-                return Err(
-                    ApiError::new(StatusCode::CONFLICT, "conflict", message).with_hint("look at a new one")
-                );
+                return Err(changed_since());
             }
             actions.run_command(question.words(actions.settings.is_mounted)).await
         }
+        PlannedAction::Forget { question, forgotten } => forget_planned(actions, &question, &forgotten).await,
+        PlannedAction::Collect(file) => collect_planned(actions, &file).await,
     }
 }

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use hyper::header::{
-    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE,
+    ACCEPT_RANGES, CACHE_CONTROL, CONNECTION, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE,
     CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, HeaderName, HeaderValue, REFERRER_POLICY, RETRY_AFTER,
     X_CONTENT_TYPE_OPTIONS,
 };
@@ -18,6 +18,7 @@ use vellum_json::{FailureJson, VersionedJson, error_code};
 use vellum_types::ErrorKind;
 
 use crate::command_line::CommandFailure;
+use crate::web::events::EventStream;
 
 /// What scripts and styles of the page may do: only its own files, and nothing that makes code of text.
 const PAGE_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; \
@@ -113,6 +114,8 @@ pub enum AnswerBody {
         /// Bytes that are not sent.
         left: u64,
     },
+    /// What is told until somebody ends it.
+    Events(EventStream),
 }
 
 impl Body for AnswerBody {
@@ -134,6 +137,7 @@ impl Body for AnswerBody {
                     Frame::data(bytes)
                 }))
             }),
+            Self::Events(events) => events.poll_event(context).map(|event| Some(Ok(Frame::data(event?)))),
         }
     }
 
@@ -141,6 +145,8 @@ impl Body for AnswerBody {
         match self {
             Self::Whole(whole) => SizeHint::with_exact(whole.as_ref().map_or(0, |bytes| bytes.len() as u64)),
             Self::Parts { left, .. } => SizeHint::with_exact(*left),
+            // Without a length, HTTP sends it in chunks.
+            Self::Events(_) => SizeHint::default(),
         }
     }
 }
@@ -188,6 +194,18 @@ pub fn asset_answer(content_type: &'static str, content: &'static [u8], tag: &st
     // Kept but asked about each time: after an update the page must fit the API of the same version.
     set(&mut answer, CACHE_CONTROL, "no-cache");
     set(&mut answer, ETAG, tag);
+    answer
+}
+
+/// What is told from now on.
+pub fn event_answer(events: EventStream) -> Answer {
+    let mut answer = Response::new(AnswerBody::Events(events));
+    set_common(&mut answer);
+    set(&mut answer, CONTENT_TYPE, "text/event-stream");
+    // The end of the stream is the end of its connection, for which the server waits when it ends.
+    set(&mut answer, CONNECTION, "close");
+    set(&mut answer, CONTENT_SECURITY_POLICY, CONTENT_POLICY);
+    set(&mut answer, CACHE_CONTROL, "no-store");
     answer
 }
 

@@ -15,7 +15,7 @@ use vellum_library::{ContentId, HistoryRow, PathVersion, SnapshotComparison, Sna
 
 pub use self::content::{ContentReader, open_content, parse_range};
 use self::listing::{answer_history, answer_rows, answer_tree};
-use crate::web::actions::{answer_approval, check_may_change, list_approvals};
+use crate::web::actions::{answer_approval, approvals_json, check_may_change};
 use crate::web::answer::{Answer, ApiError, Freshness, json_answer};
 use crate::web::cursor::CursorKey;
 use crate::web::query::{check_path, decode_hex};
@@ -132,7 +132,7 @@ pub fn answer_question(state: &ApiState, request: &ApiRequest, body: &[u8]) -> R
         ApiRequest::Compare(asked) => answer_compare(state, asked),
         ApiRequest::Text(asked) => answer_text(state, asked),
         ApiRequest::NewTicket => issue_ticket(state, body),
-        ApiRequest::Approvals => list_approvals(state),
+        ApiRequest::Approvals => json_answer(&approvals_json(state)?, &Freshness::Now),
         ApiRequest::AnswerApproval(id) => {
             check_may_change(state.place.is_read_only)?;
             answer_approval(state, id, body)

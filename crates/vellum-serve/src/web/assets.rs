@@ -63,7 +63,7 @@ mod tests {
 
     use super::*;
 
-    /// Most bytes of scripts and styles: the page has to stay small enough to be read.
+    /// Most bytes of scripts and styles, as they stand: the page has to stay small enough to be read.
     const PAGE_MAX: usize = 120 << 10;
 
     #[test]
@@ -81,7 +81,9 @@ mod tests {
 
     #[test]
     fn the_page_stays_small_and_makes_no_markup_of_text() {
-        assert!(ASSETS.iter().map(|asset| asset.content.len()).sum::<usize>() <= PAGE_MAX);
+        let is_code = |asset: &&Asset| [SCRIPT, STYLE].contains(&asset.content_type);
+        let code: usize = ASSETS.iter().filter(is_code).map(|asset| asset.content.len()).sum();
+        assert!(code <= PAGE_MAX, "{code} bytes of scripts and styles");
         for asset in ASSETS.iter().filter(|asset| asset.content_type == SCRIPT) {
             let text = std::str::from_utf8(asset.content).unwrap();
             assert!(text.lines().count() <= 600, "{} is too long", asset.name);

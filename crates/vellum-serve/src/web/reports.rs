@@ -5,7 +5,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::future::join_all;
 use hyper::StatusCode;
@@ -170,7 +170,7 @@ pub async fn answer_health(actions: &ActionState, part: HealthPart) -> Result<An
 }
 
 /// The mounts of the volume's store on this machine, each with its figures of one second.
-pub async fn answer_live(actions: &ActionState, store: &str) -> Result<Answer, ApiError> {
+pub async fn read_live(actions: &ActionState, store: &str) -> Result<Value, ApiError> {
     let mut listed = actions.run_command(["mounts"]).await?;
     let all = listed["mounts"].as_array_mut().map(std::mem::take).unwrap_or_default();
     // Those of other volumes are none of this page's affairs.
@@ -181,7 +181,7 @@ pub async fn answer_live(actions: &ActionState, store: &str) -> Result<Answer, A
         mount["figures"] = figures;
         mount
     });
-    json_answer(&json!({ "mounts": rows.collect::<Vec<_>>() }), &Freshness::Now)
+    Ok(json!({ "mounts": rows.collect::<Vec<_>>() }))
 }
 
 /// Null: the mount has none, or has just ended.
@@ -217,15 +217,19 @@ pub fn start_verify(actions: &Arc<ActionState>, body: &[u8]) -> Result<Answer, A
             last.ended = Some((SystemTime::now(), result));
         }
     });
-    answer_verify(actions)
+    json_answer(&verify_json(actions), &Freshness::Now)
 }
 
 /// The verification that is under way, or the last one of this process.
-pub fn answer_verify(actions: &ActionState) -> Result<Answer, ApiError> {
+#[must_use]
+pub fn verify_json(actions: &ActionState) -> Value {
     let seconds = |since: SystemTime| since.elapsed().unwrap_or(Duration::ZERO).as_secs();
     let last = actions.verify.last.lock();
     let job = last.as_ref().map(|last| {
-        let mut job = json!({ "scope": last.scope.name(), "seconds": seconds(last.begun), "running": true });
+        let begun = last.begun.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+        let mut job = json!({
+            "scope": last.scope.name(), "begun": begun as u64, "seconds": seconds(last.begun), "running": true,
+        });
         if let Some((ended, result)) = &last.ended {
             job["running"] = json!(false);
             job["ended_seconds"] = json!(seconds(*ended));
@@ -233,7 +237,7 @@ pub fn answer_verify(actions: &ActionState) -> Result<Answer, ApiError> {
         }
         job
     });
-    json_answer(&json!({ "job": job }), &Freshness::Now)
+    json!({ "job": job })
 }
 
 fn shorten_report(mut report: Value) -> Value {

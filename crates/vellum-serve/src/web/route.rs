@@ -28,6 +28,11 @@ pub enum Route {
     Api(ApiRequest),
     /// What the API needs the command line for.
     Command(CommandRequest),
+    /// To be told of changes.
+    Events {
+        /// Also what mounts do, each second.
+        wants_figures: bool,
+    },
 }
 
 /// What a request asks the API for.
@@ -157,6 +162,8 @@ pub fn parse_route(method: &str, path: &str, query: &str) -> Result<Route, ApiEr
     // Split before anything is decoded, so that an encoded slash does not make two segments of one.
     let segments: Vec<&str> = path.strip_prefix('/').unwrap_or(path).split('/').collect();
     match (method, segments.as_slice()) {
+        // No HEAD: the answer has no end, and its head says nothing.
+        ("GET", ["api", "v1", "events"]) => parse_events(query),
         ("GET" | "HEAD", ["api", "v1", rest @ ..]) => match parse_command(rest, query)? {
             Some(asked) => Ok(Route::Command(asked)),
             None => Ok(Route::Api(parse_question(rest, query)?)),
@@ -194,13 +201,21 @@ fn parse_command(segments: &[&str], query: &str) -> Result<Option<CommandRequest
     Ok(Some(asked))
 }
 
-fn parse_find(query: &str) -> Result<FindParameters, ApiError> {
-    let fields = QueryFields::parse(query, &["pattern", "up_to", "ignore_case", "deleted"])?;
-    let is_set = |name: &str| match fields.text(name)? {
+fn parse_events(query: &str) -> Result<Route, ApiError> {
+    let wants_figures = parse_switch(&QueryFields::parse(query, &["live"])?, "live")?;
+    Ok(Route::Events { wants_figures })
+}
+
+fn parse_switch(fields: &QueryFields, name: &str) -> Result<bool, ApiError> {
+    match fields.text(name)? {
         None | Some("0") => Ok(false),
         Some("1") => Ok(true),
-        Some(_) => Err(BadAddress(format!("'{name}' is 0 or 1"))),
-    };
+        Some(_) => Err(BadAddress(format!("'{name}' is 0 or 1")).into()),
+    }
+}
+
+fn parse_find(query: &str) -> Result<FindParameters, ApiError> {
+    let fields = QueryFields::parse(query, &["pattern", "up_to", "ignore_case", "deleted"])?;
     let pattern = fields.bytes("pattern").unwrap_or_default();
     if pattern.is_empty() || pattern.len() > PATTERN_MAX || pattern.contains(&0) {
         return Err(BadAddress("'pattern' is missing, too long, or has a NUL".into()).into());
@@ -208,8 +223,8 @@ fn parse_find(query: &str) -> Result<FindParameters, ApiError> {
     Ok(FindParameters {
         pattern: pattern.into(),
         up_to: fields.text("up_to")?.map(parse_id).transpose()?,
-        is_case_ignored: is_set("ignore_case")?,
-        is_deleted: is_set("deleted")?,
+        is_case_ignored: parse_switch(&fields, "ignore_case")?,
+        is_deleted: parse_switch(&fields, "deleted")?,
     })
 }
 
@@ -375,8 +390,12 @@ mod tests {
             ("GET", "/api/v1/nothing".into(), 404),
             ("GET", "/a/b/c/d".into(), 404),
             ("POST", "/api/v1/volume".into(), 404),
-            ("POST", "/api/v1/plans/forget".into(), 404),
+            ("POST", "/api/v1/plans/repair".into(), 404),
             ("GET", "/api/v1/find".into(), 400),
+            ("GET", "/api/v1/events?live=yes".into(), 400),
+            ("GET", "/api/v1/events?token=x".into(), 400),
+            ("HEAD", "/api/v1/events".into(), 404),
+            ("POST", "/api/v1/events".into(), 404),
             ("GET", "/api/v1/find?pattern=a%00".into(), 400),
             ("GET", "/api/v1/find?pattern=a&deleted=yes".into(), 400),
             ("GET", "/api/v1/find?pattern=a&up_to=HEAD".into(), 400),

@@ -21,11 +21,12 @@ use crate::error::{Result, ServeError};
 use crate::token::AccessToken;
 use crate::web::actions::{ActionSettings, ActionState, answer_command};
 use crate::web::answer::{
-    Answer, AnswerBody, ApiError, Freshness, content_answer, error_answer, unchanged_answer,
+    Answer, AnswerBody, ApiError, Freshness, content_answer, error_answer, event_answer, unchanged_answer,
     unsatisfiable_answer,
 };
 use crate::web::api::{ApiState, answer_question, open_content, parse_range};
 use crate::web::assets::answer_asset;
+use crate::web::events::{ConnectionEnd, EventHub, watch_volume};
 use crate::web::guard::RequestGuard;
 use crate::web::route::{ApiRequest, PathInSnapshot, Route, parse_route};
 use crate::web::tickets::TicketUse;
@@ -44,6 +45,8 @@ const THREADS: usize = 32;
 const HEAD_TIME: Duration = Duration::from_secs(10);
 /// Time for the body of a request.
 const BODY_TIME: Duration = Duration::from_secs(10);
+/// Time for streams to end in order when the server ends.
+const STREAM_END_TIME: Duration = Duration::from_secs(1);
 /// Largest head of a request, bytes.
 const HEAD_MAX: usize = 16 << 10;
 /// Largest body of a request, bytes.
@@ -72,6 +75,7 @@ pub struct WebServer {
 struct SharedServer {
     state: Arc<ApiState>,
     actions: Arc<ActionState>,
+    events: Arc<EventHub>,
     guard: RequestGuard,
     waiting: Arc<Semaphore>,
     commands: Arc<Semaphore>,
@@ -104,6 +108,7 @@ impl WebServer {
         let shared = SharedServer {
             state: Arc::new(ApiState::new(volume, key, settings.actions.place())),
             actions: Arc::new(ActionState::new(settings.actions)),
+            events: Arc::default(),
             // The port that the system gave: port 0 would match no Host.
             guard: RequestGuard::new(address.port(), settings.token),
             waiting: Arc::new(Semaphore::new(WAITING)),
@@ -125,14 +130,20 @@ impl WebServer {
         let done = runtime.block_on(async {
             let listener = tokio::net::TcpListener::from_std(listener)
                 .map_err(|source| ServeError::Listen { address, source })?;
+            let watching = watch_volume(shared.events.clone(), shared.state.clone(), shared.actions.clone());
+            tokio::spawn(watching);
             tokio::select! {
                 () = accept_connections(&listener, &shared) => {}
                 ended = signal.wait() => ended.map_err(ServeError::for_action("wait for signals"))?,
             }
             // Who connects now is refused, instead of waiting for nothing.
             drop(listener);
+            // Pages see the end of their streams at once, and not only when what is being changed is done.
+            shared.events.close();
             // The end of this process would kill the command. Ctrl-C reaches the command, too, which then stops by itself.
             shared.actions.finish_changes().await;
+            // Their last bytes are still to be sent. Who does not take them is not waited for.
+            let _ = tokio::time::timeout(STREAM_END_TIME, shared.events.wait_until_taken()).await;
             Ok(())
         });
         shared.actions.remove_plan_files();
@@ -149,6 +160,8 @@ async fn accept_connections(listener: &tokio::net::TcpListener, shared: &Arc<Sha
     while let Ok(permit) = connections.clone().acquire_owned().await {
         match listener.accept().await {
             Ok((stream, _)) => {
+                // Otherwise the kernel keeps a short content, or an event, back until what was sent before is acknowledged.
+                let _ = stream.set_nodelay(true);
                 tokio::spawn(serve_connection(stream, shared.clone(), permit));
             }
             // Of one connection, or for want of file descriptors, which others give back.
@@ -162,11 +175,14 @@ async fn serve_connection(
     shared: Arc<SharedServer>,
     _permit: OwnedSemaphorePermit,
 ) {
+    let end = ConnectionEnd::default();
+    let own = end.clone();
     let service = service_fn(move |request| {
         let shared = shared.clone();
+        let own = own.clone();
         async move {
             // A refusal is an answer, too. An error here would close the connection without a word.
-            let answer = answer_request(&shared, request).await.unwrap_or_else(error_answer);
+            let answer = answer_request(&shared, request, own).await.unwrap_or_else(error_answer);
             Ok::<_, Infallible>(answer)
         }
     });
@@ -174,12 +190,16 @@ async fn serve_connection(
     // Without these, a client that sends a byte now and then would keep one of CONNECTIONS for ever.
     http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME).max_buf_size(HEAD_MAX);
     // A connection that breaks is the client's affair.
-    let _ = http.serve_connection(TokioIo::new(stream), service).await;
+    tokio::select! {
+        _ = http.serve_connection(TokioIo::new(stream), service) => {}
+        () = end.wait() => {}
+    }
 }
 
 async fn answer_request(
     shared: &Arc<SharedServer>,
     request: Request<Incoming>,
+    connection: ConnectionEnd,
 ) -> std::result::Result<Answer, ApiError> {
     let (head, body) = request.into_parts();
     // First of all, also for assets: a page of another site must not even learn that this server is here.
@@ -204,6 +224,9 @@ async fn answer_request(
                 "this link was used already, or is older than a minute",
             )),
         },
+        Route::Events { wants_figures } => {
+            Ok(event_answer(shared.events.add_listener(wants_figures, connection)?))
+        }
         Route::Api(ApiRequest::Content(place)) => answer_content(shared, place, &head.headers).await,
         Route::Command(asked) => {
             // Commands are processes: fewer of them than of threads that read.

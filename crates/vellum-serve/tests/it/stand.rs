@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -85,6 +85,21 @@ impl Stand {
 
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Waits until the program has ended by itself.
+    pub fn wait(&mut self) -> ExitStatus {
+        self.child.wait().unwrap()
+    }
+
+    /// The status of the answer to a question; the answer itself is not waited for.
+    pub fn ask_status(&self, question: &str) -> u16 {
+        let mut stream = self.connect();
+        let head = format!("GET /api/v1/{question} HTTP/1.1\r\n{}\r\n{}\r\n\r\n", self.host(), self.bearer());
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).unwrap();
+        line.split(' ').nth(1).unwrap().parse().unwrap()
     }
 
     pub fn connect(&self) -> TcpStream {

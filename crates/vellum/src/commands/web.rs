@@ -10,8 +10,9 @@ use crate::serve_program::{become_program, build_serve_command, own_program};
 /// Show the volume in a browser
 ///
 /// Prints the address of a page with the history, the files of each snapshot and what differs between them. The page restores,
-/// forks, tags and pins after it has shown what that would change; with --read-only it changes nothing. Only this machine can
-/// connect, and only with the token in the address. Ctrl-C ends it. From another machine: 'ssh -L PORT:127.0.0.1:PORT HOST'.
+/// forks, tags, pins, describes and forgets after it has shown what that would change; with --read-only it changes nothing. Only
+/// this machine can connect, and only with the token in the address. Ctrl-C ends it. From another machine: 'ssh -L
+/// PORT:127.0.0.1:PORT HOST'.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Listen at ADDRESS: 127.0.0.1:PORT or [::1]:PORT; port 0 stands for a free one

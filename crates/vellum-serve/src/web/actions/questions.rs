@@ -1,5 +1,6 @@
 //! What a plan is asked for: bodies of requests, what would change, and the words of the command.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Component, Path, PathBuf};
@@ -8,7 +9,7 @@ use hyper::StatusCode;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use vellum_library::{Checkout, SnapshotId, Volume};
+use vellum_library::{AnnotationChange, Checkout, SnapshotId, Volume};
 
 use super::ActionSettings;
 use crate::web::answer::ApiError;
@@ -34,11 +35,27 @@ pub enum PlanKind {
     Pin,
     /// Let a snapshot be forgotten.
     Unpin,
+    /// Say something about a snapshot.
+    Note,
+    /// Remove snapshots from the history.
+    Forget,
+    /// Delete what no snapshot needs.
+    Gc,
 }
 
 impl PlanKind {
     /// All of them.
-    pub const ALL: [Self; 6] = [Self::Restore, Self::Fork, Self::Tag, Self::Untag, Self::Pin, Self::Unpin];
+    pub const ALL: [Self; 9] = [
+        Self::Restore,
+        Self::Fork,
+        Self::Tag,
+        Self::Untag,
+        Self::Pin,
+        Self::Unpin,
+        Self::Note,
+        Self::Forget,
+        Self::Gc,
+    ];
 
     /// As requests and answers have it.
     #[must_use]
@@ -50,6 +67,9 @@ impl PlanKind {
             Self::Untag => "untag",
             Self::Pin => "pin",
             Self::Unpin => "unpin",
+            Self::Note => "note",
+            Self::Forget => "forget",
+            Self::Gc => "gc",
         }
     }
 }
@@ -92,7 +112,18 @@ struct RawActionBody {
     until: Option<String>,
 }
 
-/// An action that is no restore, on a snapshot.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawNoteBody {
+    target: String,
+    note: Option<String>,
+    #[serde(default)]
+    set: BTreeMap<String, String>,
+    #[serde(default)]
+    unset: BTreeSet<String>,
+}
+
+/// An action on a snapshot that takes nothing away but what was said about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActionQuestion {
     /// The snapshot.
@@ -124,9 +155,11 @@ pub enum SnapshotAction {
     },
     /// Let it be forgotten.
     Unpin,
+    /// Say this about it.
+    Note(AnnotationChange),
 }
 
-fn usage(message: impl Into<String>) -> ApiError {
+pub(super) fn usage(message: impl Into<String>) -> ApiError {
     ApiError::new(StatusCode::BAD_REQUEST, "usage", message)
 }
 
@@ -135,12 +168,12 @@ pub fn parse_body<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
     serde_json::from_slice(body).map_err(|error| usage(format!("the body is no such request: {error}")))
 }
 
-fn parse_target(text: &str) -> Result<SnapshotId, ApiError> {
+pub(super) fn parse_target(text: &str) -> Result<SnapshotId, ApiError> {
     text.parse().map_err(|_| usage("'target' is no whole id of a snapshot"))
 }
 
 /// A text that a command can be given as a word.
-fn check_text(name: &str, text: Option<String>) -> Result<String, ApiError> {
+pub(super) fn check_text(name: &str, text: Option<String>) -> Result<String, ApiError> {
     let text = text.unwrap_or_default();
     match text.len() > TEXT_MAX || text.contains('\0') {
         true => Err(usage(format!("'{name}' is too long, or has a NUL"))),
@@ -183,12 +216,17 @@ impl RestoreBody {
 }
 
 impl ActionQuestion {
-    /// Parses the body of an action that is no restore.
+    /// Parses the body of such an action.
     pub fn parse(kind: PlanKind, body: &[u8]) -> Result<Self, ApiError> {
+        if kind == PlanKind::Note {
+            return Self::parse_note(body);
+        }
         let RawActionBody { target, name, directory, reason, until } = parse_body(body)?;
         let target = parse_target(&target)?;
         let action = match kind {
-            PlanKind::Restore => return Err(usage("a restore has another body")),
+            PlanKind::Restore | PlanKind::Note | PlanKind::Forget | PlanKind::Gc => {
+                return Err(usage("this action has another body"));
+            }
             PlanKind::Fork => {
                 let directory = PathBuf::from(require_text("directory", directory)?);
                 SnapshotAction::Fork { name: require_text("name", name)?, directory }
@@ -203,6 +241,21 @@ impl ActionQuestion {
             PlanKind::Unpin => SnapshotAction::Unpin,
         };
         Ok(Self { target, action })
+    }
+
+    fn parse_note(body: &[u8]) -> Result<Self, ApiError> {
+        let RawNoteBody { target, note, set, unset } = parse_body(body)?;
+        let change = AnnotationChange { note, set, unset };
+        if change.is_empty() {
+            return Err(usage("nothing is to be changed: 'note', 'set' and 'unset' are missing"));
+        }
+        // Either order would be a guess.
+        if let Some(name) = change.unset.iter().find(|name| change.set.contains_key(*name)) {
+            return Err(usage(format!("'{}' is set and unset", name.escape_debug())));
+        }
+        // As the library does again: what becomes a word of a command has no NUL in it.
+        change.check().map_err(vellum_library::Error::from)?;
+        Ok(Self { target: parse_target(&target)?, action: SnapshotAction::Note(change) })
     }
 
     /// What it would change. Fails as the command would.
@@ -237,6 +290,13 @@ impl ActionQuestion {
                 let reason = volume.plan_pin(&id, "", None)?.replaces.ok_or_else(missing)?;
                 Ok(json!({ "kind": "unpin", "target": id, "reason": reason }))
             }
+            SnapshotAction::Note(change) => {
+                let replaces = volume.plan_note(&id, change)?.replaces;
+                Ok(json!({
+                    "kind": "note", "target": id, "note": change.note, "set": change.set, "unset": change.unset,
+                    "replaces": { "note": replaces.note, "properties": replaces.properties },
+                }))
+            }
         }
     }
 
@@ -259,12 +319,21 @@ impl ActionQuestion {
                 words
             }
             SnapshotAction::Unpin => vec!["unpin".into(), "--snapshot".into(), "--".into(), id()],
+            SnapshotAction::Note(change) => {
+                let mut words = vec!["note".into()];
+                words.extend(change.note.iter().map(|note| option_word("--note=", note.as_ref())));
+                let set = change.set.iter().map(|(name, value)| format!("--set={name}={value}").into());
+                words.extend(set);
+                words.extend(change.unset.iter().map(|name| option_word("--unset=", name.as_ref())));
+                words.extend(["--".into(), id()]);
+                words
+            }
         }
     }
 }
 
 /// An option with its value, in one word.
-fn option_word(option: &str, value: &OsStr) -> OsString {
+pub(super) fn option_word(option: &str, value: &OsStr) -> OsString {
     let mut word = OsString::from(option);
     word.push(value);
     word
@@ -356,6 +425,21 @@ mod tests {
             said(PlanKind::Pin, r#""reason":"--until=1d","until":"30d""#),
             format!("pin --snapshot --until=30d --reason=--until=1d -- {ID}")
         );
+        assert_eq!(
+            said(PlanKind::Note, r#""note":"--set=a=b","set":{"by":"--unset=x"},"unset":["old"]"#),
+            format!("note --note=--set=a=b --set=by=--unset=x --unset=old -- {ID}")
+        );
+        for wrong in [
+            r#""note":"a\u0000""#,
+            r#""set":{"-d":"x"}"#,
+            r#""set":{"a=b":"x"}"#,
+            r#""set":{"a":"x"},"unset":["a"]"#,
+            r#""unset":[]"#,
+            r#""tag":"a""#,
+        ] {
+            let body = format!(r#"{{"target":"{ID}",{wrong}}}"#);
+            assert!(ActionQuestion::parse(PlanKind::Note, body.as_bytes()).is_err(), "{wrong}");
+        }
         for wrong in [r#""name":"""#, r#""reason":"x""#, r#""name":"a\u0000""#] {
             let body = format!(r#"{{"target":"{ID}",{wrong}}}"#);
             assert!(ActionQuestion::parse(PlanKind::Tag, body.as_bytes()).is_err(), "{wrong}");
