@@ -296,6 +296,9 @@ class S3Test(GatewayTest):
         for user in ["vellum:wrong", "other:" + gateway.user.split(":")[1], gateway.user + "0"]:
             answer = S3Client(gateway, user, "main").ask("GET", "notes.txt")
             self.assertEqual((answer.status, b"one" in answer.body), (403, False))
+            # Without a message, clients show "Unknown".
+            expected = "the signature is wrong" if user.startswith("vellum:") else "there is no such access key"
+            self.assertIn(expected, answer.body.decode())
         for path in ["/", "/main", "/main/notes.txt", "/main?list-type=2"]:
             for header in [None, gateway.basic(), "AWS x:y"]:
                 answer = gateway.ask("GET", path, {"Authorization": header})

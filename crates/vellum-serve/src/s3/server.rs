@@ -14,6 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::access::{GatewayAccess, GatewayAuth};
 use super::body::PermitBody;
 use super::bucket::TreeBucket;
+use super::errors::explain_failure;
 use super::guard::check_request;
 use crate::credentials::GatewayCredentials;
 use crate::error::{Result, ServeError};
@@ -120,7 +121,7 @@ impl SharedGateway {
         let _xml = if head.method == Method::POST { self.acquire_xml_place().await } else { None };
         let body = Body::http_body(RequestBody::upload(incoming));
         match self.service.call(Request::from_parts(head, body)).await {
-            Ok(answer) => Ok(answer.map(|body| PermitBody::new(body, Some(permit)))),
+            Ok(answer) => Ok(explain_failure(answer).map(|body| PermitBody::new(body, Some(permit)))),
             Err(_) => Err(RequestRefusal {
                 status: StatusCode::INTERNAL_SERVER_ERROR,
                 reason: "the request cannot be answered",
