@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use vellum_fs::history::pending::PendingSnapshot;
-use vellum_types::{Dentry, SnapshotId};
+use vellum_types::{Dentry, Ino, SnapshotId};
 use vellum_volume::{SnapshotRecord, SnapshotStatistics};
 
-use crate::metadata::to_system_time;
+use crate::error::Error;
+use crate::metadata::{Metadata, to_system_time};
 use crate::paths::PathReader;
 use crate::source::{OpenLiveWorktree, OpenedView, ReadSource};
 use crate::tree::{Tree, sealed::RootedTree};
@@ -91,6 +92,17 @@ impl Snapshot {
     #[must_use]
     pub fn id(&self) -> SnapshotId {
         self.info.id
+    }
+
+    /// Returns the attributes of an entry by the inode number that a listing of this snapshot had for it, without looking up
+    /// its path again. Does not follow a symlink. The number may be that of an entry outside of the directory at which this
+    /// is rooted, so it has to come from a listing. Fails if the snapshot has no such inode.
+    pub fn stat_inode(&self, ino: u64) -> crate::Result<Metadata> {
+        let at = Ino(ino);
+        let found = self.reader.source.state().inode_attr(at);
+        found
+            .map(|attr| Metadata::new(at, attr))
+            .map_err(Error::for_action("stat the inode", ino.to_string().as_bytes()))
     }
 }
 

@@ -102,6 +102,12 @@ fn directories_and_differences_come_by_page() {
     let last = snapshot.read_dir_page("", Some(b"c"), 2).unwrap();
     assert_eq!(last.entries.iter().map(|entry| entry.name.to_str().unwrap()).collect::<Vec<_>>(), ["d", "e"]);
     assert!(!last.more && snapshot.read_dir_page("a", None, 2).is_err());
+    for entry in snapshot.read_dir("").unwrap() {
+        assert_eq!(snapshot.stat_inode(entry.ino).unwrap(), snapshot.lstat(&entry.name).unwrap());
+    }
+    for ino in [0, u64::MAX] {
+        assert_eq!(snapshot.stat_inode(ino).unwrap_err().kind(), vellum_types::ErrorKind::NotFound, "{ino}");
+    }
     let found = stand.volume.compare(before, after, b"").unwrap();
     assert_eq!((found.page(0, 2).0.len(), found.page(0, 2).1, found.page(4, 2).1), (2, true, false));
     assert_eq!(stand.volume.compare(before, after, b"c").unwrap().changes.len(), 1);

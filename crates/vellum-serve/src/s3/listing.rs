@@ -19,7 +19,7 @@ use crate::served_tree::ServedTree;
 const DIRS_MAX: usize = 4;
 /// Fewest names of a directory that is kept: smaller ones are read again soon enough.
 const NAMES_MIN: usize = 1000;
-/// Most names of a directory that is kept: some 50 MiB for all of them.
+/// Most names of a directory that is kept: some 70 MiB for all of them.
 const NAMES_MAX: usize = 250_000;
 
 /// Which keys are asked for.
@@ -71,6 +71,8 @@ pub struct KeyPage {
 struct SortedName {
     key: String,
     is_dir: bool,
+    /// The inode number of a file, by which a snapshot has its attributes. None: the path has to be looked up.
+    file_ino: Option<u64>,
 }
 
 /// The names of a directory, by their keys.
@@ -175,13 +177,32 @@ impl KeyLister {
                     }
                     open.push(below);
                 }
-                false => self.push_object(&mut page, key)?,
+                false => self.push_named(&mut page, key, name.file_ino)?,
             }
         }
         Ok(page)
     }
 
-    /// Adds an object, unless it has vanished or is none.
+    /// Adds what a directory names, unless it has vanished or is no object.
+    fn push_named(
+        &self,
+        page: &mut KeyPage,
+        key: String,
+        file_ino: Option<u64>,
+    ) -> vellum_library::Result<()> {
+        // In a live worktree an upload may have put another file in its place, so the path decides there.
+        let (ServedTree::Snapshot(snapshot), Some(ino)) = (&self.tree, file_ino) else {
+            return self.push_object(page, key);
+        };
+        // What has no key is left out here, too.
+        if ObjectKey::parse(&key).is_ok() {
+            let metadata = snapshot.stat_inode(ino)?;
+            page.rows.push(KeyRow::Object { key, metadata });
+        }
+        Ok(())
+    }
+
+    /// Adds an object by its path, unless it has vanished or is none.
     fn push_object(&self, page: &mut KeyPage, key: String) -> vellum_library::Result<()> {
         let Ok(parsed) = ObjectKey::parse(&key) else { return Ok(()) };
         match self.tree.stat(parsed.path()) {
@@ -266,8 +287,10 @@ fn sort_names(tree: &ServedTree, path: &str) -> vellum_library::Result<SortedNam
     let names = entries.into_iter().filter_map(|entry| {
         let name = entry.name.into_string().ok().filter(|name| !(is_root && is_reserved(name)))?;
         match entry.kind {
-            FileKind::Dir => Some(SortedName { key: name + "/", is_dir: true }),
-            FileKind::File | FileKind::Symlink => Some(SortedName { key: name, is_dir: false }),
+            FileKind::Dir => Some(SortedName { key: name + "/", is_dir: true, file_ino: None }),
+            FileKind::File => Some(SortedName { key: name, is_dir: false, file_ino: Some(entry.ino) }),
+            // Its target may be anywhere in the tree, and is listed as if it were here.
+            FileKind::Symlink => Some(SortedName { key: name, is_dir: false, file_ino: None }),
             FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice => None,
         }
     });
