@@ -136,7 +136,9 @@ fn of_two_machines_with_one_name_the_address_is_asked_for() {
     for machine in [&second, &third, &first] {
         assert_eq!(machine.mount.sh("cat file"), "synced\n");
     }
-    [&first, &second, &third].map(|machine| machine.mount.umount().ok());
+    for machine in [&first, &second, &third] {
+        machine.mount.umount().ok();
+    }
 }
 
 #[test]
