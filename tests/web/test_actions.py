@@ -303,7 +303,7 @@ def test_nobody_else_can_have_anything_done(browser, own):
         ]:
             assert ask(page, path, wrong)[0] == 400, wrong
         assert ask(page, "plans/restore", {"target": "0" * 64})[0] == 404
-        assert ask(page, "plans/forget", body)[0] == 404
+        assert ask(page, "plans/nothing", body)[0] == 404
 
 
 def test_names_in_previews_are_text(browser, own):
@@ -565,9 +565,9 @@ def test_a_selection_is_of_one_snapshot(browser, tree):
         page.tab.click("button:has-text('Select none')")
         assert not page.tab.locator("[aria-label=Selected]").is_visible()
         assert page.tab.locator(".files .row input:checked").count() == 0
-        # Without a selection, the entry that is shown is meant.
+        # Without a selection, what is shown is meant.
         page.press("r")
-        until_says(page, "Restore “")
+        until_says(page, "Restore everything from “after”")
 
 
 def test_hostile_names_are_selected_and_restored(browser, tmp_path):

@@ -7,7 +7,7 @@ import { title } from "./history.js";
 
 /** Rows of a list that are shown; the others are counted. */
 const SHOWN = 200;
-const ACTIONS = { create: ["A", "added"], replace: ["M", "modified"], change: ["M", "modified"], rename: ["R", "renamed"], delete: ["D", "deleted"] };
+const ACTIONS = { create: ["A", "added"], replace: ["M", "modified"], change: ["M", "modified"], delete: ["D", "deleted"] };
 
 /** A paragraph. */
 function text(...children) {
@@ -130,7 +130,7 @@ export function restore(app, snapshot, names = []) {
   const what = names.length === 0 ? "everything" : names.length === 1 ? `“${lastName(names[0].path)}”` : count(names.length, "path");
   const dialog = new ActionDialog(app, `Restore ${what} from “${title(snapshot)}”`);
   const describe = (plan) => {
-    const words = { create: "creates", replace: "replaces", change: "changes attributes of", rename: "renames", delete: "deletes" };
+    const words = { create: "creates", replace: "replaces", change: "changes attributes of", delete: "deletes" };
     const parts = Object.entries(words).filter(([name]) => plan.counts[name] > 0).map(([name, word]) => `${word} ${number(plan.counts[name])}`);
     const where = text(`In the worktree ${visible(app.volume.worktree)}, `, make("span", { class: "mono" }, visible(plan.directory)), ":");
     if (plan.step_count === 0) return [where, text("Nothing would change: everything is as in the snapshot.")];

@@ -48,7 +48,7 @@ class App {
       this.main.replaceChildren(emptyState("The volume cannot be shown", error.message));
       return;
     }
-    // Before anything else is asked, so that little can change unseen in between.
+    // The state of the volume is known: what changes from here on is noticed by another one.
     this.follow();
     document.addEventListener("visibilitychange", () => this.follow());
     await this.show();
@@ -80,12 +80,8 @@ class App {
   hear(kind, value) {
     if (kind === "approvals") this.showRequests(value);
     else if (kind !== "changed") this.view?.hear?.(kind, value);
-    else {
-      const state = JSON.stringify(value);
-      // The first one tells what there is, and not that it has changed; after a lost connection it may be another one.
-      if (this.state !== undefined && this.state !== state) this.refresh();
-      this.state = state;
-    }
+    // What is shown is of the state that the volume was asked in, or later.
+    else if (JSON.stringify(value) !== JSON.stringify(this.volume.state)) this.refresh();
   }
 
   /** Shows what has changed, and leaves everything else as it is: the place in lists, dialogs, the focus. */
@@ -236,7 +232,7 @@ class App {
 
   onKey(event) {
     if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
-    const isTyping = event.target.matches?.("input, select, textarea");
+    const isTyping = event.target.matches?.("input:not([type=checkbox]), select, textarea");
     if (isTyping) {
       if (event.key === "Escape") this.view?.list?.element.focus();
       return;

@@ -112,7 +112,6 @@ fn parse_mcp_arguments(mut words: impl Iterator<Item = OsString>) -> Option<Serv
             "--worktree" => settings.worktree = words.next()?.into(),
             "--program" => settings.program = words.next()?.into(),
             "--forks" => settings.forks = words.next()?.into(),
-            "--mounted" => settings.is_mounted = true,
             "--allow-try" => settings.allow_try = true,
             "--allow-restore" => settings.allow_restore = true,
             _ => return None,

@@ -43,8 +43,6 @@ pub struct McpSettings {
     pub program: PathBuf,
     /// Where forks are made.
     pub forks: PathBuf,
-    /// Whether the worktree is a mount.
-    pub is_mounted: bool,
     /// Whether commands may be tried.
     pub allow_try: bool,
     /// Whether the worktree may be restored without asking.

@@ -1,11 +1,9 @@
 //! A restore that the command line has planned: shown first, and carried out only if it would still do the same.
 //!
-//! A plain directory has plan files (`restore --plan` and `--run`), which check everything themselves. A mount has none: what
-//! would change is compared with what would have changed, and what comes in between is in the safety snapshot.
+//! The plan is a file of `restore --plan`; `restore --run` checks it again.
 
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt as _;
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -20,8 +18,6 @@ pub struct RestoreQuestion {
     pub id: String,
     /// The root of the worktree.
     pub directory: PathBuf,
-    /// Whether it is a mount.
-    pub is_mounted: bool,
     /// The id of the snapshot.
     pub target: String,
     /// From the root; none: everything.
@@ -37,13 +33,13 @@ pub struct PlannedRestore {
     pub steps: Vec<PlannedRestoreStep>,
     /// Paths with content that no snapshot has; a safety snapshot keeps it.
     pub unsaved: Vec<PlannedRestorePath>,
-    way: PlannedWay,
+    file: PathBuf,
 }
 
 /// What would be done with a path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PlannedRestoreStep {
-    /// A verb: `create`, `replace`, `change`, `rename` or `delete`.
+    /// A verb: `create`, `replace`, `change` or `delete`.
     pub action: &'static str,
     /// The path.
     #[serde(flatten)]
@@ -60,15 +56,6 @@ pub struct PlannedRestorePath {
     pub path_hex: Option<String>,
 }
 
-/// How a plan is made sure of when it is carried out.
-#[derive(Debug, Clone)]
-enum PlannedWay {
-    /// A file of 'vellum restore --plan'.
-    SavedPlan(PathBuf),
-    /// In a mount: what would change, to be the same again.
-    SameChanges(Value),
-}
-
 impl PlannedRestore {
     /// Asks the command line what a restore would do. Changes nothing.
     pub async fn plan(
@@ -76,21 +63,8 @@ impl PlannedRestore {
         folder: &PlanFolder,
         question: RestoreQuestion,
     ) -> CommandResult<Self> {
-        match question.is_mounted {
-            true => Self::plan_in_mount(commands, question).await,
-            false => Self::plan_in_directory(commands, folder, question).await,
-        }
-    }
-
-    async fn plan_in_directory(
-        commands: &CommandRunner,
-        folder: &PlanFolder,
-        question: RestoreQuestion,
-    ) -> CommandResult<Self> {
         let file = folder.file(&question.id)?;
-        let mut option = OsString::from("--plan=");
-        option.push(&file);
-        let words = question.words([OsString::from("restore"), option]);
+        let words = question.words([OsString::from("restore"), option_word("--plan=", &file)]);
         let planned = commands.run_for_json(&question.directory, words).await?;
         let steps = read_rows(&planned["steps"], |row| {
             let action = match row["action"].as_str() {
@@ -102,49 +76,12 @@ impl PlannedRestore {
             PlannedRestoreStep { action, path: PlannedRestorePath::read(row) }
         });
         let unsaved = read_rows(&planned["unsaved"], PlannedRestorePath::read);
-        Ok(Self { question, steps, unsaved, way: PlannedWay::SavedPlan(file) })
-    }
-
-    async fn plan_in_mount(commands: &CommandRunner, question: RestoreQuestion) -> CommandResult<Self> {
-        let changes = list_mount_changes(commands, &question).await?;
-        // Nearly in the words of a directory's plan, which knows no renaming.
-        let steps = read_rows(&changes, |row| {
-            let action = match row["change"].as_str() {
-                Some("added") => "create",
-                Some("deleted") => "delete",
-                Some("renamed") => "rename",
-                Some(_) | None => "replace",
-            };
-            PlannedRestoreStep { action, path: PlannedRestorePath::read(row) }
-        });
-        // Without '--all', a new directory is one row, and a path in it could not be found.
-        let words = ["status", "--all"].map(OsString::from).to_vec();
-        let status = commands.run_for_json(&question.directory, words).await?;
-        let mut unsaved = read_rows(&status["changes"], PlannedRestorePath::read);
-        unsaved.retain(|path| question.concerns(path));
-        Ok(Self { question, steps, unsaved, way: PlannedWay::SameChanges(changes) })
+        Ok(Self { question, steps, unsaved, file })
     }
 
     /// Restores. Fails with `conflict`, and changes nothing, if something has changed since it was planned.
     pub async fn carry_out(&self, commands: &CommandRunner) -> CommandResult<Value> {
-        let words = match &self.way {
-            PlannedWay::SavedPlan(file) => {
-                let mut option = OsString::from("--run=");
-                option.push(file);
-                vec![OsString::from("restore"), option]
-            }
-            PlannedWay::SameChanges(planned) => {
-                // A mount writes no plan files, so the comparison is made here. What is changed between it and the restore is
-                // in the safety snapshot.
-                if list_mount_changes(commands, &self.question).await? != *planned {
-                    return Err(CommandFailure::new(
-                        "conflict",
-                        "something has changed since the plan was made",
-                    ));
-                }
-                self.question.words([OsString::from("restore")])
-            }
-        };
+        let words = vec![OsString::from("restore"), option_word("--run=", &self.file)];
         let mut done = commands.run_for_json(&self.question.directory, words).await?;
         let mut answer = json!({ "status": "restored" });
         for field in ["target", "safety", "written", "deleted", "problems"] {
@@ -160,16 +97,6 @@ impl RestoreQuestion {
         let named = [OsString::from("--"), OsString::from(&self.target)];
         command.into_iter().chain(named).chain(self.paths.iter().cloned()).collect()
     }
-
-    /// Whether a path is one of those that were named, or under one.
-    fn concerns(&self, path: &PlannedRestorePath) -> bool {
-        let is_under = |named: &OsString| {
-            let rest = path.path.as_bytes().strip_prefix(OsStr::as_bytes(named));
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
-        };
-        // A name that is no text is shown rather than left out: what is lost without a word is worse.
-        self.paths.is_empty() || path.path_hex.is_some() || self.paths.iter().any(is_under)
-    }
 }
 
 impl PlannedRestorePath {
@@ -179,10 +106,10 @@ impl PlannedRestorePath {
     }
 }
 
-async fn list_mount_changes(commands: &CommandRunner, question: &RestoreQuestion) -> CommandResult<Value> {
-    let words = question.words(["restore", "--dry-run"].map(OsString::from));
-    let mut planned = commands.run_for_json(&question.directory, words).await?;
-    Ok(planned["changes"].take())
+fn option_word(option: &str, file: &Path) -> OsString {
+    let mut word = OsString::from(option);
+    word.push(file);
+    word
 }
 
 fn read_rows<T>(list: &Value, read: impl Fn(&Value) -> T) -> Vec<T> {
@@ -193,32 +120,11 @@ fn read_rows<T>(list: &Value, read: impl Fn(&Value) -> T) -> Vec<T> {
 mod tests {
     use super::*;
 
-    fn path(text: &str) -> PlannedRestorePath {
-        PlannedRestorePath { path: text.into(), path_hex: None }
-    }
-
-    #[test]
-    fn what_is_lost_is_that_under_the_named_paths() {
-        let question = |paths: &[&str]| RestoreQuestion {
-            id: String::new(),
-            directory: PathBuf::new(),
-            is_mounted: true,
-            target: String::new(),
-            paths: paths.iter().map(OsString::from).collect(),
-        };
-        assert!(question(&[]).concerns(&path("a")));
-        assert!(question(&["a"]).concerns(&path("a")));
-        assert!(question(&["b", "a"]).concerns(&path("a/b")));
-        assert!(!question(&["a"]).concerns(&path("ab")));
-        assert!(!question(&["a/b"]).concerns(&path("a")));
-    }
-
     #[test]
     fn what_was_said_stands_behind_the_options() {
         let question = RestoreQuestion {
             id: String::new(),
             directory: PathBuf::new(),
-            is_mounted: false,
             target: "id".into(),
             paths: vec!["--discard".into()],
         };

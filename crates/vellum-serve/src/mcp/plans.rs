@@ -107,8 +107,6 @@ impl SharedTools {
         let question = RestoreQuestion {
             id: draw_id()?,
             directory,
-            // A fork of this connection is a plain directory, also if the worktree is a mount.
-            is_mounted: self.settings.is_mounted && asked.fork.is_none(),
             target,
             paths: asked.paths.iter().map(OsString::from).collect(),
         };

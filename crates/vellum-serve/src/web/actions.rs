@@ -131,20 +131,13 @@ struct StepCountsJson {
     create: usize,
     replace: usize,
     change: usize,
-    rename: usize,
     delete: usize,
 }
 
 impl StepCountsJson {
     fn count(steps: &[PlannedRestoreStep]) -> Self {
         let of = |action: &str| steps.iter().filter(|step| step.action == action).count();
-        Self {
-            create: of("create"),
-            replace: of("replace"),
-            change: of("change"),
-            rename: of("rename"),
-            delete: of("delete"),
-        }
+        Self { create: of("create"), replace: of("replace"), change: of("change"), delete: of("delete") }
     }
 }
 
@@ -192,7 +185,6 @@ impl ActionState {
         let question = RestoreQuestion {
             id: draw_id()?,
             directory: self.settings.worktree.clone(),
-            is_mounted: self.settings.is_mounted,
             target: asked.target.to_string(),
             paths: asked.paths,
         };

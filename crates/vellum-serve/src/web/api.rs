@@ -8,6 +8,7 @@ use std::sync::Arc;
 use hyper::StatusCode;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use vellum_json::{
     ChangeCounts, ChangeJson, FileDetailsJson, NameJson, SnapshotJson, file_kind_name, format_json_time,
 };
@@ -154,6 +155,7 @@ struct VolumeJson {
     root: String,
     worktrees: Vec<WorktreeFactsJson>,
     capabilities: CapabilitiesJson,
+    state: Value,
 }
 
 #[derive(Serialize)]
@@ -168,7 +170,19 @@ struct CapabilitiesJson {
     mounted: bool,
 }
 
+/// How the store is: another value after each change.
+pub fn read_state(api: &ApiState) -> Result<Value, ApiError> {
+    let state = api.volume.read_state()?;
+    Ok(json!({
+        "snapshots": state.snapshots.to_string(),
+        "refs": state.refs.to_string(),
+        "operations": state.operations.to_string(),
+    }))
+}
+
 fn answer_volume(state: &ApiState) -> Result<Answer, ApiError> {
+    // First: what changes from here on is told by the stream of events as another state.
+    let stored = read_state(state)?;
     let facts = state.volume.facts()?;
     let worktree = |found: vellum_library::WorktreeFacts| WorktreeFactsJson {
         worktree: found.name,
@@ -186,6 +200,7 @@ fn answer_volume(state: &ApiState) -> Result<Answer, ApiError> {
             read_only: state.place.is_read_only,
             mounted: state.place.is_mounted,
         },
+        state: stored,
     };
     json_answer(&json, &Freshness::Now)
 }

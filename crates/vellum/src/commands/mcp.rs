@@ -59,9 +59,6 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let mut command = build_serve_command()?;
     command.arg("mcp").arg(volume.state.root()).arg("--worktree").arg(worktree);
     command.arg("--program").arg(own_program()?).arg("--forks").arg(forks);
-    if place.find_mount_process()?.is_some() {
-        command.arg("--mounted");
-    }
     command.args(args.allow.iter().map(|allowed| allowed.option()));
     Err(become_program(command))
 }

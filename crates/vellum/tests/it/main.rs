@@ -83,6 +83,7 @@ mod push_pull;
 mod quota;
 mod readme;
 mod remote;
+mod remote_cache;
 mod remote_devices;
 mod remote_faults;
 mod remote_first;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{EventHub, EventKind};
 use crate::web::actions::{ActionState, approvals_json};
 use crate::web::answer::ApiError;
-use crate::web::api::ApiState;
+use crate::web::api::{ApiState, read_state};
 use crate::web::reports::{read_live, verify_json};
 
 /// How often it is looked at a store of this machine: three listings of directories.
@@ -44,15 +44,6 @@ async fn watch_store(hub: &EventHub, api: &Arc<ApiState>) {
         }
         hub.pause(every).await;
     }
-}
-
-fn read_state(api: &ApiState) -> Result<Value, ApiError> {
-    let state = api.volume.read_state()?;
-    Ok(json!({
-        "snapshots": state.snapshots.to_string(),
-        "refs": state.refs.to_string(),
-        "operations": state.operations.to_string(),
-    }))
 }
 
 /// What is on this machine, and costs no request.
