@@ -146,7 +146,7 @@ impl Volume {
     pub fn history(&self, query: &HistoryQuery) -> Result<HistoryPage> {
         let volume = self.inner();
         // Asked for now: others may have made some, and forgotten some, since what was listed last.
-        let ids = volume.catalog.list_ids()?;
+        let ids = volume.catalog.list_ids_anew()?;
         let labels = LabelIndex::load(volume)?;
         let entries = self.walk_history(query.worktree.as_deref())?;
         // An error matches every query: it must come through, and end the list.

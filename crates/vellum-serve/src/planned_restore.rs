@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::command_line::{CommandFailure, CommandResult, CommandRunner};
+use crate::command_line::{CommandResult, CommandRunner};
 use crate::plan_folder::PlanFolder;
 
 /// What is to be restored.

@@ -321,6 +321,12 @@ impl SnapshotCatalog {
         if let Some(listed) = &self.known.lock().listed {
             return Ok(listed.clone());
         }
+        self.list_ids_anew()
+    }
+
+    /// Asks the store, and returns the ids of all snapshots, in ascending order: [`Self::last_listed_ids`] from now on, too.
+    /// For who keeps a volume open, while others make snapshots and forget some.
+    pub fn list_ids_anew(&self) -> Result<Arc<[SnapshotId]>> {
         // Whoever needs the list needs the records next: their file is read meanwhile.
         let purpose = RequestPurpose::current();
         let list = || {

@@ -143,7 +143,7 @@ fn each_change_gives_another_state() {
 }
 
 #[test]
-fn what_others_forget_leaves_the_history_of_a_volume_that_is_open() {
+fn what_others_forget_and_make_is_noticed_by_a_volume_that_is_open() {
     let stand = Stand::new();
     let mut ids = Vec::new();
     for number in 0..3 {
@@ -159,4 +159,8 @@ fn what_others_forget_leaves_the_history_of_a_volume_that_is_open() {
     Volume::open(stand.checkout.root_path()).unwrap().forget_snapshot(ids[1]).unwrap();
     assert_eq!(list(Some("main")), [ids[2], ids[0]]);
     assert_eq!(list(None), [ids[2], ids[0]]);
+    // What was listed last does not have it.
+    stand.write("file", "later");
+    let made = stand.snapshot("later");
+    assert_eq!(list(Some("main")), [made, ids[2], ids[0]]);
 }
