@@ -242,10 +242,7 @@ fn shared_log_hint(error: &SharedLogError) -> Option<String> {
         SharedLogError::Lost { .. } | SharedLogError::NoLog { .. } => {
             "the engine was emptied, or is another one; '--without-log' gives up what was only in the log"
         }
-        SharedLogError::Damaged { .. } => {
-            "mount it on the machine that had it last, which makes a new log; '--without-log' gives up what is only in the \
-             log"
-        }
+        SharedLogError::Damaged { .. } => "'--without-log' gives up what is only in the log",
         // These say what is to be done.
         SharedLogError::Unfit { .. } => return None,
         // Bugs, or another process at the same log: nothing that a user could set right.

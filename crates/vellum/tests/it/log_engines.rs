@@ -77,28 +77,23 @@ fn find_key(engine: &RedisServer, end: &str) -> String {
 }
 
 #[test]
-fn a_log_that_is_cut_off_is_refused_and_the_machine_that_had_it_goes_on() {
+fn a_log_that_is_cut_off_is_refused_on_each_machine() {
     let world = World::with_snapshot();
-    let [server, other] = ["server", "other"].map(|name| Machine::attached(&world, name));
+    let machines = ["server", "other"].map(|name| Machine::attached(&world, name));
     let folder = tempfile::tempdir().unwrap();
     let engine = RedisServer::start(folder.path(), &[]);
-    lose_server(&engine, &server);
+    lose_server(&engine, &machines[0]);
     let appends = find_key(&engine, ":appends");
     assert!(engine.run(&format!("XTRIM {appends} MAXLEN 0")).starts_with(':'));
-    other
-        .mounts(&LISTEN)
-        .code(2)
-        .remarks("is damaged")
-        .remarks("appends are missing")
-        .remarks("--without-log");
-    assert!(!other.mount.is_mounted());
-    // It has everything, and puts it into a new log.
-    server.mounts(&LISTEN).ok();
-    assert_eq!(server.mount.sh("cat file; echo three > file; sync file; cat file"), "two\nthree\n");
-    other.mounts(&LISTEN).ok();
-    assert_eq!(other.mount.sh("cat file"), "three\n");
-    other.mount.umount().ok();
-    server.mount.umount().ok();
+    for machine in machines.iter().rev() {
+        machine
+            .mounts(&LISTEN)
+            .code(2)
+            .remarks("is damaged")
+            .remarks("appends are missing")
+            .remarks("--without-log");
+        assert!(!machine.mount.is_mounted());
+    }
 }
 
 #[test]

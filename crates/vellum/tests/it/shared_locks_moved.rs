@@ -89,7 +89,7 @@ fn check_locks_move(holder: &Mount<'_>, other: &Mount<'_>, move_server: impl FnO
 
 /// A server, one that stands by, and a client.
 fn mount_three(world: &World) -> [Machine<'_>; 3] {
-    let all = ["first", "second", "client"].map(|name| Machine::attached(world, name));
+    let all = ["one", "two", "client"].map(|name| Machine::attached(world, name));
     all[0].mounts(&[&LISTEN[..], &["--meta", "store:"]].concat()).ok();
     all[1].mounts(&LISTEN).ok().says("Stands by");
     all[2].mounts(&[]).ok();
