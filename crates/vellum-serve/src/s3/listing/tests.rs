@@ -164,6 +164,7 @@ fn a_snapshot_is_listed_as_its_worktree_was() {
     let keys: Vec<_> = live.iter().map(|(key, ..)| key.as_str()).collect();
     assert_eq!(keys, ["a.b", "a/b", "a/c", "a/empty/", "a0", "to-file"]);
     let made = tree.create_snapshot("made").unwrap();
+    tree.flush().unwrap();
     assert_eq!(rows(ServedTree::Snapshot(volume.open_snapshot(&made.to_string()).unwrap())), live);
 }
 
