@@ -3,10 +3,10 @@
 //!
 //! Protocol: a writer puts its session object before it reads the list of condemned packs; the collector writes that
 //! list before it looks for sessions. So either the collector finds the session and deletes nothing, or the writer
-//! sees the list and does not rely on those packs. A writer that relies on no pack need not read the list. A session ends when its writer has finished, when its process is
-//! known to be dead, or when it was not renewed for [`LEASE`]. A writer whose session is gone at the end fails. The
-//! collector has its own session, so only one collector runs at a time. Processes that read a snapshot for long have
-//! sessions, too, which name its tree (`reader`).
+//! sees the list and does not rely on those packs. A writer that relies on no pack need not read the list. A session ends
+//! when its writer has finished, when its process is known to be dead, or when it was not renewed for [`LEASE`]. A writer
+//! whose session is gone at the end fails. The collector has its own session, so only one collector runs at a time.
+//! Processes that read a snapshot for long have sessions, too, which name its tree (`reader`).
 
 mod claim;
 mod node_batch;

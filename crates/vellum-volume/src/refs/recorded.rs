@@ -244,7 +244,9 @@ impl RefStore {
     /// The chain of the worktree from which operations are carried out; that of the volume if this store does not have it.
     fn find_own_chain(&self, log: &OperationLog) -> Result<ChainName> {
         let own = ChainName::of_worktree(&log.worktree);
-        let is_here = match self.find_recent(&own) {
+        // Not as it is remembered: a process that has the volume open for long learns by it of a rotation. A record with the
+        // keys before it could be read by a device that has lost its access.
+        let is_here = match self.find_ref(own.kind, &own.name) {
             Ok(found) => found.is_some_and(|found| !found.is_removed_ref()),
             // What can still be done must not fail for it.
             Err(error) if is_data_loss(&error) => false,

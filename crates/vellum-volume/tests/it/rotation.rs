@@ -567,6 +567,12 @@ proptest! {
     }
 }
 
+/// Whoever has the volume open since before the rotation seals the record of an operation.
+#[test]
+fn a_device_that_records_an_operation_after_a_rotation_elsewhere_uses_the_new_keys() {
+    check_steps(&[Step::Add, Step::Revoke(0), Step::Add, Step::Rotate(1), Step::Snapshot(1), Step::Tag(2)]);
+}
+
 /// Whoever revokes has not seen the rotation: the note of the removal is a new object, too.
 #[test]
 fn a_device_that_is_revoked_after_a_rotation_elsewhere_leaves_nothing_to_an_earlier_one() {
