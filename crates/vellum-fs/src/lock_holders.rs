@@ -4,7 +4,8 @@
 //! believes only those whose session is noted here: a session that has ended has lost its locks, perhaps to others, and
 //! its machine need not know that.
 //!
-//! Invariant: before others can get the locks of a session that has ended, it is durable that the session is not noted.
+//! Invariant: a session that has locks is noted, durably. Before others can get the locks of one that has ended, it is
+//! durable that it is not noted.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -35,13 +36,15 @@ impl LiveFilesystem {
         Ok(holders)
     }
 
-    /// Notes a session, before it gets its first lock.
+    /// Notes a session, before it gets its first lock, and returns when that is durable: otherwise a machine that takes over
+    /// from one that was lost would give the lock to others.
     pub fn add_lock_holder(&self, id: LockHolderId) -> Result<()> {
-        self.live_map().live_store().run_transaction(&mut |txn| {
+        let live = self.live_map().live_store();
+        let added = live.run_transaction(&mut |txn| {
             txn.set_key(&holder_key(id), Arc::from(VALUE.as_slice()));
             Ok(())
         })?;
-        Ok(())
+        Ok(live.wait_until_durable(added)?)
     }
 
     /// Forgets sessions, and returns when that is durable.

@@ -1,10 +1,11 @@
-//! Locks of programs on a shared worktree that is handed over: programs keep them, and nobody else gets what they have.
+//! Locks of programs on a shared worktree that another machine goes on serving: programs keep them, and nobody else gets
+//! what they have.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use crate::mounting::{Mount, wait_until};
+use crate::mounting::{Mount, kill, wait_until};
 use crate::shared_take_over::Machine;
 use crate::world::World;
 
@@ -94,6 +95,30 @@ fn mount_three(world: &World) -> [Machine<'_>; 3] {
     all[1].mounts(&LISTEN).ok().says("Stands by");
     all[2].mounts(&[]).ok();
     all
+}
+
+#[test]
+fn locks_outlive_a_take_over_by_another_machine() {
+    let world = World::with_snapshot();
+    let [first, second, client] = mount_three(&world);
+    check_locks_move(&client.mount, &second.mount, || lose(&first));
+    client.mount.umount().ok();
+    second.mount.umount().ok();
+}
+
+#[test]
+fn locks_of_the_next_servers_own_programs_outlive_a_take_over() {
+    let world = World::with_snapshot();
+    let [first, second, client] = mount_three(&world);
+    check_locks_move(&second.mount, &client.mount, || lose(&first));
+    client.mount.umount().ok();
+    second.mount.umount().ok();
+}
+
+/// The machine is lost; of its memory and its disk, the others have nothing.
+fn lose(server: &Machine<'_>) {
+    kill(server.mount.pid(), "-KILL");
+    wait_until("the mount is dead", || server.mount.is_dead());
 }
 
 /// Lets the other process serve that can, as soon as it stands by.
