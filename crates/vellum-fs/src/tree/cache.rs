@@ -179,6 +179,7 @@ impl InodeCache {
         (product as u64) ^ ((product >> 64) as u64)
     }
 
+    #[inline]
     fn hash_name(&self, ino: Ino, name: &[u8]) -> u64 {
         xxh3_64_with_seed(name, self.seed ^ ino.0.wrapping_mul(ODD))
     }
