@@ -20,14 +20,30 @@ pub fn read_program_names(thread: u32) -> Vec<Vec<u8>> {
         Some(name)
     };
     let Some(own) = read_name(thread) else { return Vec::new() };
-    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
-    let process = status.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok());
     let mut names = vec![own];
     // The first thread of a process has its number, and was asked already.
-    if let Some(process) = process.filter(|process| *process != thread) {
+    if let Some(process) = find_process_of_thread(thread).filter(|process| *process != thread) {
         names.extend(read_name(process));
     }
     names
+}
+
+/// Returns the process to which a thread belongs. None if there is no such thread, or none that this process may see.
+#[must_use]
+pub fn find_process_of_thread(thread: u32) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok())
+}
+
+/// Returns the time since the boot in the ticks in which the kernel tells when processes started.
+#[must_use]
+pub fn ticks_since_boot() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let ticks = rustix::param::clock_ticks_per_second();
+    // This clock begins at zero and never goes back.
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    let nanoseconds = u64::try_from(now.tv_nsec).unwrap_or(0);
+    seconds * ticks + nanoseconds * ticks / 1_000_000_000
 }
 
 /// Returns this machine's name.
@@ -120,7 +136,7 @@ impl ProcessStat {
     }
 }
 
-/// Returns the start of a process in ticks since boot; 0 if it does not exist, or is a zombie.
+/// Returns the start of a process or thread in ticks since boot; 0 if it does not exist, or is a zombie.
 #[must_use]
 pub fn read_process_start(pid: u32) -> u64 {
     ProcessStat::read(pid).map_or(0, |stat| stat.start_ticks())

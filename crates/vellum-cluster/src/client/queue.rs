@@ -15,7 +15,7 @@ use super::ClientLinkStatus;
 use super::cached_answers::{CachedAnswers, ListingBeginning};
 use super::known_nodes::KnownNodes;
 use super::locked_files::LockedFiles;
-use super::unsynced::UnsyncedChanges;
+use super::unsynced::{SyncingThread, UnsyncedChanges};
 use crate::error::Result;
 use crate::protocol::frame::{ServerProcess, encode_request};
 use crate::protocol::lease::{AnswerKey, Lease};
@@ -247,12 +247,12 @@ impl RequestQueue {
 
     /// Whether a request is an `fsync` of what the server had answered and its machine has taken along.
     pub fn take_loss(&mut self, header: &RequestHeader) -> bool {
-        is_sync(header.opcode) && self.unsynced.take_loss(header.node, header.pid)
+        is_sync(header.opcode) && self.unsynced.take_loss(header.node, || SyncingThread::read(header.pid))
     }
 
-    /// Whether anything was changed since the last `fsync` of any file.
-    pub fn has_unsynced_changes(&self) -> bool {
-        !self.unsynced.is_empty()
+    /// Whether anything was changed since the last `fsync` of any file, or an `fsync` of this node may have to fail.
+    pub fn has_to_sync(&self, node: u64) -> bool {
+        self.unsynced.has_to_sync(node)
     }
 
     /// Notes which process serves. Gives the requests that wait for what the process before has taken along to be durable.
@@ -265,11 +265,12 @@ impl RequestQueue {
         self.unsynced.note_other_server(&server.carried_out);
         let waiting = self.operations.iter().filter(|(_, operation)| is_sync(operation.header.opcode));
         let waiting: Vec<_> = waiting.map(|(number, operation)| (*number, operation.header)).collect();
-        let is_lost = |header: &RequestHeader| self.unsynced.is_lost(header.node, header.pid);
+        let is_lost =
+            |header: &RequestHeader| self.unsynced.is_lost(header.node, || SyncingThread::read(header.pid));
         let lost: Vec<_> = waiting.into_iter().filter(|(_, header)| is_lost(header)).collect();
         for (_, header) in &lost {
             // These fail now, so the loss was told to them; their next fsync of the node may succeed.
-            self.unsynced.take_loss(header.node, header.pid);
+            self.unsynced.take_loss(header.node, || SyncingThread::read(header.pid));
         }
         let failed = lost.into_iter().filter_map(|(number, _)| self.operations.remove(&number));
         failed.map(ClientOperation::fail).collect()
@@ -281,7 +282,7 @@ impl RequestQueue {
         ClientLinkStatus {
             is_connected: self.is_connected(),
             waiting_changes: changes.count(),
-            has_unsynced_changes: self.has_unsynced_changes(),
+            has_unsynced_changes: !self.unsynced.is_empty(),
         }
     }
 
@@ -382,8 +383,7 @@ impl RequestQueue {
                 // A file without a name changes no directory that could be synced, and is not marked: the next server would
                 // seem to have lost the directory.
                 if operation.header.opcode != Opcode::Tmpfile.number() {
-                    let thread = operation.header.pid;
-                    self.unsynced.record_change(number, thread, &operation.changed, operation.added);
+                    self.unsynced.record_change(number, &operation.changed, operation.added);
                 }
                 if is_sync(operation.header.opcode) {
                     self.unsynced.record_sync(operation.added);

@@ -73,7 +73,7 @@ impl RequestService for ForwardingService {
             // A program that has only read waits for nothing.
             FuseOperation::Flush { .. }
                 if self.shared.options.close == CloseGuarantee::Durable
-                    && self.shared.queue.lock().has_unsynced_changes() =>
+                    && self.shared.queue.lock().has_to_sync(request.header.node) =>
             {
                 return self.close_durably(request, later);
             }
