@@ -235,14 +235,26 @@ impl LivePublisher {
         *self.head_command.lock() = command;
     }
 
-    fn update_moved_ref(&self, change: impl Fn(&mut WorktreeHead)) -> Result<()> {
+    fn update_moved_ref(&self, made: Option<SnapshotId>, change: impl Fn(&mut WorktreeHead)) -> Result<()> {
         let known = self.head_command.lock().clone();
         let command = known.unwrap_or_else(|| RecordedCommand::from_words(&["restore"]));
-        self.lease.record_for(&command, || self.lease.update_ref(change))
+        self.lease.record_for(&command, || match made {
+            Some(made) => self.lease.announce_snapshot(made, change),
+            None => self.lease.update_ref(change),
+        })
     }
 
     /// Updates the ref if it names another snapshot after a restore.
     pub(crate) fn update_ref_snapshot(&self) -> Result<()> {
+        self.update_ref_to_head(None)
+    }
+
+    /// Updates the ref after a snapshot was made whose record is stored.
+    pub(crate) fn announce_snapshot(&self, made: SnapshotId) -> Result<()> {
+        self.update_ref_to_head(Some(made))
+    }
+
+    fn update_ref_to_head(&self, made: Option<SnapshotId>) -> Result<()> {
         let head = self.map.lock_head().clone();
         // A worktree that has never had a snapshot has none for the ref to name.
         let Some(stands) = head.snapshot.map(|last| last.id) else { return Ok(()) };
@@ -252,7 +264,7 @@ impl LivePublisher {
             let live = Some(UnsnapshottedTree { root: head.state.base, counted: head.state.counted });
             // If the snapshot's tree is the worktree's base, the collector keeps it already.
             let live = live.filter(|live| live.root != root);
-            self.update_moved_ref(|old| (old.head, old.live) = (Some(stands), live))?;
+            self.update_moved_ref(made, |old| (old.head, old.live) = (Some(stands), live))?;
             *announced = Some(stands);
         }
         Ok(())
@@ -265,7 +277,7 @@ impl LivePublisher {
             return self.update_ref_snapshot();
         }
         let live = Some(UnsnapshottedTree { root: head.state.base, counted: head.state.counted });
-        self.update_moved_ref(|old| (old.head, old.live) = (None, live))?;
+        self.update_moved_ref(None, |old| (old.head, old.live) = (None, live))?;
         *self.announced.lock() = None;
         Ok(())
     }

@@ -105,7 +105,7 @@ impl LiveFilesystem {
             return Ok(None);
         }
         self.live_map().live_store().wait_until_durable(sequence)?;
-        self.publisher().update_ref_snapshot()?;
+        self.publisher().announce_snapshot(id)?;
         self.publisher().add_snapshot_tags(&request.tags, &id, &command)?;
         session.end_session()?;
         Ok(Some(id))

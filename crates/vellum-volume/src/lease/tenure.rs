@@ -233,6 +233,15 @@ impl HeldLease {
         self.update_worktree_ref_recording(&mut OperationSink { effects: Vec::new(), put }, change)
     }
 
+    /// The same when the worktree has come to stand on a snapshot that was made for that, and whose record is stored: the operation
+    /// says so.
+    pub fn announce_snapshot(&self, made: SnapshotId, change: impl Fn(&mut WorktreeHead)) -> Result<()> {
+        let refs = &self.volume.refs;
+        let put = &mut |sealed: &SealedOperation| refs.put_operation(sealed);
+        let effects = vec![OperationEffect::Made(made)];
+        self.update_worktree_ref_recording(&mut OperationSink { effects, put }, change)
+    }
+
     /// Records a snapshot that has its id already, and lets the worktree stand on it. What it names must be durable. Fails as
     /// [`Self::update_worktree_ref`] does.
     pub fn commit_snapshot(&self, record: &SnapshotRecord) -> Result<SnapshotId> {

@@ -82,19 +82,22 @@ fn a_snapshot_in_a_mount_is_undone_with_its_tags() {
         let history = inside(&["history"]).ok().out;
         (inside(&["tag", "list"]).ok().out, history.contains("in a mount"), history.lines().count())
     };
-    mount.sh("echo x > x");
-    let before = state();
-    inside(&["snapshot", "-m", "in a mount", "-t", "one", "-t", "two"]).ok();
-    inside(&["flush"]).ok();
-    let after = state();
-    assert!(after.0.contains("one") && after.1 && after.2 == before.2 + 1, "{before:?} {after:?}");
-    let undone = inside(&["undo"]).ok().says("is forgotten").says("tag one").says("tag two");
-    assert!(!undone.err.contains("stays in the history"), "{}", undone.err);
-    assert_eq!(state(), before);
-    inside(&["redo"]).ok().says("is in the history again");
-    assert_eq!(state(), after);
-    inside(&["undo"]).ok();
-    assert_eq!(state(), before);
+    for paths in [&[][..], &["x"]] {
+        mount.sh("date +%N > x; date +%N > y");
+        let files = mount.sh("cat x y");
+        let before = state();
+        inside(&[&["snapshot", "-m", "in a mount", "-t", "one", "-t", "two"], paths].concat()).ok();
+        inside(&["flush"]).ok();
+        let after = state();
+        assert!(after.0.contains("one") && after.1 && after.2 == before.2 + 1, "{before:?} {after:?}");
+        let undone = inside(&["undo"]).ok().says("is forgotten").says("tag one").says("tag two");
+        assert!(!undone.err.contains("stays in the history"), "{}", undone.err);
+        assert_eq!(state(), before);
+        inside(&["redo"]).ok().says("is in the history again");
+        assert_eq!(state(), after);
+        inside(&["undo"]).ok();
+        assert_eq!((state(), mount.sh("cat x y")), (before, files), "the files stay");
+    }
     // Elsewhere, that it was mounted is the last that was done.
     world.run(&["undo", "-n"]).code(2).remarks("the worktree 'm' belongs to process");
     world.run(&["operations", "--verify", "--all"]).ok();
