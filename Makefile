@@ -245,7 +245,7 @@ gateways-test:
 
 # The package for Python, with the oldest and the newest version that it is for; VERSIONS="3.10 3.12" with others.
 python-test:
-	CARGO="$(CARGO)" CARGO_TARGET_DIR=$(abspath $(TARGET_DIR)) TOOLS=$(abspath $(TARGET_DIR)/tools) ./tests/python/run.sh
+	CARGO="$(CARGO)" BUILT=$(BUILT) CARGO_TARGET_DIR=$(abspath $(TARGET_DIR)) TOOLS=$(abspath $(TARGET_DIR)/tools) ./tests/python/run.sh
 
 # A wheel of the package for Python, for all versions from 3.9 on. Built where the C library is as old as it may be.
 wheel:

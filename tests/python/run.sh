@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The package for Python: run.sh, with TOOLS (where environments are kept) and CARGO_TARGET_DIR. Builds the wheel as the tests are
-# built, installs it for the oldest and the newest version of Python that it is for, if they are here (VERSIONS names others), and runs
-# the tests with each; what reads data, and the checker of types, with python3.
+# built, with BUILT as a part of the workspace, whose tests are built then, too. Installs it for the oldest and the newest version
+# of Python that it is for, if they are here (VERSIONS names others), and runs the tests with each; what reads data, and the
+# checker of types, with python3.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -34,6 +35,15 @@ prepare() {
 
 prepare "$TOOLS/maturin" python3 requirements-build.txt
 rm -rf "$wheels"
+if [ -n "${BUILT:-}" ]; then
+    # maturin has cargo build the package alone, for which cargo chooses fewer features of its dependencies than for the workspace:
+    # by itself it would build nearly all of them once more.
+    own=$TOOLS/cargo-for-maturin cargo=$(command -v "${CARGO:-cargo}")
+    mkdir -p "$own"
+    printf '#!/bin/sh\n[ "$1" = rustc ] || exec "%s" "$@"\nshift\nexec "%s" build --workspace --tests "$@"\n' "$cargo" "$cargo" > "$own/cargo"
+    chmod +x "$own/cargo"
+    PATH=$own:$PATH
+fi
 "$TOOLS/maturin/bin/maturin" build --quiet --locked --profile dev --manifest-path "$package/Cargo.toml" --out "$wheels"
 
 run_tests() {

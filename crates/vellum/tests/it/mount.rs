@@ -122,6 +122,11 @@ fn worktrees_that_cannot_be_mounted_are_refused() {
     world.run(&["fork", "side", "--to", "../side"]).ok();
     let side = format!("checked out in {}", world.path("side").display());
     mount.again(&["--worktree", "side"]).code(3).remarks(&side);
+    mount
+        .again(&["--disk-cache", "1M"])
+        .code(3)
+        .remarks("the store is a directory")
+        .remarks("leave out '--disk-cache'");
 }
 
 #[test]

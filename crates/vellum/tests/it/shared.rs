@@ -528,9 +528,12 @@ fn what_cannot_be_shared_is_refused() {
     mount(&["--shared", "other", "--server", &cluster.address]).code(2).remarks("no worktree 'other'");
     mount(&["--shared", "work", "--server", "127.0.0.1:1"]).code(2).remarks("cannot be reached");
     mount(&["--shared", "work", "--server", "nowhere"]).code(3).remarks("HOST:PORT");
-    mount(&["--shared", "work", "--server", &cluster.address, "--trash-days", "3"])
-        .code(3)
-        .remarks("--trash-days is for the process that serves");
+    for option in [["--trash-days", "3"], ["--disk-cache", "1M"]] {
+        let of_server = format!("{} is for the process that serves", option[0]);
+        mount(&[&["--shared", "work", "--server", &cluster.address], &option[..]].concat())
+            .code(3)
+            .remarks(&of_server);
+    }
     mount(&["--shared", "fresh", "--listen", "0.0.0.0:0"]).code(3).remarks("the volume has no key");
     mount(&["--listen", "127.0.0.1:0"]).code(3);
     // Another worktree is served there, and another protocol spoken.
