@@ -50,3 +50,23 @@ def test_a_dataset_of_pyarrow_spans_files(place, frame):
     assert found.count_rows() == 30_000
     assert found.to_table(filter=dataset.field("number") < 5).num_rows == 15
     assert parquet.read_table("set/part0.parquet", filesystem=snapshot).num_rows == 10_000
+
+
+def test_pandas_and_pyarrow_read_and_write_a_store_by_its_address(stored, frame, monkeypatch):
+    options = {"passphrase": stored.code, "credentials": "test"}
+    for number in range(2):
+        place = f"vellum://{stored.address}@w:live/set/part{number}.parquet"
+        frame.to_parquet(place, storage_options=options)
+    fs = fsspec.filesystem("vellum", volume=stored.address, worktree="w", **options)
+    fs.tree.snapshot("set", tags=["v3"])
+    fs.close()
+    # As in the processes of a cluster, where the environment has what opens the volume.
+    monkeypatch.setenv("VELLUM_PASSPHRASE", stored.code)
+    place = f"vellum://{stored.address}@v3/set/part0.parquet"
+    read = pandas.read_parquet(place, columns=["number"], storage_options={"credentials": "test"})
+    pandas.testing.assert_frame_equal(read, frame[["number"]])
+    snapshot = fsspec.filesystem("vellum", volume=stored.address, snapshot="v3", credentials="test")
+    found = dataset.dataset("set", filesystem=snapshot, format="parquet")
+    assert found.count_rows() == 20_000
+    assert parquet.read_table("set/part1.parquet", filesystem=snapshot).num_rows == 10_000
+    VellumFileSystem.clear_instance_cache()

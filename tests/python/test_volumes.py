@@ -166,8 +166,6 @@ def test_a_volume_is_opened_from_below_and_closed(tmp_path):
         assert again.id == made.id
     with pytest.raises(vellum.NotFound):
         vellum.open(tmp_path)
-    with pytest.raises(vellum.Usage, match="vellum clone"):
-        vellum.open("s3://bucket/prefix")
 
 
 def test_an_encrypted_volume_tells_its_recovery_code_once(tmp_path):

@@ -22,6 +22,7 @@ pub mod near_name;
 pub mod owner;
 pub mod owner_names;
 pub mod parallel_walk;
+pub mod per_process;
 pub mod private_dir;
 pub mod process;
 pub mod progress;

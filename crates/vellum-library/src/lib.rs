@@ -62,6 +62,7 @@
 //!
 //! Invariant: nothing here depends on a kernel interface or prints.
 
+pub mod address;
 pub mod approval;
 pub mod checkout;
 pub mod compare;
@@ -88,6 +89,7 @@ pub mod volume;
 pub mod walk;
 pub mod worktree;
 
+pub use address::VolumeAddress;
 pub use approval::{ApprovalAnswer, ApprovalFolder, ApprovalRequest, ApprovalStep};
 pub use checkout::{Checkout, CheckoutChanges, CheckoutRestore, CheckoutSnapshot};
 pub use compare::SnapshotComparison;

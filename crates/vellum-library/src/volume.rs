@@ -104,7 +104,7 @@ impl Volume {
         Ok(Self::from_inner(vellum_volume::Volume::open(&StateDir::find_enclosing(&dir)?)?))
     }
 
-    fn from_inner(volume: vellum_volume::Volume) -> Self {
+    pub(crate) fn from_inner(volume: vellum_volume::Volume) -> Self {
         let inner = Arc::new(volume);
         Self { inner }
     }

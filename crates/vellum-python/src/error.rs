@@ -6,6 +6,7 @@ use pyo3::types::PyType;
 use vellum_json::error_code;
 use vellum_library::Error;
 use vellum_types::ErrorKind;
+use vellum_volume::VolumeError;
 
 /// The function `vellum.errors.make_error`, which chooses the class.
 static MAKE_ERROR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
@@ -16,6 +17,24 @@ static CLOSED_ERROR: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 /// Makes an exception of an error of the library.
 pub fn to_exception(py: Python<'_>, error: &Error) -> PyErr {
     make_exception(py, error.kind(), error.errno(), error.to_string())
+}
+
+/// Makes an exception of a volume that was not opened by its address. It says which argument would do.
+pub fn to_opening_exception(py: Python<'_>, error: &Error) -> PyErr {
+    let advice = match error {
+        Error::Volume(VolumeError::Locked) => {
+            ": give passphrase= or key=, or set VELLUM_PASSPHRASE or VELLUM_KEY_FILE"
+        }
+        Error::Volume(VolumeError::WrongSecret) => ": passphrases are case-sensitive",
+        Error::Volume(VolumeError::OtherSort { encrypted: true, .. }) => {
+            ": leave out plain=True, and give what opens it"
+        }
+        Error::Volume(VolumeError::OtherSort { encrypted: false, .. }) => {
+            ": plain=True opens it; if the one that you know was encrypted, somebody exchanged it"
+        }
+        _ => "",
+    };
+    make_exception(py, error.kind(), error.errno(), format!("{error}{advice}"))
 }
 
 /// Makes the exception of a failure of this kind, which POSIX may have a number for.

@@ -29,7 +29,7 @@ mod _native {
     #[pymodule_export]
     use crate::tree::NativeTree;
     #[pymodule_export]
-    use crate::volume::{NativeVolume, create_volume, open_volume};
+    use crate::volume::{NativeVolume, create_volume, open_address, open_volume};
 
     /// The version of the package.
     #[pymodule_export]

@@ -5,9 +5,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use pyo3::prelude::*;
-use vellum_library::{HistoryQuery, HistoryRow, Volume, VolumeOptions};
+use vellum_library::{HistoryQuery, HistoryRow, Volume, VolumeAddress, VolumeOptions};
 
-use crate::error::run_detached;
+use crate::error::{run_detached, to_opening_exception};
 use crate::handle::Handle;
 use crate::history::{ChangeListJson, HistoryPageJson, PathVersionJson, snapshot_json, to_json};
 use crate::tree::{NativeTree, OpenTree};
@@ -30,15 +30,30 @@ pub fn open_volume(py: Python<'_>, path: &[u8]) -> PyResult<NativeVolume> {
     Ok(NativeVolume::new(run_detached(py, || Volume::open(Path::new(OsStr::from_bytes(path))))?))
 }
 
+/// Opens the volume in the store at an address. The secret opens an encrypted one; a plain one is opened only if it is to be.
+#[pyfunction]
+pub fn open_address(
+    py: Python<'_>,
+    store: &str,
+    secret: Option<&[u8]>,
+    credentials: Option<&str>,
+    plain: bool,
+) -> PyResult<NativeVolume> {
+    let address = VolumeAddress { store, credentials, secret, plain, state: None };
+    let opened = py.detach(|| Volume::open_by_address(&address));
+    opened.map(NativeVolume::new).map_err(|error| to_opening_exception(py, &error))
+}
+
 /// Creates a volume in a directory; returns it with its recovery code, which a plain one does not have.
 #[pyfunction]
 pub fn create_volume(
     py: Python<'_>,
     path: &[u8],
     store: Option<String>,
+    credentials: Option<String>,
     plain: bool,
 ) -> PyResult<(NativeVolume, Option<String>)> {
-    let options = VolumeOptions { store, plain, ..VolumeOptions::default() };
+    let options = VolumeOptions { store, credentials, plain, ..VolumeOptions::default() };
     let created = run_detached(py, || Volume::create_with(Path::new(OsStr::from_bytes(path)), &options))?;
     Ok((NativeVolume::new(created.volume), created.recovery_code))
 }

@@ -229,6 +229,9 @@ pub enum VolumeError {
         /// How it shows.
         reason: String,
     },
+    /// A volume was to be opened by the address of a store that has none.
+    #[error("{0} holds no volume")]
+    NoVolumeInStore(String),
     /// A volume was to be made among objects of another kind.
     #[error("{0} holds objects that are not those of a volume")]
     OccupiedStore(String),

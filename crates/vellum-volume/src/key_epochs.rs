@@ -21,9 +21,9 @@ use vellum_crypto::{EpochKeys, ExchangePublic, KeyEpoch, MasterKey, RecordDomain
 use vellum_store::{ObjectKey, ObjectStore, StoreError};
 use vellum_types::{SnapshotId, UnixTime, VolumeId};
 
-pub(crate) use self::kept::EPOCHS_FILE;
 use self::kept::EpochMaster;
 pub use self::kept::HeldSlot;
+pub(crate) use self::kept::{EPOCHS_FILE, GivenKeys};
 use self::record::{END_OBJECT_MAX, end_object_key, epoch_object_key, parse_epoch_key};
 pub(crate) use self::record::{EPOCH_PREFIX, SLOT_KEY_PREFIX, finished_epoch_key};
 pub use self::record::{

@@ -27,7 +27,7 @@ pub use self::placement::find_user_state_dir;
 use self::placement::{KnownPlaces, has_marker};
 
 use crate::error::{Result, VolumeError};
-use crate::key_epochs::EPOCHS_FILE;
+use crate::key_epochs::{EPOCHS_FILE, GivenKeys};
 use crate::refs::KNOWN_REFS_FILE;
 use crate::volume::CONFIG_COPY_FILE;
 
@@ -127,8 +127,8 @@ pub struct StateDir {
     path: PathBuf,
     /// The directory whose state this is.
     root: PathBuf,
-    /// The master key, of a process that was given it because it is not kept here.
-    given_key: Option<Arc<MasterKey>>,
+    /// The keys of a process that was given them because they are not kept here.
+    given: Option<Arc<GivenKeys>>,
 }
 
 impl StateDir {
@@ -172,13 +172,18 @@ impl StateDir {
 
     fn at_path(path: PathBuf) -> Self {
         let root = path.parent().unwrap_or(Path::new("/")).into();
-        Self { path, root, given_key: None }
+        Self { path, root, given: None }
     }
 
-    /// Returns the state directory with the master key that is not kept in it. Nothing is written.
+    /// Returns the state directory with keys that are not kept in it. Neither they nor those of later epochs are written.
     #[must_use]
-    pub(crate) fn with_master_key(&self, key: MasterKey) -> Self {
-        Self { given_key: Some(Arc::new(key)), ..self.clone() }
+    pub(crate) fn with_given_keys(&self, keys: GivenKeys) -> Self {
+        Self { given: Some(Arc::new(keys)), ..self.clone() }
+    }
+
+    /// Returns the keys that this process was given.
+    pub(crate) fn given_keys(&self) -> Option<&GivenKeys> {
+        self.given.as_deref()
     }
 
     /// Returns a folder of a state directory, as that of a live worktree.
@@ -294,8 +299,8 @@ impl StateDir {
     /// Returns the master key that this process was given, or that is kept here, if any. Fails if the file holds something
     /// else.
     pub fn read_master_key(&self) -> Result<Option<MasterKey>> {
-        if let Some(given) = &self.given_key {
-            return Ok(Some(MasterKey::from_bytes(*given.as_bytes())));
+        if let Some(given) = &self.given {
+            return Ok(Some(MasterKey::from_bytes(*given.master.as_bytes())));
         }
         let path = self.join(KEY_FILE);
         let text = fs::read_to_string(&path).map(Zeroizing::new).none_if_missing();

@@ -3,6 +3,7 @@
 //! Invariant: a volume is opened only if its config is authenticated by the key and is the one that the worktree
 //! was made with; a plain volume planted for an encrypted one is refused.
 
+mod by_address;
 mod identity;
 mod init;
 mod known_names;
@@ -22,6 +23,8 @@ use vellum_map::{MapRoot, MapShape, NodeCache};
 use vellum_store::{BlobOptions, BlobStore, DiskReserve, ObjectStore, RequestLimits, StoreLocation};
 use vellum_types::SnapshotId;
 
+pub use self::by_address::StoreAccess;
+use self::init::slot_id_of;
 pub use self::init::{DEFAULT_STORE, InitialisedVolume, InspectedStore, NewWorktree, StoreContent};
 pub use self::known_names::{KnownName, NameKind};
 pub use self::lines::{is_outside_line, name_outside_line};
@@ -34,8 +37,8 @@ pub(crate) use self::worktrees::decode_worktree_head;
 use crate::catalog::SnapshotCatalog;
 use crate::config::VolumeConfig;
 use crate::error::{Result, VolumeError};
-use crate::key_epochs::KeyEpochs;
-use crate::keyring::unlock_master_key;
+use crate::key_epochs::{GivenKeys, HeldSlot, KeyEpochs};
+use crate::keyring::{UnlockedKey, unlock_master_key};
 use crate::lost::DamageRecorder;
 use crate::operations::{FORGOTTEN_MAX, OperationEffect, OperationSink};
 use crate::record::SnapshotRecord;
@@ -134,7 +137,9 @@ impl Volume {
         let volume = worktree.volume.parse().map_err(wrong)?;
         let objects = vellum_store::open_store_with_limits(&locate_store(state, &worktree)?, limits)?;
         // Whether the key is that of the volume is checked when the volume is opened.
-        Ok(state.with_master_key(unlock_master_key(&*objects, secret, volume)?.master))
+        let UnlockedKey { master, slot, exchange, .. } = unlock_master_key(&*objects, secret, volume)?;
+        let held = HeldSlot { slot: slot_id_of(&slot)?, exchange };
+        Ok(state.with_given_keys(GivenKeys::new(master, held)))
     }
 
     /// Opens the volume that a worktree belongs to.

@@ -440,6 +440,7 @@ pub fn volume_hint(error: &VolumeError) -> Option<String> {
         VolumeError::WrongClock { .. } => {
             "set it right, or that of the service: snapshots would have wrong times, and services refuse requests"
         }
+        VolumeError::NoVolumeInStore(_) => "'vellum init --store URL' makes one there",
         VolumeError::OccupiedStore(_) => "name a folder that is empty",
         VolumeError::DependentStore { .. } => {
             "'vellum pull --content', in the clone that it is the store of, copies the rest into it"

@@ -1,13 +1,15 @@
 """A filesystem for fsspec: pandas, pyarrow, dask, zarr and others read volumes by URL.
 
 `vellum:///srv/photos@v1.0/data/x` is the path data/x in the snapshot v1.0 of the volume in /srv/photos; without `@`, it is the
-snapshot on which the worktree main stands when the filesystem is opened. `@NAME:live` is the live worktree NAME, which can be
-written. docs/python.md has the rules.
+snapshot on which the worktree main stands when the filesystem is opened, or else the newest. `@NAME:live` is the live worktree
+NAME, which can be written. `vellum://s3://bucket/photos@v1.0/data/x` is the same of a volume in a store. docs/python.md has the
+rules.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from datetime import datetime, timezone
 from pathlib import Path, PurePosixPath
 from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
@@ -15,6 +17,7 @@ from urllib.parse import quote, unquote
 
 from fsspec.spec import AbstractFileSystem  # type: ignore[import-untyped]
 
+from .addresses import AnyKey, is_address
 from .errors import NotFound, Usage, read_only
 from .trees import Entry, Tree, Worktree
 from .volumes import Volume, open_volume
@@ -25,11 +28,14 @@ LIVE = ":live"
 DEFAULT_SNAPSHOT = "main"
 # Bytes that are copied in one step.
 PART = 32 << 20
+# What the address of a store begins with.
+_SCHEME = re.compile(r"[a-z0-9]+://")
 _KINDS = {"file": "file", "directory": "directory", "symlink": "link"}
 
 
 def _split_url(url: str) -> Tuple[Optional[str], Optional[str], str]:
-    """Splits an address: the volume's directory, the snapshot, the path. Without the protocol, all of it is a path."""
+    """Splits an address: the volume's directory or its store, the snapshot, the path. Without the protocol, all of it is a
+    path."""
     if not url.startswith(f"{PROTOCOL}:"):
         return None, None, url
     rest = url[len(PROTOCOL) + 1 :]
@@ -38,12 +44,39 @@ def _split_url(url: str) -> Tuple[Optional[str], Optional[str], str]:
     rest = rest[2:]
     if rest.startswith("/"):
         return _split_directory(url, rest)
+    if _SCHEME.match(rest):
+        return _split_store(rest)
     # Not by urlsplit(): it takes the volume for a user and the snapshot for a host.
     place, _, path = rest.partition("/")
     volume, at, snapshot = place.partition("@")
     if not volume:
         raise Usage(f"{url} names no volume")
-    return os.path.abspath(unquote(volume)), unquote(snapshot) if at else None, path
+    return _locate(unquote(volume)), unquote(snapshot) if at else None, path
+
+
+def _locate(volume: str) -> str:
+    """A volume's directory, absolute, or the address of its store."""
+    return volume if is_address(volume) else os.path.abspath(volume)
+
+
+def _split_store(rest: str) -> Tuple[str, Optional[str], str]:
+    """Splits address@snapshot/path. The first `@` divides; that in sftp://user@host belongs to the address."""
+    scheme, _, place = rest.partition("://")
+    host = place.partition("/")[0]
+    if scheme != "sftp" and ":" in host.partition("@")[0] and "@" in host:
+        # What is before this `@` may be a secret: it is not repeated.
+        raise Usage(
+            "an address holds no user and no password; one with a port and no folder is quoted:"
+            " vellum://webdavs%3A%2F%2Fhost%3A8080@SNAPSHOT/path"
+        )
+    at = place.find("@", len(host) if scheme == "sftp" else 0)
+    if at < 0:
+        raise Usage(
+            "the address of a store ends at @SNAPSHOT, or at @ alone: vellum://s3://bucket/folder@SNAPSHOT/path; without it,"
+            " the address is quoted: vellum://s3%3A%2F%2Fbucket%2Ffolder/path"
+        )
+    snapshot, _, path = place[at + 1 :].partition("/")
+    return f"{scheme}://{place[:at]}", unquote(snapshot) or None, path
 
 
 def _split_directory(url: str, rest: str) -> Tuple[str, Optional[str], str]:
@@ -78,39 +111,51 @@ def _normalise(path: str) -> str:
 
 
 class VellumFileSystem(AbstractFileSystem):  # type: ignore[misc]
-    """A snapshot, or a live worktree, of the volume in a directory."""
+    """A snapshot, or a live worktree, of a volume: the one of a directory, or that in a store by its address. `passphrase`,
+    `key`, `credentials` and `plain` are those of vellum.open()."""
 
     protocol = PROTOCOL
     root_marker = ""
     # Snapshots do not change, and the native part has caches of its own.
     use_listings_cache = False
+    # They are not kept with the options of a filesystem, and it is found without them: a store has one volume, whatever
+    # opened it.
+    _strip_tokenize_options = ("passphrase", "key")
 
     def __init__(
         self,
         volume: Union[str, "os.PathLike[str]"],
         snapshot: Optional[str] = None,
         worktree: Optional[str] = None,
+        *,
+        passphrase: Union[str, bytes, None] = None,
+        key: Optional[AnyKey] = None,
+        credentials: Optional[str] = None,
+        plain: bool = False,
         **options: Any,
     ):
         super().__init__(**options)
         if snapshot is not None and worktree is not None:
             raise Usage("a filesystem is that of a snapshot or that of a worktree, not of both")
-        self.volume_path = os.path.abspath(os.fspath(volume))
+        self.volume_address = _locate(os.fspath(volume))
         self.worktree = worktree
-        self._volume: Volume = open_volume(self.volume_path)
+        self._volume: Volume = open_volume(
+            self.volume_address, passphrase=passphrase, key=key, credentials=credentials, plain=plain
+        )
         self.snapshot: Optional[str] = None
         self._tree: Tree
         if worktree is None:
             # From here on it is this snapshot: a tag or a worktree may move while the data is being read.
-            self.snapshot = self._volume.resolve(snapshot or DEFAULT_SNAPSHOT)
+            self.snapshot = self._volume.resolve(snapshot) if snapshot else _find_default_snapshot(self._volume)
             self._tree = self._volume.snapshot(self.snapshot)
         else:
             self._tree = self._volume.worktree(worktree)
 
     def __reduce__(self) -> Tuple[Any, Tuple[Any, ...]]:
         # The id, so that every process reads the same bytes; never a key.
-        kept = {"volume": self.volume_path, "snapshot": self.snapshot, "worktree": self.worktree}
-        return _reopen, (type(self), kept)
+        _, credentials, plain = self._volume.origin
+        kept = {"volume": self.volume_address, "snapshot": self.snapshot, "worktree": self.worktree}
+        return _reopen, (type(self), {**kept, "credentials": credentials, "plain": plain or None})
 
     @property
     def tree(self) -> Tree:
@@ -143,7 +188,7 @@ class VellumFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def unstrip_protocol(self, name: str) -> str:
         which = f"{self.worktree}{LIVE}" if self.worktree is not None else str(self.snapshot)
-        return f"{PROTOCOL}://{quote(self.volume_path, safe='')}@{quote(which, safe=':')}/{self._strip_protocol(name)}"
+        return f"{PROTOCOL}://{quote(self.volume_address, safe='')}@{quote(which, safe=':')}/{self._strip_protocol(name)}"
 
     @property
     def fsid(self) -> str:
@@ -385,6 +430,15 @@ class VellumFileSystem(AbstractFileSystem):  # type: ignore[misc]
         finally:
             if outfile is None:
                 target.close()
+
+
+def _find_default_snapshot(volume: Volume) -> str:
+    """The snapshot that is read if none is named, as `vellum clone` takes its files."""
+    try:
+        return volume.resolve(DEFAULT_SNAPSHOT)
+    except NotFound:
+        # There is no such worktree, or it has no snapshot.
+        return volume.describe().id
 
 
 def _reopen(kind: Any, options: Dict[str, Any]) -> Any:

@@ -7,6 +7,7 @@ import weakref
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union, cast
 
+from .addresses import VolumeOrigin, open_origin_snapshot
 from .errors import Error, read_only
 from .files import RawFile, split_mode, wrap_file
 
@@ -142,8 +143,9 @@ class Tree:
 class Snapshot(Tree):
     """A snapshot, opened for reading."""
 
-    def __init__(self, native: NativeTree, worktree: Optional[Worktree] = None):
+    def __init__(self, native: NativeTree, origin: VolumeOrigin, worktree: Optional[Worktree] = None):
         super().__init__(native)
+        self._origin = origin
         # Through which it is read until it is in the store.
         self._worktree = worktree
         self.id: str = native.name
@@ -163,6 +165,10 @@ class Snapshot(Tree):
 
     def __repr__(self) -> str:
         return f"<Snapshot {self.id[:8]}>"
+
+    def __reduce__(self) -> Tuple[Any, Tuple[Any, ...]]:
+        # The id, so that every process reads the same bytes; never a key.
+        return open_origin_snapshot, (self._origin, self.id)
 
     def __enter__(self) -> Snapshot:
         return self
@@ -278,7 +284,7 @@ class Worktree(Tree):
     def snapshot(self, note: str = "", *, tags: Sequence[str] = ()) -> Snapshot:
         """Makes a snapshot and opens it. It is in the store after `flush` or `close`; others find it then."""
         made = self._native.create_snapshot(note, list(tags))
-        opened = Snapshot(self._native.open_snapshot(made), self)
+        opened = Snapshot(self._native.open_snapshot(made), self._volume.origin, self)
         self._snapshots.add(opened)
         return opened
 

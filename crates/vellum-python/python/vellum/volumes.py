@@ -10,8 +10,9 @@ from datetime import datetime, timezone
 from types import TracebackType
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
 
-from . import _native
-from .errors import NotFound, Usage
+from . import _native, addresses
+from .addresses import VolumeOrigin
+from .errors import NotFound
 from .trees import AnyPath, Snapshot, Tree, Worktree, encode_path
 
 # Rows that are asked for at once.
@@ -136,8 +137,12 @@ def _make_version(row: Dict[str, Any]) -> PathVersion:
 class Volume:
     """An open volume. As a context manager it is closed at the end, with everything that was opened in it."""
 
-    def __init__(self, native: _native.NativeVolume, recovery_code: Optional[str] = None):
+    def __init__(
+        self, native: _native.NativeVolume, origin: VolumeOrigin, recovery_code: Optional[str] = None
+    ):
         self._native = native
+        self.origin = origin
+        """Where it is, and the name of the credentials; no secret."""
         self._trees: List[Tree] = []
         self.id: str = native.id
         self.recovery_code = recovery_code
@@ -145,6 +150,10 @@ class Volume:
 
     def __repr__(self) -> str:
         return f"<Volume {self.id}>"
+
+    def __reduce__(self) -> Tuple[Any, Tuple[Any, ...]]:
+        # Never a key: the other process has to find it in its environment.
+        return addresses.open_origin, (self.origin,)
 
     def __enter__(self) -> Volume:
         return self
@@ -213,7 +222,7 @@ class Volume:
     def snapshot(self, snapshot: Optional[SnapshotName] = None) -> Snapshot:
         """Opens a snapshot that is in the store, by an id, its first digits, a tag, a worktree, v1~3, or a moment such as
         @{yesterday}; without a name, the newest."""
-        opened = Snapshot(self.open_native_snapshot(self._name_of(snapshot)))
+        opened = Snapshot(self.open_native_snapshot(self._name_of(snapshot)), self.origin)
         self._trees.append(opened)
         return opened
 
@@ -280,18 +289,37 @@ class Volume:
         return self._native.collect_garbage()
 
 
-def open_volume(path: Union[str, bytes, "os.PathLike[str]"]) -> Volume:
-    """Opens the volume of a directory, or of one of its parents."""
-    text = os.fsdecode(path)
-    if "://" in text:
-        raise Usage(f"{text} is a store: 'vellum clone {text} DIR' makes a directory of it, which can be opened")
-    return Volume(_native.open_volume(os.fsencode(path)))
+def open_volume(
+    volume: Union[str, bytes, "os.PathLike[str]"],
+    *,
+    passphrase: Union[str, bytes, None] = None,
+    key: Union[bytes, str, "os.PathLike[str]", None] = None,
+    credentials: Optional[str] = None,
+    plain: bool = False,
+) -> Volume:
+    """Opens the volume of a directory, or of one of its parents; or the one in a store, by its address (s3://bucket/folder,
+    gs://, az://, webdavs://, sftp://, https://, file:///path).
+
+    The other arguments are for addresses. `passphrase` is a passphrase or the recovery code; `key` is the path of a key file,
+    or its content as bytes. Without either, VELLUM_PASSPHRASE or VELLUM_KEY_FILE of the environment counts. `credentials`
+    names those of this user for the store; by default they are those of the service's own programs. With `plain`, the volume
+    must be without encryption; without it, it must not."""
+    text = os.fsdecode(volume)
+    if not addresses.is_address(text):
+        addresses.refuse_store_options(passphrase, key, credentials, plain)
+        return Volume(_native.open_volume(os.fsencode(text)), VolumeOrigin(os.path.abspath(text)))
+    secret = addresses.find_secret(passphrase, key, plain)
+    return Volume(_native.open_address(text, secret, credentials, plain), VolumeOrigin(text, credentials, plain))
 
 
 def create_volume(
-    path: Union[str, bytes, "os.PathLike[str]"], *, store: Optional[str] = None, plain: bool = False
+    path: Union[str, bytes, "os.PathLike[str]"],
+    *,
+    store: Optional[str] = None,
+    credentials: Optional[str] = None,
+    plain: bool = False,
 ) -> Volume:
-    """Creates a volume in a directory, encrypted unless it is to be plain. Its store is in the directory, or at a path or
-    URL."""
-    native, recovery_code = _native.create_volume(os.fsencode(path), store, plain)
-    return Volume(native, recovery_code)
+    """Creates a volume in a directory, encrypted unless it is to be plain. Its store is in the directory, or at a path or an
+    address, for which `credentials` names those of this user."""
+    native, recovery_code = _native.create_volume(os.fsencode(path), store, credentials, plain)
+    return Volume(native, VolumeOrigin(os.path.abspath(os.fsdecode(path))), recovery_code)

@@ -15,6 +15,7 @@ impl VolumeError {
             Self::Slot(error) => error.kind(),
             Self::Revert(error) => error.kind(),
             Self::NoVolume(_)
+            | Self::NoVolumeInStore(_)
             | Self::UnknownSnapshot(_)
             | Self::NoSnapshotThere { .. }
             | Self::NoSuchRef { .. }

@@ -3,6 +3,7 @@
 //!
 //! Invariant: a file of another volume is not read. A key is kept before the store depends on it.
 
+use parking_lot::Mutex;
 use vellum_crypto::slots::KeySlotId;
 use vellum_crypto::{ExchangeSecret, KeyEpoch, MasterKey, Zeroizing};
 use vellum_types::VolumeId;
@@ -26,6 +27,29 @@ pub(crate) struct EpochMaster {
     pub(crate) master: MasterKey,
 }
 
+impl EpochMaster {
+    pub(super) fn duplicate(&self) -> Self {
+        Self { epoch: self.epoch, master: MasterKey::from_bytes(*self.master.as_bytes()) }
+    }
+}
+
+/// The keys of a process that opened a volume with a secret, and keeps none of them on the disk.
+#[derive(Debug)]
+pub(crate) struct GivenKeys {
+    /// The first master key.
+    pub(crate) master: MasterKey,
+    /// The slot that the secret opened, and its secret.
+    held: HeldSlot,
+    /// The master keys of the epochs after the first, as far as the slot gave them.
+    epochs: Mutex<Vec<EpochMaster>>,
+}
+
+impl GivenKeys {
+    pub(crate) fn new(master: MasterKey, held: HeldSlot) -> Self {
+        Self { master, held, epochs: Mutex::default() }
+    }
+}
+
 /// The slot with which a worktree was opened, and its secret.
 #[derive(Debug)]
 pub struct HeldSlot {
@@ -35,14 +59,30 @@ pub struct HeldSlot {
     pub exchange: ExchangeSecret,
 }
 
+impl HeldSlot {
+    pub(crate) fn duplicate(&self) -> Self {
+        let exchange = ExchangeSecret::from_bytes(&Zeroizing::new(*self.exchange.as_bytes()));
+        Self { slot: self.slot, exchange }
+    }
+}
+
 impl StateDir {
     /// The master keys that are kept of a store, of the epochs after the first, in their order.
     pub(crate) fn read_epoch_masters(&self, volume: VolumeId) -> Result<Vec<EpochMaster>> {
-        self.read_epoch_file(EPOCHS_FILE, volume)
+        let kept = self.read_epoch_file(EPOCHS_FILE, volume)?;
+        let Some(given) = self.given_keys() else { return Ok(kept) };
+        let epochs = given.epochs.lock();
+        // What this process was given begins with what was kept here, and goes on.
+        Ok(if epochs.is_empty() { kept } else { epochs.iter().map(EpochMaster::duplicate).collect() })
     }
 
     /// Keeps the master keys of the epochs after the first.
     pub(crate) fn write_epoch_masters(&self, volume: VolumeId, masters: &[EpochMaster]) -> Result<()> {
+        if let Some(given) = self.given_keys() {
+            // Whoever keeps the first key elsewhere does not want a later one on this disk.
+            *given.epochs.lock() = masters.iter().map(EpochMaster::duplicate).collect();
+            return Ok(());
+        }
         self.write_epoch_file(EPOCHS_FILE, volume, masters)
     }
 
@@ -101,6 +141,9 @@ impl StateDir {
 
     /// The slot with which the worktree was opened, if that is known.
     pub fn read_held_slot(&self) -> Result<Option<HeldSlot>> {
+        if let Some(given) = self.given_keys() {
+            return Ok(Some(given.held.duplicate()));
+        }
         let Some(bytes) = self.read_file(SLOT_FILE)?.map(Zeroizing::new) else { return Ok(None) };
         let parse = || {
             let text = std::str::from_utf8(&bytes).ok()?;

@@ -142,11 +142,7 @@ impl EpochSource {
         // Another process may have kept the same later keys meanwhile: each is to be in the list once.
         let mut all = self.home.store.read_epoch_masters(self.volume)?;
         all.retain(|kept| kept.epoch <= known);
-        let copy = |kept: &EpochMaster| EpochMaster {
-            epoch: kept.epoch,
-            master: MasterKey::from_bytes(*kept.master.as_bytes()),
-        };
-        all.extend(masters.iter().map(copy));
+        all.extend(masters.iter().map(EpochMaster::duplicate));
         let written = self.home.store.write_epoch_masters(self.volume, &all);
         if self.home.store.read_pending_master(self.volume)?.is_some() {
             // The pending file may be the only copy of the key: it goes when the list that has it is on disk.

@@ -179,7 +179,7 @@ impl StateDir {
         match Self::find_enclosing(holder) {
             Ok(outer) => Err(VolumeError::Nested { inner: holder.into(), outer: outer.root().into() }),
             Err(error @ VolumeError::DamagedPlaces { .. }) => Err(error),
-            Err(_) => Ok(Self { path: holder.join(STATE_DIR), root: root.into(), given_key: None }),
+            Err(_) => Ok(Self { path: holder.join(STATE_DIR), root: root.into(), given: None }),
         }
     }
 
@@ -292,7 +292,7 @@ impl StateDir {
         // A file that cannot be read is reported when all of it is needed.
         let text = fs::read(path.join(WORKTREE_FILE)).unwrap_or_default();
         match serde_json::from_slice::<StateOwner>(&text).ok().and_then(|owner| owner.directory) {
-            Some(root) => Self { path, root, given_key: None },
+            Some(root) => Self { path, root, given: None },
             None => Self::at_path(path),
         }
     }

@@ -323,7 +323,7 @@ fn choose_early_reads(encrypted: bool) -> Result<Vec<EarlyRead>> {
 }
 
 /// The slots, on which a secret is tried.
-fn choose_slot_reads(encrypted: bool) -> Vec<EarlyRead> {
+pub(super) fn choose_slot_reads(encrypted: bool) -> Vec<EarlyRead> {
     let slots = early_folder(keyring::SLOT_PREFIX, |_| true, keyring::SLOTS_MAX);
     if encrypted { vec![slots] } else { Vec::new() }
 }
@@ -533,7 +533,7 @@ fn join_volume(
     Ok(OpenedVolume { config, epochs, is_new: false, is_begun_here: false, unkept, device })
 }
 
-fn slot_id_of(slot: &ObjectKey) -> Result<KeySlotId> {
+pub(super) fn slot_id_of(slot: &ObjectKey) -> Result<KeySlotId> {
     key_epochs::parse_slot_id(slot).ok_or_else(|| VolumeError::Damaged {
         object: slot.to_string(),
         reason: "its name is not that of a key slot".into(),

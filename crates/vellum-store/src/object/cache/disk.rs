@@ -16,10 +16,11 @@ use std::io;
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Once, OnceLock, Weak};
+use std::sync::{Arc, Once, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use vellum_host::per_process::PerProcess;
 
 use self::workers::DiskWorkers;
 
@@ -31,7 +32,8 @@ const BYPASSED_FOR: Duration = Duration::from_mins(1);
 const HELD_MAX: usize = 64;
 
 /// The disks of this process's caches, by folder: what one part of the program notices, all others know.
-static DISKS: LazyLock<Mutex<HashMap<PathBuf, Weak<CacheDisk>>>> = LazyLock::new(Mutex::default);
+// Those of the process before a fork have threads that are not here.
+static DISKS: PerProcess<Mutex<HashMap<PathBuf, Weak<CacheDisk>>>> = PerProcess::new();
 
 /// Asks from another process, within some time, whether the disk of a folder answers. True if that cannot be found out.
 pub type CacheDiskProbe = fn(&Path, Duration) -> bool;
@@ -92,7 +94,7 @@ pub(super) fn note_progress() {
 impl CacheDisk {
     /// The disk of a cache in this folder. The folder is not looked at.
     pub fn for_folder(folder: &Path) -> Arc<Self> {
-        let mut disks = DISKS.lock();
+        let mut disks = DISKS.get_or_init(Mutex::default).lock();
         if let Some(disk) = disks.get(folder).and_then(Weak::upgrade) {
             return disk;
         }

@@ -3,9 +3,10 @@
 //! Invariant: there is one pool for each store and name of credentials, however often the store is opened.
 
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Weak};
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
+use vellum_host::per_process::PerProcess;
 
 use super::gate::RequestGate;
 use super::hedge::HedgePolicy;
@@ -18,7 +19,8 @@ const READS_MAX: u32 = 32;
 const WRITES_MAX: u32 = 8;
 
 /// Pools of stores that are open, by address and name of the credentials.
-static POOLS: LazyLock<Mutex<HashMap<PoolKey, Weak<RequestPool>>>> = LazyLock::new(Mutex::default);
+// Those of the process before a fork count requests that will never end here.
+static POOLS: PerProcess<Mutex<HashMap<PoolKey, Weak<RequestPool>>>> = PerProcess::new();
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct PoolKey {
@@ -38,7 +40,7 @@ impl RequestPool {
     /// The pool of a store, which is made if the store is not open.
     pub fn for_store(location: &str, credentials: Option<&str>) -> Arc<Self> {
         let key = PoolKey { location: location.to_owned(), credentials: credentials.map(str::to_owned) };
-        let mut pools = POOLS.lock();
+        let mut pools = POOLS.get_or_init(Mutex::default).lock();
         if let Some(pool) = pools.get(&key).and_then(Weak::upgrade) {
             return pool;
         }

@@ -1,11 +1,11 @@
 //! The private runtime on which requests run, so that callers may or may not be inside a runtime of their own.
 
 use std::pin::Pin;
-use std::sync::OnceLock;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use tokio::runtime::Runtime;
+use vellum_host::per_process::PerProcess;
 use vellum_host::wait::{LongWait, go_on_waiting};
 
 use super::exchange::{ExchangeRecord, current_record, record_exchange};
@@ -47,7 +47,8 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    static RUNTIME: OnceLock<Option<Runtime>> = OnceLock::new();
+    // A fork has none of its threads: a request that was spawned there would never be sent.
+    static RUNTIME: PerProcess<Option<Runtime>> = PerProcess::new();
     let start = || {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         builder.worker_threads(RUNTIME_THREADS).thread_name("vellum-store").enable_all().build().ok()
