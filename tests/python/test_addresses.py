@@ -86,7 +86,7 @@ def test_what_cannot_be_opened_says_why(stored, home, s3_server):
         open_stored(stored, passphrase=None, plain=True)
     with pytest.raises(vellum.NotFound, match="holds no volume"):
         open_stored(stored._replace(address=s3_server.store("nothing-here")))
-    with pytest.raises(vellum.NotFound, match="no-such-bucket"):
+    with pytest.raises(vellum.Usage, match="no-such-bucket.*bucket does not exist"):
         open_stored(stored._replace(address=s3_server.store("x", bucket="no-such-bucket")))
     with pytest.raises(vellum.Error, match="credentials"):
         open_stored(stored, credentials="unknown")
