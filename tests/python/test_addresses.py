@@ -106,7 +106,7 @@ def test_a_service_that_cannot_be_reached_is_named(stored):
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         address = f"s3://bucket/folder?endpoint=http://127.0.0.1:{unused.getsockname()[1]}"
-    with pytest.raises(vellum.IoFailure, match=r"s3://bucket/folder.*refused") as failure:
+    with pytest.raises(vellum.IoFailure, match=r"s3://bucket/folder") as failure:
         open_stored(stored._replace(address=address))
     assert isinstance(failure.value, OSError)
 
