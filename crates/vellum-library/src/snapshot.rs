@@ -8,6 +8,7 @@ use vellum_types::{Dentry, Ino, SnapshotId};
 use vellum_volume::{SnapshotRecord, SnapshotStatistics};
 
 use crate::error::Error;
+use crate::inodes::TreeInodes;
 use crate::metadata::{Metadata, to_system_time};
 use crate::paths::PathReader;
 use crate::source::{OpenLiveWorktree, OpenedView, ReadSource};
@@ -92,6 +93,12 @@ impl Snapshot {
     #[must_use]
     pub fn id(&self) -> SnapshotId {
         self.info.id
+    }
+
+    /// Returns its inodes, by number. They are those of the whole snapshot, also if this is rooted at a directory of it.
+    #[must_use]
+    pub fn inodes(&self) -> TreeInodes {
+        TreeInodes::new(self.reader.source.clone())
     }
 
     /// Returns the attributes of an entry by the inode number that a listing of this snapshot had for it, without looking up

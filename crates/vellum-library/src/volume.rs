@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use vellum_crypto::RecordDomain;
 use vellum_fs::publish::publisher::BackgroundPublisher;
 use vellum_host::ProgressMeter;
 use vellum_store::StoreLocation;
@@ -187,6 +188,15 @@ impl Volume {
         let request = CollectionRequest::default();
         let done = vellum_volume::gc::run_collection(&self.inner, &request, &ProgressMeter::default())?;
         Ok(CollectedGarbage { freed_bytes: done.freed, waiting_writers: done.writers.len() })
+    }
+
+    /// Returns a key for a purpose, the same wherever the volume is opened. Who cannot open the volume does not know it; that of
+    /// a volume without encryption is no secret.
+    #[must_use]
+    pub fn derive_key(&self, purpose: &str) -> [u8; 32] {
+        // Other things are hashed in the same domain: this beginning tells them apart.
+        let text = format!("key for a purpose\0{purpose}");
+        self.inner.keys.compute_record_id(RecordDomain::Local, text.as_bytes())
     }
 
     pub(crate) fn inner(&self) -> &vellum_volume::Volume {

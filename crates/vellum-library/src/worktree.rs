@@ -13,6 +13,7 @@ use vellum_volume::{SnapshotOrigin, VolumeError};
 
 use crate::dir::Dir;
 use crate::error::Result;
+use crate::inodes::TreeInodes;
 use crate::live::remove_live_state_dir;
 use crate::paths::PathReader;
 use crate::snapshot::{Snapshot, SnapshotInfo, WorktreeView};
@@ -56,6 +57,12 @@ impl Worktree {
     #[must_use]
     pub fn root(&self) -> &Dir {
         &self.dir
+    }
+
+    /// Returns its inodes, by number.
+    #[must_use]
+    pub fn inodes(&self) -> TreeInodes {
+        TreeInodes::new(ReadSource::Live(self.live_worktree().clone()))
     }
 
     /// Opens a view: the worktree as it is now, readable while the worktree changes. This costs some memory and no

@@ -5,6 +5,7 @@
 mod addresses;
 mod boltfs;
 mod checkout;
+mod inodes;
 mod leases;
 mod live;
 mod model;
