@@ -42,7 +42,7 @@ RIVALS = {
     "juicefs": "its releases; JUICEFS names the binary",
 }
 # What measuring itself needs.
-NEEDED = ("cc", "fio", "findmnt", "git", "go", "mkfs.btrfs", "mkfs.ext4", "mkfs.xfs", "ssh", "sshd", "tar")
+NEEDED = ("cc", "fio", "findmnt", "git", "go", "mkfs.btrfs", "mkfs.ext4", "mkfs.xfs", "nfs-cat", "ssh", "sshd", "tar")
 
 
 def run(words, log) -> str:

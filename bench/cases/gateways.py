@@ -1,10 +1,11 @@
-"""Gateways: what programs get that read a snapshot over S3 or WebDAV, beside a mount of the same snapshot.
+"""Gateways: what programs get that read a snapshot over S3, WebDAV or NFS, beside a mount of the same snapshot.
 
 A tree with one large file, files of 4 KiB, and a directory of very many small ones; one snapshot of it; a view of that
 snapshot and a gateway for each protocol. In turns: the large file is read (`curl`, and `dd` in the view), the directory is
-listed with all pages (S3: ListObjectsV2 signed; WebDAV: PROPFIND of depth 1; the view: `find -printf` with sizes and times),
-and files of 4 KiB are got by 64 clients at once (http.c, each client has one connection). At last 1,000 clients ask at once:
-everything but an answer and 503 is an error. The caches of the processes are warm: everything was asked for
+listed with all pages (S3: ListObjectsV2 signed; WebDAV: PROPFIND of depth 1; NFS: READDIRPLUS; the view: `find -printf` with sizes
+and times), and files of 4 KiB are got by 64 clients at once (S3 and WebDAV: http.c, each client has one connection). At last 1,000
+clients ask at once: everything but an answer and 503 is an error. The clients of NFS are `nfs-cat`, which has one request of 1 MiB
+under way, and `nfs-ls`, which asks for 8 KiB of a listing at once (libnfs). The caches of the processes are warm: everything was asked for
 once before; what the kernel keeps of the view is passed by (O_DIRECT), so that the view has to answer, too. A request to S3 is
 signed once and sent again and again, which its server allows for 15 minutes.
 """
@@ -39,6 +40,8 @@ class Gateway:
     """A gateway that runs until its `with` block ends."""
 
     name = ""
+    # Whether http.c is a client of it.
+    speaks_http = True
 
     def __init__(self, volume: Path):
         words = [host.vellum(), "-C", volume, "--json", "serve", self.name, "@HEAD"]
@@ -68,7 +71,7 @@ class Gateway:
         """The path of a file of the tree, in its own words."""
         return "/" + quote(path)
 
-    def curl(self, path: str):
+    def fetch(self, path: str):
         """Reads a file, and throws it away."""
         address = self.address(path)
         headers = [word for each in self.headers("GET", address).items() for word in ("-H", "%s: %s" % each)]
@@ -154,7 +157,29 @@ class S3(Gateway):
             token = found.group(1).decode()
 
 
-GATEWAYS = {"s3": S3, "webdav": Webdav}
+class Nfs(Gateway):
+    """NFS, by the programs of libnfs."""
+
+    name = "nfs"
+    speaks_http = False
+
+    def read(self, program: str, path: str, output):
+        """Runs a program that reads a path."""
+        address = f"nfs://127.0.0.1/{quote(path)}?version=3&nfsport={self.port}&mountport={self.port}"
+        done = subprocess.run([program, address], stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.PIPE)
+        if done.returncode:
+            raise host.CommandFailed(f"{program}: {done.stderr.decode(errors='replace')}")
+        return done.stdout
+
+    def fetch(self, path):
+        self.read("nfs-cat", path, subprocess.DEVNULL)
+
+    def list(self, directory: str) -> int:
+        """How many entries a directory has."""
+        return self.read("nfs-ls", directory, subprocess.PIPE).count(b"\n")
+
+
+GATEWAYS = {"s3": S3, "webdav": Webdav, "nfs": Nfs}
 
 
 def make_volume(run: Run) -> Path:
@@ -193,7 +218,7 @@ def measure_side(run: Run, name: str, gateway: Gateway | None, view: Path):
         run.add(many, name, seconds_of(lambda: host.run("find", view / "many", "-printf", "%s %T@\n")))
         return
     with run.guard(large, name):
-        run.add(large, name, seconds_of(lambda: gateway.curl(LARGE)))
+        run.add(large, name, seconds_of(lambda: gateway.fetch(LARGE)))
     with run.guard(many, name):
         listing = lambda: check_count(gateway.list("many"), run.options.entries, name)  # noqa: E731
         run.add(many, name, seconds_of(listing))
@@ -223,23 +248,24 @@ def measure(run: Run):
     try:
         with contextlib.ExitStack() as stack:
             sides = {name: stack.enter_context(GATEWAYS[name](volume)) for name in wanted}
+            http = {name: gateway for name, gateway in sides.items() if gateway.speaks_http}
             for name, gateway in sides.items():
                 progress(f"{name} is ready")
                 run.add("ready", name, host.memory(gateway.pid, "VmRSS"), quantity="memory", unit="bytes")
-                gateway.curl(LARGE)
+                gateway.fetch(LARGE)
             host.run("cat", view / LARGE)
             for _ in run.rounds():
                 for name in run.turns([VIEW, *sides]):
                     measure_side(run, name, sides.get(name), view)
-                for name in run.turns(sides):
-                    measure_many(run, sides[name], CLIENTS)
+                for name in run.turns(http):
+                    measure_many(run, http[name], CLIENTS)
                 run.keep()
             for name, gateway in sides.items():
                 run.add("listings and reads", name, host.memory(gateway.pid, "VmHWM"), quantity="peak memory", unit="bytes")
             for _ in run.rounds():
-                for name in run.turns(sides):
-                    measure_many(run, sides[name], CROWD)
-            for name, gateway in sides.items():
+                for name in run.turns(http):
+                    measure_many(run, http[name], CROWD)
+            for name, gateway in http.items():
                 run.add("1,000 clients at once", name, host.memory(gateway.pid, "VmHWM"), quantity="peak memory", unit="bytes")
     finally:
         host.run(host.vellum(), "umount", "-q", view)
@@ -250,7 +276,7 @@ CASE = Case(
     "Gateways beside a mount",
     measure,
     options=(
-        Option("protocols", "s3,webdav", "which of them"),
+        Option("protocols", "s3,webdav,nfs", "which of them"),
         Option("mib", 1024, "size of the large file, MiB"),
         Option("entries", 100_000, "of the directory that is listed"),
         Option("seconds", 5, "that many clients ask for"),
