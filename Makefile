@@ -7,7 +7,7 @@
 #   make web-test    the page of 'vellum web' in Chromium, and what axe-core has to say about it
 #   make mcp-test    the tools of 'vellum mcp', driven by the official Python client
 #   make documents-test   the commands in README.md and docs/, run as they are written, as root; DOCUMENTS="docs/web.md" some
-#   make gateways-test  'vellum serve webdav' and 's3', used by curl, rclone and aws
+#   make gateways-test  'vellum serve webdav', 's3' and 'nfs', used by curl, rclone, aws and libnfs
 #   make python-test the package for Python: its tests, fsspec's own, pandas and pyarrow, and mypy
 #   make wheel   the package for Python, in target/wheels
 #   make posix   pjdfstest, fsx and a storm of renames on a mount, and on a client of a shared worktree, as root
@@ -63,11 +63,11 @@ DEB_DIR    ?= $(TARGET_DIR)/deb
 # host from itself, certificates for servers, the databases that hold shared logs, shells that complete, readers of manual
 # pages and units, and networks.
 PACKAGES := acl attr btrfs-progs chromium curl dosfstools e2fsprogs etcd-server exfat-fuse exfatprogs faketime fish fuse3 fusefat \
-	golang-go iproute2 man-db npm ntfs-3g openssh-client openssh-server openssl postgresql python3 rclone redis-server rsync strace \
-	systemd xfsprogs zsh
+	golang-go iproute2 libnfs-utils man-db npm ntfs-3g openssh-client openssh-server openssl postgresql python3 rclone redis-server \
+	rsync strace systemd xfsprogs zsh
 # A program of each package, by which to see that it is there.
 PROGRAMS := getfacl getfattr mkfs.btrfs chromium curl mkfs.vfat mkfs.ext4 etcd mount.exfat-fuse mkfs.exfat faketime fish fusermount3 fusefat \
-	go ip man npm ntfs-3g ssh sshd openssl pg_ctlcluster python3 rclone redis-server rsync strace systemd-analyze mkfs.xfs zsh
+	go ip nfs-ls man npm ntfs-3g ssh sshd openssl pg_ctlcluster python3 rclone redis-server rsync strace systemd-analyze mkfs.xfs zsh
 
 .PHONY: profile-build history-record machine-record regression counts counts-build counts-record install release static deb deb-test test test-cluster tools services emulators fmt workflows clippy deny report report-check unit slow-tests coverage web-test mcp-test gateways-test documents-test python-test wheel posix fuzz-check fuzz demo bench measure against bench-build bench-baseline bench-compare soak clean
 

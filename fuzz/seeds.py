@@ -43,6 +43,16 @@ def key(ino, tag, suffix=b""):
     return struct.pack(">QB", ino, tag) + suffix
 
 
+def nfs_call(procedure, arguments=b"", program=100_003):
+    """A message to a gateway for NFS, of a user."""
+    user = struct.pack(">II4s4I", 0, 4, b"host", 1000, 100, 0, 0)[:24]
+    return struct.pack(">8I", 7, 0, 2, program, 3, procedure, 1, len(user)) + user + bytes(8) + arguments
+
+
+def xdr(data):
+    return struct.pack(">I", len(data)) + data + bytes(-len(data) % 4)
+
+
 def attr(kind, flags, size, name=b"name", parent=1, rest=b"", times=b""):
     fields = varint(0o644) + varint(1000) + varint(100) + varint(size) + varint(1) + varint(parent)
     return bytes([kind, flags]) + fields + bytestr(name) + moment() + times + rest
@@ -200,6 +210,13 @@ SEEDS = {
         fuse(21, u32(2) + u32(0) + b"user.x\0va"), fuse(26, u32(7) + u32(45) + u32(1 << 17) + u32(1 << 30) + bytes(48)),
         fuse(42, u32(1) + u32(0) + u64(7) + u64(2)), fuse(51, u32(0) + u32(0o600) + u32(0o22) + u32(0) + b"/\0"),
         fuse(53, bytes(56)),
+    ],
+    # What a file is; a name; a part of a file to read and to write; a file to make; a page of a directory; what to mount.
+    "nfs_call": [
+        nfs_call(1, xdr(bytes(32))), nfs_call(3, xdr(bytes(32)) + xdr(b"name")), nfs_call(6, xdr(bytes(32)) + bytes(10) + b"\1\0"),
+        nfs_call(7, xdr(bytes(32)) + bytes(11) + b"\3" + bytes(4) + xdr(b"abc")),
+        nfs_call(8, xdr(bytes(32)) + xdr(b"name") + bytes(4) + struct.pack(">3I", 1, 0o644, 0) + bytes(16)),
+        nfs_call(17, xdr(bytes(32)) + bytes(16) + struct.pack(">II", 8192, 8192)), nfs_call(1, xdr(b"/"), 100_005),
     ],
     "cluster_frame": [
         b"\1" + bytes(16) + u32(7) + b"\2\0h1" + b"\4\0/mnt" + b"\2\0/s" + b"\0\0" + b"\6\0/store",

@@ -31,6 +31,7 @@ BRIEFLY = (
     "vellum web",
     "vellum mount --foreground",
     "VELLUM_LOG=debug vellum mount --foreground",
+    "vellum serve nfs",
     "vellum serve webdav",
     "vellum sync --watch",
     "vellum stats",
@@ -138,11 +139,13 @@ SCENES = {
             # rclone does not start where another client's certificates are named.
             'rclone copy ":s3': "unset AWS_CA_BUNDLE; VELLUM_SERVE_CREDENTIALS='vellum correct-horse-battery' vellum serve s3 main "
             "--listen 127.0.0.1:41874 & wait_for is_open 127.0.0.1 41874",
+            "nfs-ls": "vellum serve nfs main --listen 127.0.0.1:41875 & wait_for is_open 127.0.0.1 41875",
         },
         replaced={
             "PASSWORD": "correct-horse-battery",
             "curl -u vellum ": "curl -u vellum:correct-horse-battery ",
             "http://127.0.0.1:41873':main": "http://127.0.0.1:41874':main",
+            "nfsport=41873&mountport=41873": "nfsport=41875&mountport=41875",
         },
     ),
     "docs/measuring.md": Scene(

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Gateways, used by real clients (curl, rclone, aws): run.sh, with VELLUM (the binary, with vellum-serve beside it) and TOOLS
+# Gateways, used by real clients (curl, rclone, aws, libnfs): run.sh, with VELLUM (the binary, with vellum-serve beside it) and TOOLS
 # (where the tests' own programs are kept). aws is installed there once, from PyPI, in the version of the lock file.
 set -euo pipefail
 cd "$(dirname "$0")"
 
 : "${VELLUM:?the binary}" "${TOOLS:?a directory for tools}"
-for client in curl rclone; do
+for client in curl rclone nfs-ls; do
     command -v "$client" > /dev/null || { echo "tests/gateways needs $client"; exit 2; }
 done
 python=$TOOLS/gateways

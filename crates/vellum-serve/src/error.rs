@@ -15,6 +15,11 @@ pub enum ServeError {
         "cannot listen at {0}: only this machine may connect, at 127.0.0.1 or [::1]; for another one, forward the port: ssh -L 8080:127.0.0.1:8080 HOST"
     )]
     NotLoopback(SocketAddr),
+    /// Other machines could reach what nobody proves to be allowed to use.
+    #[error(
+        "cannot listen at {0}: NFS has no authentication, so only this machine may connect, at 127.0.0.1 or [::1]; for another one, forward the port (ssh -L 20049:127.0.0.1:20049 HOST), or let everybody in with --i-know-nfs-has-no-authentication"
+    )]
+    NfsNotLoopback(SocketAddr),
     /// The port cannot be used.
     #[error("cannot listen at {address}: {source}; another port, or 0 for a free one, may do")]
     Listen {

@@ -1,9 +1,8 @@
-//! What gateways over HTTP have in common: connections and requests, at most so many at once, and their end.
+//! Gateways over HTTP: their connections, and what every answer has.
 
 use std::convert::Infallible;
 use std::error::Error;
-use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,59 +14,20 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::runtime::{Builder, Runtime};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::net::TcpStream;
 
-use crate::end_signal::EndSignal;
 use crate::error::{Result, ServeError};
+use crate::gateway_listener::{GatewayEnding, GatewayListener};
 
-/// Connections at once. Those beyond wait in the kernel.
-const CONNECTIONS: usize = 1000;
-/// Requests under way at once.
-const REQUESTS: usize = 64;
-/// Time that a request waits to be one of them.
-const REQUEST_WAIT: Duration = Duration::from_secs(10);
-/// Threads that read and write the tree.
-const THREADS: usize = 32;
 /// Time for the head of a request.
 const HEAD_TIME: Duration = Duration::from_secs(30);
 /// Largest head of a request, and what is buffered of an upload, bytes.
 const BUFFER_MAX: usize = 64 << 10;
-/// Time for requests that are under way when the gateway ends.
-const END_TIME: Duration = Duration::from_secs(10);
 /// What content of the tree may do when a browser shows it: nothing. It could use the password that the browser keeps.
 const CONTENT_POLICY: &str = "sandbox; default-src 'none'; frame-ancestors 'none'";
 
 /// A gateway that listens.
-pub struct HttpGateway {
-    runtime: Runtime,
-    listener: TcpListener,
-    address: SocketAddr,
-    signal: EndSignal,
-}
-
-/// The places for requests that are under way.
-#[derive(Clone)]
-pub struct RequestPlaces(Arc<Semaphore>);
-
-impl RequestPlaces {
-    /// As many as there are.
-    #[must_use]
-    pub fn new() -> Self {
-        Self(Arc::new(Semaphore::new(REQUESTS)))
-    }
-
-    /// Waits for one. None: there was none for too long.
-    pub async fn acquire(&self) -> Option<OwnedSemaphorePermit> {
-        tokio::time::timeout(REQUEST_WAIT, self.0.clone().acquire_owned()).await.ok()?.ok()
-    }
-}
-
-impl Default for RequestPlaces {
-    fn default() -> Self {
-        Self::new()
-    }
-}
+pub struct HttpGateway(GatewayListener);
 
 impl HttpGateway {
     /// Begins to listen. Fails if others than this machine could connect.
@@ -76,27 +36,13 @@ impl HttpGateway {
         if !listen.ip().is_loopback() {
             return Err(ServeError::NotLoopback(listen));
         }
-        let refused = |source| ServeError::Listen { address: listen, source };
-        let listener = TcpListener::bind(listen).map_err(refused)?;
-        listener.set_nonblocking(true).map_err(refused)?;
-        let address = listener.local_addr().map_err(refused)?;
-        let runtime = Builder::new_multi_thread()
-            // These only move bytes. Whatever reads from the tree may wait for a store, and has threads of its own.
-            .worker_threads(2)
-            // `dav-server` descends into XML and directories by recursion.
-            .thread_stack_size(8 << 20)
-            .max_blocking_threads(THREADS)
-            .enable_all()
-            .build()
-            .map_err(ServeError::for_action("start threads"))?;
-        let signal = EndSignal::install().map_err(ServeError::for_action("catch signals"))?;
-        Ok(Self { runtime, listener, address, signal })
+        Ok(Self(GatewayListener::bind(listen)?))
     }
 
     /// Where it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.0.address()
     }
 
     /// Answers requests until a signal asks it to end.
@@ -107,58 +53,12 @@ impl HttpGateway {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
-        let Self { runtime, listener, address, signal } = self;
-        runtime.block_on(async {
-            let listener = tokio::net::TcpListener::from_std(listener)
-                .map_err(|source| ServeError::Listen { address, source })?;
-            let connections = Arc::new(Semaphore::new(CONNECTIONS));
-            let (end, ending) = watch::channel(false);
-            tokio::select! {
-                () = accept_connections(&listener, &answer, &connections, &ending) => {}
-                waited = signal.wait() => waited.map_err(ServeError::for_action("wait for a signal"))?,
-            }
-            drop(listener);
-            // Those that are idle end at once, the others with the answer that is under way.
-            let _ = end.send(true);
-            let all = u32::try_from(CONNECTIONS).unwrap_or(u32::MAX);
-            let _ = tokio::time::timeout(END_TIME, connections.acquire_many(all)).await;
-            Ok(())
-        })
+        self.0.run(|stream, ending| serve_connection(stream, answer.clone(), ending))
     }
 }
 
-async fn accept_connections<F, T, B>(
-    listener: &tokio::net::TcpListener,
-    answer: &F,
-    connections: &Arc<Semaphore>,
-    ending: &watch::Receiver<bool>,
-) where
-    F: Fn(Request<Incoming>) -> T + Clone + Send + Sync + 'static,
-    T: Future<Output = Response<B>> + Send + 'static,
-    B: Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<Box<dyn Error + Send + Sync>>,
-{
-    // A semaphore that nobody closes always gives a permit at last.
-    while let Ok(permit) = connections.clone().acquire_owned().await {
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                // An answer's head is sent before its content is read. The kernel would keep a short content back until the
-                // client has acknowledged the head, for which clients take 40 ms.
-                let _ = stream.set_nodelay(true);
-                tokio::spawn(serve_connection(stream, answer.clone(), permit, ending.clone()));
-            }
-            // Of one connection, or for want of file descriptors, which others give back.
-            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
-        }
-    }
-}
-
-async fn serve_connection<F, T, B>(
-    stream: tokio::net::TcpStream,
-    answer: F,
-    _permit: OwnedSemaphorePermit,
-    mut ending: watch::Receiver<bool>,
-) where
+async fn serve_connection<F, T, B>(stream: TcpStream, answer: F, mut ending: GatewayEnding)
+where
     F: Fn(Request<Incoming>) -> T + Send + Sync + 'static,
     T: Future<Output = Response<B>> + Send + 'static,
     B: Body<Data = Bytes> + Send + 'static,

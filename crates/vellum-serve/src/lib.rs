@@ -6,18 +6,20 @@
 //!
 //! [`mcp`] answers one agent over standard input and output (docs/agents.md).
 //!
-//! [`webdav`] and [`s3`] are gateways: programs that know nothing of volumes read a snapshot, or read and write a live worktree
+//! [`webdav`], [`s3`] and [`nfs`] are gateways: programs that know nothing of volumes read a snapshot, or read and write a live worktree
 //! (docs/gateways.md).
 //!
-//! Invariant: no request leaves the tree of a snapshot, and none is answered before its `Host`, its origin and, beyond the
+//! Invariant: no request leaves the tree of a snapshot, and none over HTTP is answered before its `Host`, its origin and, beyond the
 //! page's own files, its token were checked. Deliberately absent: the command line, which executes this program.
 
 mod command_line;
 pub mod credentials;
 pub mod end_signal;
 pub mod error;
+mod gateway_listener;
 mod http_gateway;
 pub mod mcp;
+pub mod nfs;
 pub mod open;
 mod plan_folder;
 mod planned_restore;

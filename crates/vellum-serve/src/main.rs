@@ -9,9 +9,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use vellum_host::beneath::raise_open_files_limit;
-use vellum_library::Volume;
+use vellum_library::{EntryOwner, Volume};
 use vellum_serve::credentials::{GatewayCredentials, GeneratedPassword};
 use vellum_serve::mcp::{McpSettings, serve_tools};
+use vellum_serve::nfs::{NfsSenders, NfsServer, NfsSettings};
 use vellum_serve::open::BrowserRedirect;
 use vellum_serve::s3::{S3Server, S3Settings};
 use vellum_serve::served_tree::{NamedTree, ServedTree};
@@ -31,6 +32,7 @@ enum ServeArguments {
     Web(WebArguments),
     Webdav(GatewayArguments),
     S3(GatewayArguments),
+    Nfs(GatewayArguments),
     Mcp {
         /// Where the volume is.
         directory: PathBuf,
@@ -61,6 +63,9 @@ struct GatewayArguments {
     credentials: Option<PathBuf>,
     read_only: bool,
     bucket: Option<String>,
+    squash: Option<EntryOwner>,
+    allowed_uids: Vec<u32>,
+    any_machine: bool,
     json: bool,
 }
 
@@ -81,6 +86,7 @@ fn main() -> ExitCode {
         ServeArguments::Web(arguments) => serve_page(&arguments),
         ServeArguments::Webdav(arguments) => serve_webdav(&arguments),
         ServeArguments::S3(arguments) => serve_s3(&arguments),
+        ServeArguments::Nfs(arguments) => serve_nfs(&arguments),
         ServeArguments::Mcp { directory, settings } => {
             Volume::open(directory).map_err(ServeError::from).and_then(|volume| serve_tools(volume, settings))
         }
@@ -98,6 +104,7 @@ fn parse_arguments(mut words: impl Iterator<Item = OsString>) -> Option<ServeArg
     match words.next()?.to_str()? {
         "web" => parse_web_arguments(words).map(ServeArguments::Web),
         "mcp" => parse_mcp_arguments(words),
+        "nfs" => parse_gateway_arguments(words).map(ServeArguments::Nfs),
         "s3" => parse_gateway_arguments(words).map(ServeArguments::S3),
         "webdav" => parse_gateway_arguments(words).map(ServeArguments::Webdav),
         _ => None,
@@ -148,11 +155,20 @@ fn parse_gateway_arguments(mut words: impl Iterator<Item = OsString>) -> Option<
             "--credentials" => arguments.credentials = Some(words.next()?.into()),
             "--read-only" => arguments.read_only = true,
             "--bucket" => arguments.bucket = Some(words.next()?.into_string().ok()?),
+            "--squash" => arguments.squash = Some(parse_owner(words.next()?.to_str()?)?),
+            "--allow-uid" => arguments.allowed_uids.push(words.next()?.to_str()?.parse().ok()?),
+            "--any-machine" => arguments.any_machine = true,
             "--json" => arguments.json = true,
             _ => return None,
         }
     }
     Some(arguments)
+}
+
+/// `UID:GID`.
+fn parse_owner(text: &str) -> Option<EntryOwner> {
+    let split = text.split_once(':')?;
+    Some(EntryOwner { uid: split.0.parse().ok()?, gid: split.1.parse().ok()? })
 }
 
 fn serve_page(arguments: &WebArguments) -> Result<()> {
@@ -223,6 +239,7 @@ fn serve_webdav(arguments: &GatewayArguments) -> Result<()> {
     let server = WebdavServer::bind(settings)?;
     let ready = GatewayReady {
         named: &named,
+        scheme: "http",
         address: server.address(),
         bucket: None,
         can_write,
@@ -247,10 +264,46 @@ fn serve_s3(arguments: &GatewayArguments) -> Result<()> {
     })?;
     let ready = GatewayReady {
         named: &named,
+        scheme: "http",
         address: server.address(),
         bucket: Some(bucket),
         can_write,
         generated: generated.as_ref(),
+    };
+    ready.announce(arguments.json)?;
+    server.run()?;
+    publish_tree(&named)
+}
+
+fn serve_nfs(arguments: &GatewayArguments) -> Result<()> {
+    // For each connection and for the store.
+    raise_open_files_limit();
+    let volume = Volume::open(&arguments.directory)?;
+    let named = NamedTree::open(&volume, &arguments.tree)?;
+    let can_write = !arguments.read_only && named.tree.worktree().is_some();
+    let own =
+        EntryOwner { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() };
+    let owner = arguments.squash.unwrap_or(own);
+    let uids = match arguments.allowed_uids.as_slice() {
+        // And root, as which the kernel mounts.
+        [] => vec![0, own.uid, owner.uid],
+        listed => listed.to_vec(),
+    };
+    let settings = NfsSettings {
+        listen: arguments.address(),
+        any_machine: arguments.any_machine,
+        can_write,
+        owner,
+        senders: NfsSenders { uids },
+    };
+    let server = NfsServer::bind(&volume, &named, settings)?;
+    let ready = GatewayReady {
+        named: &named,
+        scheme: "nfs",
+        address: server.address(),
+        bucket: None,
+        can_write,
+        generated: None,
     };
     ready.announce(arguments.json)?;
     server.run()?;
@@ -277,6 +330,7 @@ impl GatewayArguments {
 /// A gateway that is ready.
 struct GatewayReady<'a> {
     named: &'a NamedTree,
+    scheme: &'static str,
     address: SocketAddr,
     bucket: Option<&'a String>,
     can_write: bool,
@@ -291,18 +345,18 @@ impl GatewayReady<'_> {
     }
 
     fn print_text(&self) -> std::io::Result<()> {
-        let Self { named, address, bucket, can_write, generated } = self;
+        let Self { named, scheme, address, bucket, can_write, generated } = self;
         let mut out = std::io::stdout().lock();
         let worktree = &named.worktree;
         let rights = if *can_write { "reading and writing" } else { "reading" };
         match &named.tree {
             ServedTree::Snapshot(snapshot) => writeln!(
                 out,
-                "The snapshot {} of the worktree {worktree} is at http://{address}/ for reading",
+                "The snapshot {} of the worktree {worktree} is at {scheme}://{address}/ for reading",
                 snapshot.id().to_string().get(..12).unwrap_or_default()
             )?,
             ServedTree::Live(_) => {
-                writeln!(out, "The worktree {worktree} is at http://{address}/ for {rights}")?
+                writeln!(out, "The worktree {worktree} is at {scheme}://{address}/ for {rights}")?
             }
         }
         match (bucket, generated) {
@@ -313,8 +367,28 @@ impl GatewayReady<'_> {
             (None, Some(made)) => writeln!(out, "Name: {}  password: {}", made.name, made.password)?,
             (None, None) => {}
         }
+        if *scheme == "nfs" {
+            let options = self.mount_options();
+            writeln!(out, "mount -t nfs -o {options} {} DIRECTORY", self.mount_source())?;
+        }
         writeln!(out, "Ctrl-C ends it.")?;
         out.flush()
+    }
+
+    /// What `mount` has to be told for NFS: there is no port mapper to ask, and nobody keeps locks.
+    fn mount_options(&self) -> String {
+        let transport = if self.address.is_ipv6() { "tcp6" } else { "tcp" };
+        let port = self.address.port();
+        let rights = if self.can_write { "rw" } else { "ro" };
+        let ports = format!("proto={transport},port={port},mountproto={transport},mountport={port}");
+        format!("{rights},vers=3,{ports},nolock,noacl")
+    }
+
+    fn mount_source(&self) -> String {
+        match self.address {
+            SocketAddr::V4(address) => format!("{}:/", address.ip()),
+            SocketAddr::V6(address) => format!("[{}]:/", address.ip()),
+        }
     }
 
     fn print_json(&self) -> std::io::Result<()> {
@@ -322,12 +396,16 @@ impl GatewayReady<'_> {
             "version": 1,
             "worktree": self.named.worktree,
             "snapshot": self.named.tree.snapshot_id().map(|id| id.to_string()),
-            "address": format!("http://{}/", self.address),
+            "address": format!("{}://{}/", self.scheme, self.address),
             "writable": self.can_write,
             "pid": std::process::id(),
         });
         if let Some(bucket) = self.bucket {
             json["bucket"] = bucket.as_str().into();
+        }
+        if self.scheme == "nfs" {
+            let source = self.mount_source();
+            json["mount"] = serde_json::json!({ "source": source, "options": self.mount_options() });
         }
         if let Some(GeneratedPassword { name, password }) = self.generated {
             json["name"] = name.as_str().into();

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::time::UNIX_EPOCH;
 
 use vellum_library::{
-    DirEntry, DirPage, Error, File, Metadata, OpenError, Snapshot, SnapshotId, Tree as _, Volume, Worktree,
+    DirEntry, DirPage, Error, File, Metadata, OpenError, Snapshot, SnapshotId, Tree as _, TreeInodes, Volume,
+    Worktree,
 };
 
 use crate::error::{Result, ServeError};
@@ -102,6 +103,15 @@ impl ServedTree {
         match self {
             Self::Snapshot(snapshot) => Some(snapshot.id()),
             Self::Live(_) => None,
+        }
+    }
+
+    /// Its inodes, by number.
+    #[must_use]
+    pub fn inodes(&self) -> TreeInodes {
+        match self {
+            Self::Snapshot(snapshot) => snapshot.inodes(),
+            Self::Live(worktree) => worktree.inodes(),
         }
     }
 
