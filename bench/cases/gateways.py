@@ -165,7 +165,8 @@ class Nfs(Gateway):
 
     def read(self, program: str, path: str, output):
         """Runs a program that reads a path."""
-        address = f"nfs://127.0.0.1/{quote(path)}?version=3&nfsport={self.port}&mountport={self.port}"
+        # libnfs mounts nothing for a file of the root unless a second slash stands for it.
+        address = f"nfs://127.0.0.1//{quote(path)}?version=3&nfsport={self.port}&mountport={self.port}"
         done = subprocess.run([program, address], stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.PIPE)
         if done.returncode:
             raise host.CommandFailed(f"{program}: {done.stderr.decode(errors='replace')}")
