@@ -10,6 +10,7 @@ import json
 import multiprocessing
 import os
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -245,6 +246,14 @@ class SharedWorktree:
         told = json.loads(self.vellum(self.names[0], "status", "--clients", "--json"))
         clients = [each for worktree in told["worktrees"] for each in worktree["clients"]]
         return sum(each["requests"] for each in clients if each["host"] == name)
+
+    def kernel_requests(self, name) -> int:
+        """What the kernel of a client has asked the process of its mount so far."""
+        told = json.loads((self.path(name) / ".vellum" / "mount.json").read_text())
+        with socket.socket(socket.AF_UNIX) as asked:
+            asked.connect(str(self.hosts[name].path(told["control"])))
+            asked.sendall(b'{"op": "client-mount"}\n')
+            return json.loads(asked.makefile().readline())["done"]["client_mount"]["kernel_requests"]
 
     def lose_server(self) -> float:
         """Kills the process that serves and has the spare host serve; seconds until a client's

@@ -84,7 +84,22 @@ def measure_messages(run: Run, shared, group):
             os.stat(root / f"f{number}")
         asked = shared.requests("h2") - before
         run.add(row, "vellum", asked / run.options.files, group=group, quantity="requests of each", unit="count")
+    measure_kernel_answers(run, shared, group, root)
     host.run("rm", "-rf", root)
+
+
+def measure_kernel_answers(run: Run, shared, group, root):
+    """How long a client takes for the attributes of files that it has just seen, and what its kernel asks for that."""
+    program = host.compile_program("names.c", run.work)
+    host.run(program, "create", root, run.options.files)
+    host.run(program, "stat", root, run.options.files)
+    before = shared.kernel_requests("h2")
+    took = float(host.run(program, "stat", root, run.options.files))
+    # The requests for the number itself, too: the description of the mount is read for it.
+    asked = shared.kernel_requests("h2") - before
+    row = "stat of a file, again"
+    run.add(row, "vellum", took, group=group)
+    run.add(row, "vellum", asked / run.options.files, group=group, quantity="requests of the kernel", unit="count")
 
 
 def measure_visibility(run: Run, shared, group):

@@ -2,6 +2,7 @@
 //!
 //! - `service` takes requests from the kernel; no thread waits for an answer.
 //! - `cached_answers` are those that are given again, as the server has granted.
+//! - `kernel_grants` is what the kernel may have cached of those; `notices` has it drop that.
 //! - `queue` holds requests until they are answered, and knows which nodes the kernel knows.
 //! - `unsynced` knows what a server that is lost may have taken along.
 //! - `link` is the connection: made, used, lost, made again.
@@ -10,14 +11,17 @@
 //! that has waited longer than [`ClientOptions::wait`] for a connection fails with `EIO`.
 
 mod cached_answers;
+mod kernel_grants;
 mod known_nodes;
 mod link;
 mod locked_files;
+mod notices;
 mod queue;
 mod service;
 mod unsynced;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -28,14 +32,22 @@ use vellum_fuse::wire::{FuseAnswer, FuseRequest, RequestHeader};
 use crate::connection::ConnectionIdentity;
 use crate::error::{ClusterError, Result};
 use crate::protocol::frame::ClientDescription;
+use crate::protocol::lease::Lease;
 use crate::protocol::{COMMAND_MAX, COMMAND_OPCODE, SessionId};
+use kernel_grants::KernelGrants;
 use link::{open_link, run_links};
+pub use notices::KernelCaches;
+use notices::{NoticeQueue, NoticeTask, run_notices};
 use queue::{OperationReply, RequestQueue};
 pub use service::ForwardingService;
 
 /// How long a request waits for a server that is away, unless another time is given: longer than a server takes to come
 /// back, or another one to take its place.
 pub const DEFAULT_WAIT: Duration = Duration::from_secs(120);
+
+/// For how long a kernel caches no names after it has dropped them, unless another time is given: so seldom that what that
+/// does to other programs is not met.
+pub const DEFAULT_NAMES_PAUSE: Duration = Duration::from_secs(1);
 
 /// Finds the server of a worktree.
 pub trait ServerLocator: Send + Sync + 'static {
@@ -83,7 +95,7 @@ pub struct ClientOptions {
 /// A client that is connected, or tries to be. It ends when this is dropped.
 pub struct WorktreeClient {
     shared: Arc<ClientShared>,
-    links: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 /// What the threads of a client share.
@@ -93,6 +105,36 @@ struct ClientShared {
     /// There is something to send, or the client ends.
     changed: Condvar,
     session: Mutex<SessionId>,
+    notices: NoticeQueue,
+    /// Requests of the kernel, a count.
+    kernel_requests: AtomicU64,
+}
+
+impl ClientShared {
+    /// Takes a recall, which is confirmed when the kernel has dropped what it names.
+    fn take_recall(&self, number: u64, leases: &[Lease]) -> Result<()> {
+        let mut queue = self.queue.lock();
+        let confirmation = queue.recall(number, leases)?;
+        if confirmation.notices.is_empty() && self.notices.is_idle() {
+            queue.confirm_recall(&confirmation);
+            drop(queue);
+            self.changed.notify_one();
+        } else {
+            // With the lock of the queue, which takes it that the kernel has dropped this: whoever relies on that finds the
+            // task.
+            self.notices.enqueue_task(NoticeTask::Recall(confirmation));
+        }
+        Ok(())
+    }
+
+    /// The connection is lost.
+    fn note_lost(&self) {
+        let mut queue = self.queue.lock();
+        let notices = queue.note_lost();
+        if !notices.is_empty() {
+            self.notices.enqueue_task(NoticeTask::Loss(notices));
+        }
+    }
 }
 
 impl WorktreeClient {
@@ -103,6 +145,8 @@ impl WorktreeClient {
             queue: Mutex::new(RequestQueue::new()),
             changed: Condvar::new(),
             session: Mutex::new(SessionId::NONE),
+            notices: NoticeQueue::default(),
+            kernel_requests: AtomicU64::new(0),
         });
         // In the caller's thread: a wrong key or address fails the mount at once, instead of leaving one that only waits.
         let first = open_link(&shared)?;
@@ -110,7 +154,23 @@ impl WorktreeClient {
         let links = std::thread::Builder::new()
             .name("cluster-link".into())
             .spawn(move || run_links(&for_thread, first))?;
-        Ok(Self { shared, links: Some(links) })
+        let for_thread = shared.clone();
+        // Dropped if this fails, the client would not end its thread.
+        let mut client = Self { shared, threads: vec![links] };
+        let notices = std::thread::Builder::new()
+            .name("cluster-notices".into())
+            .spawn(move || run_notices(&for_thread))?;
+        client.threads.push(notices);
+        Ok(client)
+    }
+
+    /// Lets the kernel of the mount cache what the server grants. Without this, it is told to cache nothing. `names_pause`:
+    /// for how long it caches no names, at least, after it has dropped them.
+    pub fn attach_kernel(&self, kernel: Arc<dyn KernelCaches>, names_pause: Duration) {
+        let grants = KernelGrants::new(kernel.can_drop_names(), names_pause);
+        // First: whatever the kernel may cache from then on, it can be told to drop.
+        self.shared.notices.attach_kernel(kernel);
+        self.shared.queue.lock().attach_kernel(grants);
     }
 
     /// What forwards the requests of a mount.
@@ -147,6 +207,8 @@ pub struct ClientLinkStatus {
     pub waiting_changes: usize,
     /// Whether something was changed and not made durable by an `fsync` since.
     pub has_unsynced_changes: bool,
+    /// Requests of the kernel of the mount so far, but for those that say what it has forgotten, a count.
+    pub kernel_requests: u64,
 }
 
 /// Sends commands to the server of a client.
@@ -157,7 +219,8 @@ impl CommandSender {
     /// How the client's connection stands.
     #[must_use]
     pub fn describe_link(&self) -> ClientLinkStatus {
-        self.0.queue.lock().describe_link()
+        let kernel_requests = self.0.kernel_requests.load(Ordering::Relaxed);
+        ClientLinkStatus { kernel_requests, ..self.0.queue.lock().describe_link() }
     }
 
     /// Has the server carry out a command, and waits for the answer. It waits for a server that is away like any request.
@@ -169,7 +232,7 @@ impl CommandSender {
         let (reply, answer) = sync_channel(1);
         let header = RequestHeader { opcode: COMMAND_OPCODE, unique: 0, node: 0, uid: 0, gid: 0, pid: 0 };
         let request = FuseRequest::from_parts(header, command);
-        self.0.queue.lock().add_request(&request, None, OperationReply::Command(reply));
+        self.0.queue.lock().add_request(&request, OperationReply::Command(reply));
         self.0.changed.notify_one();
         match answer.recv() {
             Ok(FuseAnswer::Bytes(answer)) => Ok(answer),
@@ -182,12 +245,14 @@ impl CommandSender {
 
 impl Drop for WorktreeClient {
     fn drop(&mut self) {
+        // First: a notice may wait until the kernel has the answer to a request, which fails by this.
         self.shared.queue.lock().end();
+        self.shared.notices.end();
         self.shared.changed.notify_all();
-        if let Some(links) = self.links.take() {
-            links.thread().unpark();
+        for thread in self.threads.drain(..) {
+            thread.thread().unpark();
             // A panic there has been reported already.
-            let _ = links.join();
+            let _ = thread.join();
         }
     }
 }

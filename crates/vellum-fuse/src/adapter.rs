@@ -4,7 +4,7 @@
 //! [`FuseAdapter`], in the module that owns the subject.
 //!
 //! Invariant: because of the lease, only the kernel changes the mounted state, so it may cache names and attributes
-//! without limit; of a shared worktree it caches nothing ([`MountPosture`]). A thread that answers requests never tells the
+//! without limit; of a shared worktree answers let it cache nothing ([`MountPosture`]). A thread that answers requests never tells the
 //! kernel what to drop from its caches: the kernel may have to wait for an answer of the same thread before it can do so.
 //! Other threads tell it.
 

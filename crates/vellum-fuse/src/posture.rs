@@ -65,7 +65,8 @@ pub enum MountPosture {
     /// Its own kernel alone: the kernel may cache names, attributes and content without limit.
     #[default]
     Exclusive,
-    /// Other machines, too: the kernel caches nothing, and each operation reaches the server of the worktree.
+    /// Other machines, too: the kernel caches nothing that an answer does not allow, and whoever forwards answers to the kernel
+    /// has it drop that again.
     Shared,
     /// Other machines alone: what they have published is shown instead from time to time, whole.
     Followed,

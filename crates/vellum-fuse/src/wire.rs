@@ -16,6 +16,7 @@ mod listing;
 mod notice;
 mod opcode;
 mod operation;
+pub mod patching;
 mod request;
 #[cfg(test)]
 mod tests;

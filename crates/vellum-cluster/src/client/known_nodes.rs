@@ -1,7 +1,7 @@
 //! The nodes that the client's kernel knows, and how often the server has counted each for this client.
 //!
-//! Invariant: the server is told that a node is forgotten when the kernel has forgotten each answer that named it, and then
-//! as often as the server counted it.
+//! Invariant: the server is told that a node is forgotten when the kernel has forgotten each answer that named it, and no
+//! answer that is kept names it; and then as often as the server counted it.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -40,17 +40,23 @@ impl KnownNodes {
         });
     }
 
-    /// Whether the kernel knows a node, and the server holds it.
+    /// Whether the server holds a node for this client.
     pub fn knows(&self, node: u64) -> bool {
         self.0.contains_key(&node)
     }
 
-    /// The kernel has forgotten so many answers that named a node. Gives how often the server is to count it less, if the
-    /// kernel does not know the node any more.
-    pub fn forget(&mut self, node: u64, times: u64) -> Option<u64> {
-        let Entry::Occupied(mut entry) = self.0.entry(node) else { return None };
+    /// The kernel has forgotten so many answers that named a node. Gives whether it does not know the node any more.
+    pub fn forget(&mut self, node: u64, times: u64) -> bool {
+        let Some(counts) = self.0.get_mut(&node) else { return false };
         // A kernel never forgets more than it was told; if it did, the node would be held no longer than it knows it.
-        entry.get_mut().by_kernel = entry.get().by_kernel.saturating_sub(times);
+        counts.by_kernel = counts.by_kernel.saturating_sub(times);
+        counts.by_kernel == 0
+    }
+
+    /// No answer that is kept names a node. Gives how often the server is to count it less, if the kernel does not know it,
+    /// either.
+    pub fn release(&mut self, node: u64) -> Option<u64> {
+        let Entry::Occupied(entry) = self.0.entry(node) else { return None };
         (entry.get().by_kernel == 0).then(|| entry.remove().by_server)
     }
 
@@ -75,7 +81,12 @@ mod tests {
     fn the_server_is_told_when_the_kernel_has_forgotten_a_node() {
         let mut known = KnownNodes::default();
         (0..3).for_each(|_| known.record_answer(1, &lookup_answer(7)));
-        assert_eq!([known.forget(7, 1), known.forget(7, 2), known.forget(7, 1)], [None, Some(3), None]);
+        assert!(!known.forget(7, 1));
+        assert_eq!(known.release(7), None);
+        assert!(known.forget(7, 2));
+        assert!(known.knows(7));
+        assert_eq!([known.release(7), known.release(7)], [Some(3), None]);
+        assert!(!known.forget(7, 1));
     }
 
     #[test]
@@ -83,7 +94,12 @@ mod tests {
         let mut known = KnownNodes::default();
         known.record_answer(1, &lookup_answer(7));
         known.record_cached_answer(1, &lookup_answer(7));
-        assert_eq!([known.forget(7, 1), known.forget(7, 1)], [None, Some(1)]);
+        assert_eq!([known.forget(7, 1), known.forget(7, 1)], [false, true]);
+        // As long as an answer is kept, the kernel may learn of the node again.
+        known.record_cached_answer(1, &lookup_answer(7));
+        assert_eq!(known.release(7), None);
+        assert!(known.forget(7, 1));
+        assert_eq!(known.release(7), Some(1));
         known.record_cached_answer(1, &lookup_answer(7));
         assert!(!known.knows(7));
     }
@@ -94,7 +110,8 @@ mod tests {
         (0..3).for_each(|_| known.record_answer(1, &lookup_answer(7)));
         assert_eq!(known.count_anew(), [7]);
         known.record_answer(1, &lookup_answer(7));
-        assert_eq!(known.forget(7, 4), Some(2));
+        assert!(known.forget(7, 4));
+        assert_eq!(known.release(7), Some(2));
         assert!(known.count_anew().is_empty());
     }
 }

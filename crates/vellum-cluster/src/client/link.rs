@@ -12,7 +12,7 @@ use crate::connection::{Connection, FrameReader, FrameWriter, connect_stream};
 use crate::error::{ClusterError, Result};
 use crate::protocol::frame::{ClientFrame, HELD_NODES_MAX, ServerFrame, ServerProcess};
 use crate::protocol::reclaim::{RECLAIMED_LOCKS_MAX, ReclaimedLock};
-use crate::protocol::{HEARTBEAT, SESSION_TERM, SessionId};
+use crate::protocol::{HEARTBEAT, LEASE_TERM, SESSION_TERM, SessionId};
 
 /// Time for an address to answer.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
@@ -121,11 +121,9 @@ pub fn run_links(shared: &Arc<ClientShared>, first: OpenLink) {
     let mut link = Some(first);
     while let Some(open) = link {
         let outcome = use_link(shared, open);
-        let mut queue = shared.queue.lock();
         // Also if it broke before requests were sent over it.
-        queue.note_lost();
-        let has_ended = queue.has_ended();
-        drop(queue);
+        shared.note_lost();
+        let has_ended = shared.queue.lock().has_ended();
         // The sender looks again, and ends with its connection.
         shared.changed.notify_all();
         if has_ended {
@@ -134,6 +132,9 @@ pub fn run_links(shared: &Arc<ClientShared>, first: OpenLink) {
         (shared.options.report)(&format!(
             "the connection to the server is lost, and requests wait: {outcome}"
         ));
+        // The next server takes it for granted that nothing is in use. Whatever holds a notice up, the kernel uses nothing
+        // for longer than this.
+        shared.notices.wait_until_idle(LEASE_TERM);
         link = reopen_link(shared);
     }
 }
@@ -219,7 +220,7 @@ fn use_link(shared: &Arc<ClientShared>, open: OpenLink) -> ClusterError {
     // It may be closed already.
     let _ = stream.shutdown(Shutdown::Both);
     // The sender waits for `changed`, and ends only if it sees that there is no connection.
-    shared.queue.lock().note_lost();
+    shared.note_lost();
     shared.changed.notify_all();
     // A panic there has been reported already.
     let _ = sender.join();
@@ -241,10 +242,7 @@ fn receive_answers(shared: &ClientShared, reader: &mut FrameReader) -> Result<()
                     ended.send_answer();
                 }
             }
-            ServerFrame::Recall { number, leases } => {
-                shared.queue.lock().recall(number, &leases)?;
-                shared.changed.notify_one();
-            }
+            ServerFrame::Recall { number, leases } => shared.take_recall(number, &leases)?,
             ServerFrame::Pong { number } => shared.queue.lock().note_pong(number),
             ServerFrame::Gone { is_successor } => {
                 if is_successor {

@@ -12,9 +12,11 @@ use vellum_fuse::transport::PendingAnswer;
 use vellum_fuse::wire::{FuseAnswer, FuseOperation, FuseRequest, Opcode, RequestHeader};
 
 use super::ClientLinkStatus;
-use super::cached_answers::{CachedAnswers, ListingBeginning};
+use super::cached_answers::{BegunChange, CachedAnswers, ListingBeginning, RecallConfirmation};
+use super::kernel_grants::{KernelAnswer, KernelGrants, KernelNotice};
 use super::known_nodes::KnownNodes;
 use super::locked_files::LockedFiles;
+use super::notices::WaitingChange;
 use super::unsynced::{SyncingThread, UnsyncedChanges};
 use crate::error::Result;
 use crate::protocol::frame::{ServerProcess, encode_request};
@@ -151,29 +153,40 @@ impl RequestQueue {
         matches!(self.link, LinkState::Ended)
     }
 
-    /// Adds a request. `operation`: what it asks for; None: nothing that changes the worktree. If the client has ended,
-    /// dropping `reply` fails it.
-    pub fn add_request(
-        &mut self,
-        request: &FuseRequest<'_>,
-        operation: Option<&FuseOperation<'_>>,
-        reply: OperationReply,
-    ) {
-        if !self.has_ended() {
-            self.add_operation(request, operation, reply);
-        }
+    /// From now on there is a kernel that caches something.
+    pub fn attach_kernel(&mut self, kernel: KernelGrants) {
+        self.cached.attach_kernel(kernel);
     }
 
-    fn add_operation(
+    /// From now on the kernel caches no names; those that it has are left to expire. Gives whether it cached any before.
+    pub fn end_kernel_names(&mut self) -> bool {
+        self.cached.end_kernel_names()
+    }
+
+    /// Begins what a request changes, which is added afterwards.
+    pub fn begin_change(&mut self, request: &FuseRequest<'_>, operation: &FuseOperation<'_>) -> BegunChange {
+        self.cached.begin_change(request.header.node, operation)
+    }
+
+    /// Adds a request that changes nothing. If the client has ended, dropping `reply` fails it.
+    pub fn add_request(&mut self, request: &FuseRequest<'_>, reply: OperationReply) {
+        self.add_change(request, None, BegunChange::default(), reply);
+    }
+
+    /// Adds a request, and what it changes. `operation`: what it asks for, as far as it matters for its weight.
+    pub fn add_change(
         &mut self,
         request: &FuseRequest<'_>,
         operation: Option<&FuseOperation<'_>>,
+        mut change: BegunChange,
         reply: OperationReply,
     ) {
+        if self.has_ended() {
+            return;
+        }
+        self.cached.give_back(&mut change);
         let number = self.next;
         self.next += 1;
-        let changed = operation
-            .map_or_else(Vec::new, |operation| self.cached.begin_change(request.header.node, operation));
         let weight = weigh_request(request, operation);
         // The body is copied since the kernel's buffer is used for the next request, and this one may be sent several
         // times.
@@ -185,13 +198,33 @@ impl RequestQueue {
             is_sent: false,
             was_sent: false,
             kernel_unique: request.header.unique,
-            changed,
+            changed: change.changed,
             beginning: self.cached.find_beginning(request),
             added: self.unsynced.now(),
             reply,
         };
         self.operations.insert(number, operation);
         self.unsent.push_back(number);
+    }
+
+    /// Adds a request of which the kernel has dropped what it changes. Gives it if it must not be carried out.
+    pub fn add_waiting_change(&mut self, waiting: WaitingChange) -> Option<EndedOperation> {
+        let WaitingChange { header, body, change, reply } = waiting;
+        let request = FuseRequest::from_parts(header, &body);
+        // It was looked at before it waited, too; a loss that was noted meanwhile has not found it.
+        if self.refuses(&request) {
+            self.cached.end_change(&change.changed);
+            return Some(EndedOperation { reply, answer: FuseAnswer::Failed(Errno::IO) });
+        }
+        // It was decoded before it waited, so this succeeds.
+        let operation = request.decode_operation().ok();
+        self.add_change(&request, operation.as_ref(), change, reply);
+        None
+    }
+
+    /// Whether a request fails because something is lost that it relies on.
+    pub fn refuses(&mut self, request: &FuseRequest<'_>) -> bool {
+        self.is_lock_lost(request) || self.take_loss(&request.header)
     }
 
     /// The answer to a request, if the server has granted it before.
@@ -205,15 +238,20 @@ impl RequestQueue {
         // Each answer that names a node counts it once more in the kernel. If the server does not hold the node for this
         // client, it could be gone before the kernel uses it.
         let answer = self.cached.find_answer(&key, |node| self.known.knows(node))?;
-        if let FuseAnswer::Bytes(body) = &answer {
-            self.known.record_cached_answer(opcode, body);
+        if answer.errno == 0 {
+            self.known.record_cached_answer(opcode, &answer.body);
         }
-        Some(answer)
+        Some(answer.into())
     }
 
     /// The server recalls what it has granted.
-    pub fn recall(&mut self, number: u64, leases: &[Lease]) -> Result<()> {
+    pub fn recall(&mut self, number: u64, leases: &[Lease]) -> Result<RecallConfirmation> {
         self.cached.recall(number, leases)
+    }
+
+    /// Nothing uses any more what was recalled.
+    pub fn confirm_recall(&mut self, confirmation: &RecallConfirmation) {
+        self.cached.confirm_recall(confirmation);
     }
 
     /// The next heartbeat, which is sent after this.
@@ -283,6 +321,7 @@ impl RequestQueue {
             is_connected: self.is_connected(),
             waiting_changes: changes.count(),
             has_unsynced_changes: !self.unsynced.is_empty(),
+            kernel_requests: 0,
         }
     }
 
@@ -302,11 +341,9 @@ impl RequestQueue {
             // The server knows the request by the client's number, not by the kernel's, and it answers it in the usual way:
             // either the lock, or EINTR.
             let header = RequestHeader { opcode: Opcode::Interrupt.number(), node: 0, ..operation.header };
-            self.add_operation(
-                &FuseRequest::from_parts(header, &number.to_le_bytes()),
-                None,
-                OperationReply::Nobody,
-            );
+            let body = number.to_le_bytes();
+            let request = FuseRequest::from_parts(header, &body);
+            self.add_request(&request, OperationReply::Nobody);
             return None;
         }
         let operation = self.operations.remove(&number)?;
@@ -317,7 +354,17 @@ impl RequestQueue {
 
     /// The kernel has forgotten a node so often.
     pub fn forget_node(&mut self, node: u64, times: u64) {
-        if let Some(counted) = self.known.forget(node, times) {
+        if self.known.forget(node, times) {
+            self.cached.forget_node(node);
+            self.release_node(node);
+        }
+    }
+
+    /// Has the server let a node go that nothing here uses.
+    fn release_node(&mut self, node: u64) {
+        if !self.cached.names_node(node)
+            && let Some(counted) = self.known.release(node)
+        {
             // Not sent at once: a kernel forgets thousands of nodes in a row, which become one request.
             self.forgotten.push((node, counted));
         }
@@ -350,6 +397,9 @@ impl RequestQueue {
 
     /// Makes a request of what was forgotten since the last one: many nodes in one.
     fn add_forgotten(&mut self) {
+        for node in self.cached.take_unnamed() {
+            self.release_node(node);
+        }
         while !self.forgotten.is_empty() && !self.has_ended() {
             // Not as large as a frame may be: a request must stay within the weight that may be under way.
             let rest = self.forgotten.split_off(self.forgotten.len().min(FORGETS_MAX));
@@ -357,7 +407,7 @@ impl RequestQueue {
             let body = encode_forgotten(&nodes);
             let opcode = Opcode::BatchForget.number();
             let header = RequestHeader { opcode, unique: 0, node: 0, uid: 0, gid: 0, pid: 0 };
-            self.add_operation(&FuseRequest::from_parts(header, &body), None, OperationReply::Nobody);
+            self.add_request(&FuseRequest::from_parts(header, &body), OperationReply::Nobody);
         }
     }
 
@@ -372,28 +422,30 @@ impl RequestQueue {
             self.sent.weight -= operation.weight;
         }
         self.cached.end_change(&operation.changed);
+        let mut answer = KernelAnswer { errno, body: body.to_vec() };
         if is_leased {
             let request = FuseRequest::from_parts(operation.header, &operation.body);
-            self.cached.keep_answer(&request, operation.beginning, errno, body);
+            self.cached.keep_answer(&request, operation.beginning, &mut answer);
         }
-        let answer = match errno {
+        if errno == 0 {
             // Before the kernel has the answer: it may forget the node at once.
-            0 => {
-                self.known.record_answer(operation.header.opcode, body);
-                // A file without a name changes no directory that could be synced, and is not marked: the next server would
-                // seem to have lost the directory.
-                if operation.header.opcode != Opcode::Tmpfile.number() {
-                    self.unsynced.record_change(number, &operation.changed, operation.added);
-                }
-                if is_sync(operation.header.opcode) {
-                    self.unsynced.record_sync(operation.added);
-                }
-                self.files.record_success(&FuseRequest::from_parts(operation.header, &operation.body));
-                if body.is_empty() { FuseAnswer::Done } else { FuseAnswer::Bytes(body.to_vec()) }
-            }
-            errno => FuseAnswer::Failed(Errno::from_raw_os_error(errno)),
-        };
-        Some(EndedOperation { reply: operation.reply, answer })
+            self.record_success(number, &operation, body);
+        }
+        Some(EndedOperation { reply: operation.reply, answer: answer.into() })
+    }
+
+    fn record_success(&mut self, number: u64, operation: &ClientOperation, body: &[u8]) {
+        let header = operation.header;
+        self.known.record_answer(header.opcode, body);
+        // A file without a name changes no directory that could be synced, and is not marked: the next server would seem
+        // to have lost the directory.
+        if header.opcode != Opcode::Tmpfile.number() {
+            self.unsynced.record_change(number, &operation.changed, operation.added);
+        }
+        if is_sync(header.opcode) {
+            self.unsynced.record_sync(operation.added);
+        }
+        self.files.record_success(&FuseRequest::from_parts(header, &operation.body));
     }
 
     /// There is a connection under the session that there was before: what was not answered is sent again.
@@ -435,13 +487,13 @@ impl RequestQueue {
         unlocked.into_iter().map(|(_, operation)| operation.fail()).collect()
     }
 
-    /// The connection is lost.
-    pub fn note_lost(&mut self) {
+    /// The connection is lost. Gives what the kernel has to drop before there is another one.
+    pub fn note_lost(&mut self) -> Vec<KernelNotice> {
         if self.is_connected() {
             self.link = LinkState::LostSince(Instant::now());
         }
         // The server takes it for granted that a client which connects has kept nothing from before.
-        self.cached.clear();
+        self.cached.clear()
     }
 
     /// Takes the requests that have waited for a connection for longer than `wait`.
@@ -467,7 +519,8 @@ impl RequestQueue {
         self.operations.clear();
         self.unsent.clear();
         self.forgotten.clear();
-        self.cached.clear();
+        // The kernel has nothing to drop: its mount has ended.
+        let _ = self.cached.clear();
     }
 }
 

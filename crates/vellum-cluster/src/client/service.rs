@@ -3,11 +3,13 @@
 //! Invariant: a thread that takes requests waits for nothing but a lock that is held for a moment.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use rustix::io::Errno;
 use vellum_fuse::transport::{DeferredReply, RequestService};
 use vellum_fuse::wire::{FuseAnswer, FuseOperation, FuseRequest, Opcode, RequestHeader};
 
+use super::notices::{NoticeTask, WaitingChange};
 use super::queue::OperationReply;
 use super::{ClientShared, CloseGuarantee};
 
@@ -27,11 +29,11 @@ impl ForwardingService {
         let mut queue = self.shared.queue.lock();
         // Also if it cannot be made durable: the locks of the descriptor end with it. Nobody waits for this answer, as the
         // next request is answered after it.
-        queue.add_request(request, None, OperationReply::Nobody);
+        queue.add_request(request, OperationReply::Nobody);
         let is_lost = queue.take_loss(&header);
         if !is_lost {
             let sync = FuseRequest::from_parts(header, &SYNC_BODY);
-            queue.add_request(&sync, None, OperationReply::Kernel(later.into_pending()));
+            queue.add_request(&sync, OperationReply::Kernel(later.into_pending()));
         }
         drop(queue);
         self.shared.changed.notify_one();
@@ -49,6 +51,9 @@ impl RequestService for ForwardingService {
         operation: FuseOperation<'_>,
         later: DeferredReply<'_>,
     ) -> FuseAnswer {
+        if !matches!(operation, FuseOperation::Forget { .. } | FuseOperation::BatchForget(_)) {
+            self.shared.kernel_requests.fetch_add(1, Ordering::Relaxed);
+        }
         match operation {
             // The handshake was before the first request that arrives here.
             FuseOperation::Init(_) => return FuseAnswer::Failed(Errno::IO),
@@ -80,15 +85,23 @@ impl RequestService for ForwardingService {
             _ => {
                 let mut queue = self.shared.queue.lock();
                 // In one step with adding the request: a loss that is noted in between finds it among those that wait.
-                if queue.is_lock_lost(request) || queue.take_loss(&request.header) {
+                if queue.refuses(request) {
                     return FuseAnswer::Failed(Errno::IO);
                 }
                 if let Some(answer) = queue.find_cached(request, &operation) {
                     return answer;
                 }
-                queue.add_request(request, Some(&operation), OperationReply::Kernel(later.into_pending()));
-                drop(queue);
-                self.shared.changed.notify_one();
+                let change = queue.begin_change(request, &operation);
+                let reply = OperationReply::Kernel(later.into_pending());
+                // What the kernel is about to drop, the queue takes to be dropped.
+                if change.changes_nothing() || change.notices.is_empty() && self.shared.notices.is_idle() {
+                    queue.add_change(request, Some(&operation), change, reply);
+                    drop(queue);
+                    self.shared.changed.notify_one();
+                } else {
+                    let waiting = WaitingChange::new(request, change, reply);
+                    self.shared.notices.enqueue_task(NoticeTask::Change(waiting));
+                }
                 return FuseAnswer::Later;
             }
         }

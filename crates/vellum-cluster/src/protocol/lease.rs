@@ -120,6 +120,12 @@ impl AnswerKey {
         self.opcode
     }
 
+    /// The node of the request.
+    #[must_use]
+    pub fn node(&self) -> u64 {
+        self.node
+    }
+
     /// What an answer to the request depends on; None: this one is not kept.
     #[must_use]
     pub fn list_leases(&self, errno: i32, body: &[u8]) -> Option<Vec<Lease>> {

@@ -149,7 +149,7 @@ impl LeaseTable {
     #[must_use]
     pub fn begin_change_of_all(self: &Arc<Self>) -> ChangeUnderWay {
         let mut change = self.take_names(StripeSet::default());
-        change.recall(MarkedLeases::All);
+        change.recall(MarkedLeases::All, None);
         change
     }
 }
@@ -163,8 +163,9 @@ pub struct LeasedAnswer {
 }
 
 impl ChangeUnderWay {
-    /// Marks what is changed, and waits until no client uses it.
-    fn recall(&mut self, leases: MarkedLeases) {
+    /// Marks what is changed, and waits until no client uses it. `by`: the session of the client that changes it, which may
+    /// go on using names.
+    fn recall(&mut self, leases: MarkedLeases, by: Option<SessionId>) {
         let LeaseTable { table, changed, recall_time } = &*self.table;
         let mut table = table.lock();
         // Marked before it is recalled, and both with one lock: an answer that is granted in between would be seen by
@@ -172,7 +173,7 @@ impl ChangeUnderWay {
         table.begin_change(&leases);
         self.leases = leases;
         // The frames are only put into outboxes here, so nobody waits for a client with the lock.
-        let number = table.recall(&self.leases);
+        let number = table.recall(&self.leases, by);
         let sent = Instant::now();
         while let Some(until) = table.recalled_until(number, sent, *recall_time) {
             if until <= Instant::now() {

@@ -166,7 +166,7 @@ impl SessionTable {
         let service = services.start_service(id, &client)?;
         let origin = SessionOrigin { id, client, address, recovered };
         let leases = self.options.leases.clone();
-        let gate: Arc<dyn ChangeGate> = Arc::new(LeaseGate(leases.clone()));
+        let gate: Arc<dyn ChangeGate> = Arc::new(LeaseGate { table: leases.clone(), session: Some(id) });
         let service = Arc::new(GatedService::new(service, Some(gate)));
         Ok((id, Arc::new(ClientSession::new(origin, service, services.clone(), leases)?)))
     }

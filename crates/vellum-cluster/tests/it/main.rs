@@ -5,6 +5,7 @@
 
 mod broken;
 mod hostile;
+mod kernel_caches;
 mod kernel_locks;
 mod leases;
 mod relay;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
-use vellum_cluster::client::{ClientOptions, CloseGuarantee, FixedServer, WorktreeClient};
+use vellum_cluster::client::{ClientOptions, CloseGuarantee, FixedServer, KernelCaches, WorktreeClient};
 use vellum_cluster::connection::ConnectionIdentity;
 use vellum_cluster::protocol::frame::ClientDescription;
 use vellum_cluster::protocol::{SESSION_TERM, SessionId};
@@ -27,6 +27,7 @@ pub const FORGET: u32 = 2;
 pub const GETATTR: u32 = 3;
 pub const MKDIR: u32 = 9;
 pub const UNLINK: u32 = 10;
+pub const RENAME: u32 = 12;
 pub const READ: u32 = 15;
 
 /// The longest time that a test waits for anything.
@@ -119,6 +120,10 @@ fn node_of(name: &[u8]) -> u64 {
 }
 
 fn entry(node: u64) -> SmallAnswer {
+    SmallAnswer::for_entry(&directory(node))
+}
+
+fn directory(node: u64) -> EntryAnswer {
     let time = UnixTime { secs: 1, nanos: 0 };
     let attr = NodeAttributes {
         ino: node,
@@ -135,7 +140,7 @@ fn entry(node: u64) -> SmallAnswer {
         device: (0, 0),
         block_size: 4096,
     };
-    SmallAnswer::for_entry(&EntryAnswer { attr, generation: 0, timeout: Duration::ZERO })
+    EntryAnswer { attr, generation: 0, timeout: Duration::ZERO }
 }
 
 impl RequestService for CountingService {
@@ -160,6 +165,9 @@ impl RequestService for CountingService {
                     state.held.remove(&request.header.node);
                 }
                 FuseAnswer::None
+            }
+            FuseOperation::Getattr => {
+                FuseAnswer::Small(SmallAnswer::for_attributes(&directory(request.header.node)))
             }
             FuseOperation::Mkdir { name, .. } => {
                 self.0.change(&format!("+{}", String::from_utf8_lossy(name)));
@@ -276,6 +284,65 @@ pub struct Kernel {
     service: Arc<dyn RequestService>,
 }
 
+/// What a kernel was told to drop.
+#[derive(Default)]
+pub struct ToldKernel {
+    told: Mutex<Vec<Option<u64>>>,
+    is_held: Mutex<bool>,
+    changed: Condvar,
+    holds_mounts: Mutex<bool>,
+}
+
+impl ToldKernel {
+    /// From now on, something is mounted in its mount.
+    pub fn add_mount(&self) {
+        *self.holds_mounts.lock() = true;
+    }
+
+    /// Takes what it was told: a node, or none for all names.
+    pub fn take_told(&self) -> Vec<Option<u64>> {
+        std::mem::take(&mut self.told.lock())
+    }
+
+    /// Holds up whoever tells it something.
+    pub fn hold(&self) {
+        *self.is_held.lock() = true;
+    }
+
+    pub fn let_go(&self) {
+        *self.is_held.lock() = false;
+        self.changed.notify_all();
+    }
+
+    fn tell(&self, what: Option<u64>) {
+        let mut is_held = self.is_held.lock();
+        while *is_held {
+            assert!(!self.changed.wait_for(&mut is_held, PATIENCE).timed_out(), "nobody lets it go");
+        }
+        self.told.lock().push(what);
+    }
+}
+
+impl KernelCaches for ToldKernel {
+    fn can_drop_names(&self) -> bool {
+        true
+    }
+
+    fn holds_mounts(&self) -> bool {
+        *self.holds_mounts.lock()
+    }
+
+    fn note_names_end(&self) {}
+
+    fn drop_names(&self) {
+        self.tell(None);
+    }
+
+    fn drop_attributes(&self, node: u64) {
+        self.tell(Some(node));
+    }
+}
+
 /// The answer to come.
 pub struct Pending(Receiver<FuseAnswer>);
 
@@ -294,6 +361,14 @@ impl Kernel {
         Self { client, service }
     }
 
+    /// The same, with a kernel that caches something.
+    pub fn connect_caching(options: ClientOptions) -> (Self, Arc<ToldKernel>) {
+        let kernel = Self::connect(options);
+        let told = Arc::new(ToldKernel::default());
+        kernel.client.attach_kernel(told.clone(), Duration::ZERO);
+        (kernel, told)
+    }
+
     pub fn send(&self, opcode: u32, node: u64, body: &[u8]) -> Pending {
         let header = RequestHeader { opcode, unique: 99, node, uid: 0, gid: 0, pid: 1 };
         let (sender, receiver) = channel();
@@ -308,6 +383,19 @@ impl Kernel {
 
     pub fn mkdir(&self, name: &str) -> Pending {
         self.send(MKDIR, 1, &[&[0; 8][..], name.as_bytes(), b"\0"].concat())
+    }
+
+    /// Moves a name from the root to another directory.
+    pub fn rename_away(&self, name: &str, to: u64) -> Pending {
+        self.send(
+            RENAME,
+            1,
+            &[&to.to_le_bytes()[..], name.as_bytes(), b"\0", name.as_bytes(), b"\0"].concat(),
+        )
+    }
+
+    pub fn attributes(&self, node: u64) -> Pending {
+        self.send(GETATTR, node, &[0; 16])
     }
 
     pub fn unlink(&self, name: &str) -> Pending {
@@ -328,6 +416,21 @@ impl Kernel {
 impl Pending {
     pub fn wait(self) -> FuseAnswer {
         self.0.recv_timeout(PATIENCE).expect("an answer")
+    }
+
+    /// For how many seconds the kernel may cache the name that was looked up; None: no entry.
+    pub fn entry_seconds(self) -> Option<u64> {
+        self.number_at(16)
+    }
+
+    /// The same of attributes.
+    pub fn attribute_seconds(self) -> Option<u64> {
+        self.number_at(0)
+    }
+
+    fn number_at(self, place: usize) -> Option<u64> {
+        let FuseAnswer::Bytes(bytes) = self.wait() else { return None };
+        Some(u64::from_le_bytes(bytes.get(place..place + 8)?.try_into().unwrap()))
     }
 
     pub fn gives_entry(self) -> bool {

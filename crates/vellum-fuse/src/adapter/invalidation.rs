@@ -98,6 +98,22 @@ impl CacheInvalidator {
         }
     }
 
+    /// Whether [`CacheInvalidator::invalidate_all_names`] drops anything (since Linux 6.16).
+    #[must_use]
+    pub fn can_invalidate_all_names(&self) -> bool {
+        self.drops_all_names
+    }
+
+    /// Drops all names of the mount, also those whose lookups are under way. Waits for nothing.
+    pub fn invalidate_all_names(&self) {
+        self.send_notice(Invalidation::Names);
+    }
+
+    /// Drops the attributes of a node, also those that it was answered and has not noted yet.
+    pub fn invalidate_attributes(&self, node: u64) {
+        self.send_notice(Invalidation::Attributes(node));
+    }
+
     fn send_notice(&self, notice: Invalidation<'_>) {
         // The kernel returns an error if it has cached nothing of this: then there is nothing to drop.
         let _ = self.notifier.send_notice(notice);

@@ -13,7 +13,7 @@ const ALIGNMENT: usize = 8;
 const DIRENT_LEN: usize = 24;
 
 /// Bytes of `fuse_entry_out`.
-const ENTRY_LEN: usize = 128;
+pub(super) const ENTRY_LEN: usize = 128;
 
 /// An answer with names.
 #[derive(Debug)]
@@ -90,6 +90,11 @@ impl ListingAnswer {
 
 /// Calls `visit` with the node and the name of each entry of a listing with entries. Ends at what is none.
 pub(crate) fn visit_listed_entries(listing: &[u8], mut visit: impl FnMut(u64, &[u8])) {
+    visit_entry_places(listing, |_, node, name| visit(node, name));
+}
+
+/// The same, with the place of the entry in the listing, bytes.
+pub(super) fn visit_entry_places(listing: &[u8], mut visit: impl FnMut(usize, u64, &[u8])) {
     let mut fields = RequestFields(listing);
     let read_entry = |fields: &mut RequestFields<'_>| -> Result<(u64, usize), MalformedRequest> {
         let node = fields.read_number()?;
@@ -100,9 +105,11 @@ pub(crate) fn visit_listed_entries(listing: &[u8], mut visit: impl FnMut(u64, &[
         fields.skip_bytes(size_of::<u32>())?;
         Ok((node, usize::try_from(len).map_err(|_| MalformedRequest::Short)?))
     };
-    while let Ok((node, len)) = read_entry(&mut fields) {
+    loop {
+        let place = listing.len() - fields.0.len();
+        let Ok((node, len)) = read_entry(&mut fields) else { return };
         let Ok(name) = fields.read_bytes(len) else { return };
-        visit(node, name);
+        visit(place, node, name);
         let padding = (DIRENT_LEN + len).next_multiple_of(ALIGNMENT) - (DIRENT_LEN + len);
         if fields.skip_bytes(padding).is_err() {
             return;

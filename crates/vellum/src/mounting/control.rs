@@ -257,6 +257,9 @@ pub struct ClientMountStatus {
     pub waiting_changes: u64,
     /// Whether something was written and not synced since.
     pub unsynced: bool,
+    /// Requests of its kernel so far, but for those that say what the kernel has forgotten.
+    #[serde(default)]
+    pub kernel_requests: u64,
 }
 
 /// What the daemon answers.

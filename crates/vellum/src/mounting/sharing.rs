@@ -4,6 +4,7 @@
 //! Invariant: when [`SharingServer::stop`] returns, no client changes the worktree any more.
 
 pub mod client;
+pub mod kernel;
 mod lock_holders;
 pub mod standby;
 pub mod term;
@@ -215,7 +216,7 @@ impl SharingServer {
 
     /// Where the changes of this process's own mount wait for what clients have cached.
     pub fn new_gate(&self) -> Arc<dyn ChangeGate> {
-        Arc::new(LeaseGate(self.leases.clone()))
+        Arc::new(LeaseGate { table: self.leases.clone(), session: None })
     }
 
     /// Begins what may change anything, after all clients have forgotten what they have cached. They cache nothing until

@@ -51,9 +51,14 @@ impl<'w> Cluster<'w> {
 
     /// Mounts the worktree as a client with a state directory of its own.
     pub fn client(&self, name: &str) -> Mount<'w> {
+        self.client_with(name, &[])
+    }
+
+    /// The same, with more arguments.
+    pub fn client_with(&self, name: &str, more: &[&str]) -> Mount<'w> {
         let dir = self.attach(name);
         let mount = Mount::place(self.world, name);
-        self.mount_client(&dir, &mount, &[]).ok();
+        self.mount_client(&dir, &mount, more).ok();
         mount
     }
 

@@ -11,11 +11,18 @@ use vellum_fuse::wire::{FuseAnswer, FuseOperation, FuseRequest, Opcode};
 
 use super::table::StripeSet;
 use super::{LeaseTable, MarkedLeases};
+use crate::protocol::SessionId;
 use crate::protocol::lease::ChangedPlaces;
 use crate::server::recovery::ask_service;
 
-/// The gate of a worktree.
-pub struct LeaseGate(pub Arc<LeaseTable>);
+/// The gate of a worktree, for the requests of one session or of the server's own mount.
+pub struct LeaseGate {
+    /// What clients were granted.
+    pub table: Arc<LeaseTable>,
+    /// Whose requests pass; None: those of the server's own mount. The names of a directory are not recalled from the session
+    /// that changes it.
+    pub session: Option<SessionId>,
+}
 
 impl ChangeGate for LeaseGate {
     fn begin_change(
@@ -30,10 +37,10 @@ impl ChangeGate for LeaseGate {
         }
         // Names first, then what they stand for: a rename in between would have the wrong node recalled.
         let names = changed.names.iter().map(|changed| (changed.dir, changed.name));
-        let mut change = self.0.take_names(StripeSet::of_names(names));
+        let mut change = self.table.take_names(StripeSet::of_names(names));
         // A client that comes now is granted nothing until the change is done.
-        if !self.0.has_clients() {
-            change.recall(MarkedLeases::All);
+        if !self.table.has_clients() {
+            change.recall(MarkedLeases::All, None);
             return Some(Arc::new(change));
         }
         // The request names a name, but clients were granted attributes by node: an unlinked file has another link count.
@@ -44,12 +51,12 @@ impl ChangeGate for LeaseGate {
                 changed.add_named_node(node);
             }
         }
-        change.recall(MarkedLeases::Some(changed.leases));
+        change.recall(MarkedLeases::Some(changed.leases), self.session);
         Some(Arc::new(change))
     }
 
     fn may_wait(&self) -> bool {
-        self.0.has_clients()
+        self.table.has_clients()
     }
 }
 

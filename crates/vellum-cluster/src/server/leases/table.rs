@@ -226,8 +226,10 @@ impl GrantTable {
         }
     }
 
-    /// Asks all clients to give back what they were granted of these. Gives the number of the recall.
-    pub fn recall(&mut self, leases: &MarkedLeases) -> u64 {
+    /// Asks all clients to give back what they were granted of these. Gives the number of the recall. `by`: the session of
+    /// the client that changes it. It drops what it has kept of names by itself; its kernel knows of its own change, and
+    /// would have to look up everything again if it lost what it has cached of the other names.
+    pub fn recall(&mut self, leases: &MarkedLeases, by: Option<SessionId>) -> u64 {
         let number = self.next_recall;
         self.next_recall += 1;
         match leases {
@@ -241,7 +243,10 @@ impl GrantTable {
                 // One frame for each client, since one number is confirmed once by each.
                 let mut by_client: HashMap<SessionId, BTreeSet<Lease>> = HashMap::new();
                 for lease in leases {
-                    for session in self.granted.get(lease).into_iter().flatten() {
+                    let keeps =
+                        |session: &&SessionId| matches!(lease, Lease::Names(_)) && by == Some(**session);
+                    let holders = self.granted.get(lease).into_iter().flatten();
+                    for session in holders.filter(|session| !keeps(session)) {
                         by_client.entry(*session).or_default().insert(*lease);
                     }
                 }

@@ -57,7 +57,7 @@ fn session(number: u8) -> SessionId {
 
 fn change(table: &Arc<LeaseTable>, leases: &[Lease]) -> super::ChangeUnderWay {
     let mut change = table.take_names(StripeSet::default());
-    change.recall(MarkedLeases::Some(leases.to_vec()));
+    change.recall(MarkedLeases::Some(leases.to_vec()), None);
     change
 }
 
@@ -102,6 +102,48 @@ fn a_change_waits_until_what_is_recalled_is_given_back() {
         changing.join().unwrap();
     });
     assert_eq!(table.count_leases(session(1)), 0);
+}
+
+#[test]
+fn names_are_not_recalled_from_the_client_that_changes_them() {
+    let table = Arc::new(LeaseTable::with_recall_time(LONG));
+    let frames = [1, 2].map(|number| {
+        let frames = Arc::new(Frames::default());
+        table.attach_client(session(number), frames.clone());
+        frames
+    });
+    let leases = [NODE, Lease::Names(7)];
+    table.send_answer(session(1), table.now(), &leases, answer(1));
+    table.send_answer(session(2), table.now(), &leases, answer(1));
+    frames.iter().for_each(|frames| assert!(is_leased(&frames.take()[0])));
+    std::thread::scope(|scope| {
+        let changing = scope.spawn(|| {
+            let mut change = table.take_names(StripeSet::default());
+            change.recall(MarkedLeases::Some(leases.to_vec()), Some(session(1)));
+        });
+        std::thread::sleep(MOMENT);
+        // Attributes are recalled from all.
+        let expected = [vec![NODE], leases.to_vec()];
+        for ((number, frames), expected) in (1..).zip(&frames).zip(expected) {
+            let recall = frames.take().remove(0);
+            let Ok(ServerFrame::Recall { number: recall, leases }) = ServerFrame::decode(&recall) else {
+                panic!("no recall")
+            };
+            assert_eq!(leases, expected);
+            assert!(!changing.is_finished());
+            table.note_recalled(session(number), recall);
+        }
+        changing.join().unwrap();
+    });
+    assert_eq!([1, 2].map(|number| table.count_leases(session(number))), [1, 0]);
+    // Whoever else changes them has them recalled from all.
+    std::thread::scope(|scope| {
+        let changing = scope.spawn(|| drop(change(&table, &leases)));
+        std::thread::sleep(MOMENT);
+        assert!(!changing.is_finished());
+        table.remove_client(session(1));
+        changing.join().unwrap();
+    });
 }
 
 #[test]

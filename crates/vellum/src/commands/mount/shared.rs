@@ -3,8 +3,11 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use vellum_cluster::client::{ClientOptions, CloseGuarantee, DEFAULT_WAIT, ServerLocator, WorktreeClient};
+use vellum_cluster::client::{
+    ClientOptions, CloseGuarantee, DEFAULT_NAMES_PAUSE, DEFAULT_WAIT, ServerLocator, WorktreeClient,
+};
 use vellum_cluster::protocol::frame::ClientDescription;
 use vellum_fuse::mount::{AttachOptions, mount_service};
 use vellum_fuse::transport::mounting::MountParameters;
@@ -20,6 +23,7 @@ use crate::mounting::control::listen_for_control;
 use crate::mounting::daemon::EndSignals;
 use crate::mounting::log::MountLog;
 use crate::mounting::sharing::client::{ClientControl, ClientMountPlace, client_dir, remove_client_dir};
+use crate::mounting::sharing::kernel::ClientKernel;
 use crate::mounting::sharing::{choose_server_locator, connection_identity};
 use crate::mounting::{MountingError, mountpoint};
 
@@ -173,7 +177,7 @@ fn attach_client(
     log: &Arc<MountLog>,
 ) -> Result<ServedFilesystem> {
     let name = args.sharing.shared.clone().unwrap_or_default();
-    let log = log.clone();
+    let report = log.clone();
     let options = AttachOptions {
         parameters: MountParameters {
             name: args.table_name.clone().unwrap_or_else(|| format!("vellum:{name}")),
@@ -183,8 +187,12 @@ fn attach_client(
         },
         no_rings: args.no_io_uring,
         posture: MountPosture::Shared,
-        report: Arc::new(move |text: &str| log.write_warning(text)),
+        report: Arc::new(move |text: &str| report.write_warning(text)),
     };
     let mounted = mount_service(client.new_service(), mountpoint, &options);
-    Ok(mounted.map_err(MountingError::from)?)
+    let mounted = mounted.map_err(MountingError::from)?;
+    let kernel = ClientKernel::new(mounted.cache_invalidator(), mountpoint.into(), log.clone());
+    let pause = args.sharing.names_pause.map_or(DEFAULT_NAMES_PAUSE, Duration::from_millis);
+    client.attach_kernel(Arc::new(kernel), pause);
+    Ok(mounted)
 }

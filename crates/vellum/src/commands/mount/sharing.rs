@@ -33,6 +33,9 @@ pub struct SharingArgs {
     /// When close(2) of a changed file returns [default: applied]
     #[arg(long, value_name = "WHEN", requires = "shared", value_enum)]
     pub close: Option<CloseArg>,
+    /// Milliseconds for which the kernel caches no names, at least, after it has dropped them
+    #[arg(long, hide = true, requires = "shared")]
+    pub names_pause: Option<u64>,
 }
 
 /// Moments at which closing a file may return.

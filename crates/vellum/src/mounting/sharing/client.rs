@@ -147,6 +147,7 @@ impl ClientControl {
             connected: link.is_connected,
             waiting_changes: link.waiting_changes as u64,
             unsynced: link.has_unsynced_changes,
+            kernel_requests: link.kernel_requests,
         })
     }
 
