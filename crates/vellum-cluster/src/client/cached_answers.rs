@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use vellum_fuse::visit_named_nodes;
+use vellum_fuse::wire::patching::without_entries;
 use vellum_fuse::wire::{FuseOperation, FuseRequest, Opcode};
 
 use super::kernel_grants::{GrantedTerm, KernelAnswer, KernelGrants, KernelNotice};
@@ -135,8 +136,7 @@ impl CachedAnswers {
     /// The answer to a request, if the server need not be asked. `knows_node`: whether the server holds a node for this
     /// client.
     pub fn find_answer(&mut self, key: &AnswerKey, knows_node: impl Fn(u64) -> bool) -> Option<KernelAnswer> {
-        let cached = self.answers.get(key)?;
-        let mut answer = KernelAnswer { errno: cached.errno, body: cached.body.clone() };
+        let mut answer = self.copy_answer(key)?;
         if self.kernel.is_some() {
             answer.leave_out_nodes(key.opcode());
         }
@@ -148,6 +148,19 @@ impl CachedAnswers {
             kernel.grant(key, &mut answer, term);
         }
         Some(answer)
+    }
+
+    fn copy_answer(&self, key: &AnswerKey) -> Option<KernelAnswer> {
+        if let Some(CachedAnswer { errno, body, .. }) = self.answers.get(key) {
+            return Some(KernelAnswer { errno: *errno, body: body.clone() });
+        }
+        // A kernel asks for the rest of a listing with entries or without, depending on what it has looked up meanwhile.
+        let other = self.answers.get(&key.of_other_listing()?)?;
+        let has_entries = key.opcode() == Opcode::Readdir.number();
+        let body = has_entries.then(|| without_entries(&other.body));
+        // Entries are not made up, except for the end of a listing, which has none.
+        let body = body.or_else(|| other.body.is_empty().then(Vec::new))?;
+        Some(KernelAnswer { errno: other.errno, body })
     }
 
     /// How long what is kept may be used from now on; None: not any more.
@@ -466,6 +479,17 @@ mod tests {
         assert!(is_kept(&mut answers, 0) && is_kept(&mut answers, 50));
         recall(&mut answers);
         assert!(!is_kept(&mut answers, 0) && !is_kept(&mut answers, 50));
+    }
+
+    #[test]
+    fn the_end_of_a_listing_is_the_same_with_entries_and_without() {
+        let mut answers = new_answers();
+        ask(&mut answers, 0, |_| {});
+        let operation = FuseOperation::Readdirplus { offset: 0, room: ROOM };
+        let key = AnswerKey::of_request(Opcode::Readdirplus.number(), DIR, &operation).unwrap();
+        assert!(answers.find_answer(&key, |_| true).is_some());
+        recall(&mut answers);
+        assert!(answers.find_answer(&key, |_| true).is_none());
     }
 
     #[test]

@@ -102,6 +102,17 @@ impl AnswerKey {
         (*offset != 0).then(|| [Opcode::Readdirplus, Opcode::Readdir].map(key))
     }
 
+    /// The key of the same part of a listing with entries, or without them; None: the request is for no listing.
+    #[must_use]
+    pub fn of_other_listing(&self) -> Option<Self> {
+        let opcode = match Opcode::from_number(self.opcode)? {
+            Opcode::Readdir => Opcode::Readdirplus,
+            Opcode::Readdirplus => Opcode::Readdir,
+            _ => return None,
+        };
+        Some(Self { opcode: opcode.number(), ..self.clone() })
+    }
+
     /// The key by which it is kept for what a name stands.
     #[must_use]
     pub fn of_name(dir: u64, name: &[u8]) -> Self {

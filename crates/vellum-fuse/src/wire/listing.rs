@@ -93,6 +93,18 @@ pub(crate) fn visit_listed_entries(listing: &[u8], mut visit: impl FnMut(u64, &[
     visit_entry_places(listing, |_, node, name| visit(node, name));
 }
 
+/// Makes a listing without entries of one with entries: both have the same names.
+#[must_use]
+pub fn without_entries(listing: &[u8]) -> Vec<u8> {
+    let mut names = Vec::with_capacity(listing.len());
+    visit_entry_places(listing, |place, _, name| {
+        let begin = place + ENTRY_LEN;
+        let len = (DIRENT_LEN + name.len()).next_multiple_of(ALIGNMENT);
+        names.extend(listing.get(begin..begin + len).unwrap_or_default());
+    });
+    names
+}
+
 /// The same, with the place of the entry in the listing, bytes.
 pub(super) fn visit_entry_places(listing: &[u8], mut visit: impl FnMut(usize, u64, &[u8])) {
     let mut fields = RequestFields(listing);

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+pub use super::listing::without_entries;
 use super::listing::{ENTRY_LEN, visit_entry_places};
 
 /// Where `fuse_entry_out` has the time for which the name may be cached: whole seconds, and the rest in nanoseconds.
@@ -112,6 +113,11 @@ mod tests {
         let mut listing = list(|node| node);
         clear_listed_nodes(&mut listing);
         assert_eq!(listing, list(|_| 0));
+        let mut names = ListingAnswer::new(4096);
+        for (name, node) in [(&b"."[..], 1), (b"a", 5), (b"a long name", 6)] {
+            assert!(names.add_name(NameInAnswer { name, node, mode: 0o100_000, next: 1 }));
+        }
+        assert_eq!(without_entries(&listing), names.into_bytes());
     }
 
     proptest! {
@@ -122,6 +128,7 @@ mod tests {
             set_attribute_timeout(&mut answer, TERM);
             clear_listed_nodes(&mut answer);
             assert_eq!(answer.len(), len);
+            assert!(without_entries(&answer).len() <= len);
         }
     }
 }
