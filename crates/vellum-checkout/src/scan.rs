@@ -16,7 +16,7 @@ mod walk;
 
 use crate::statcache::StatCache;
 
-pub use exclusions::{ScanExclusions, parse_exclude_patterns};
+pub use exclusions::ScanExclusions;
 pub use open_dirs::OpenTreeDirs;
 pub use problem::{ScanProblem, ScanProblemCause};
 pub use selection::PathSelection;

@@ -52,6 +52,15 @@ pub enum FsError {
         /// The beginning of the snapshot's id.
         snapshot: String,
     },
+    /// A pattern of what is to be left out is none.
+    #[error("cannot exclude {0}")]
+    BadPattern(String),
+    /// Files that no snapshot holds stand where the snapshot has others.
+    #[error(
+        "{} would be overwritten or removed, and no snapshot can save it first: an option of the last snapshot leaves it out",
+        .0.join(", ")
+    )]
+    InTheWay(Vec<String>),
     /// An entry of the trash was to get a name that is taken.
     #[error("'{0}' exists: nothing was restored")]
     NameTaken(String),
@@ -83,7 +92,8 @@ impl FsError {
             Self::Map(error) => error.kind(),
             Self::Log { source, .. } => ErrorKind::from_io_error(source),
             Self::ParentGone(_) | Self::PathNowhere { .. } | Self::NotInTrash(_) => ErrorKind::NotFound,
-            Self::ChangedMeanwhile | Self::NameTaken(_) => ErrorKind::Conflict,
+            Self::ChangedMeanwhile | Self::NameTaken(_) | Self::InTheWay(_) => ErrorKind::Conflict,
+            Self::BadPattern(_) => ErrorKind::Usage,
             Self::Decode { .. } | Self::BadTree(_) => ErrorKind::Corrupt,
         }
     }

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use vellum_host::clock::current_time;
 use vellum_live::LiveStore;
 use vellum_types::value::SuperBlock;
@@ -19,6 +20,7 @@ use crate::attributes::LiveAttributes;
 use crate::content::{LiveContent, memory};
 use crate::error::Result;
 use crate::history::past::LiveEpochs;
+use crate::history::visible::VisibleTree;
 use crate::lease::WorktreeLease;
 use crate::log::WriteLog;
 use crate::names::LiveNames;
@@ -111,6 +113,8 @@ pub struct LiveFilesystem {
     epochs: Arc<LiveEpochs>,
     trash: Arc<LiveTrash>,
     publisher: Arc<LivePublisher>,
+    /// What a snapshot that leaves something out would have recorded last.
+    visible: Mutex<Option<VisibleTree>>,
 }
 
 impl LiveFilesystem {
@@ -138,6 +142,7 @@ impl LiveFilesystem {
             base,
             content,
             epochs,
+            visible: Mutex::default(),
         };
         // The first tree of a volume is empty. An earlier process may also have died after it stored the head
         // and before it made the root.
@@ -227,6 +232,10 @@ impl LiveFilesystem {
     #[must_use]
     pub fn publisher(&self) -> &Arc<LivePublisher> {
         &self.publisher
+    }
+
+    pub(crate) fn visible_tree(&self) -> &Mutex<Option<VisibleTree>> {
+        &self.visible
     }
 
     /// Forgets what is cached, because the worktree has another state. To be called like [`LiveMap::forget_cached`].

@@ -2,7 +2,9 @@
 //!
 //! Invariant: a state never changes once it has a place here. What it needs stays as long as it is needed.
 
+pub(crate) mod carried;
 pub(crate) mod copy;
+pub mod exclusions;
 pub mod expected;
 pub mod fork;
 pub mod partial;
@@ -13,3 +15,4 @@ pub(crate) mod retained_roots;
 pub(crate) mod selected;
 pub mod snapshot;
 pub mod view;
+pub(crate) mod visible;

@@ -13,7 +13,7 @@ use vellum_volume::lease::HeldLease;
 use vellum_volume::operations::{
     CommandScope, RecordedCommand, RevertScope, RevertedOperation, WorktreeScope, scoped_command,
 };
-use vellum_volume::refs::WorktreeHead;
+use vellum_volume::refs::{UnsnapshottedTree, WorktreeHead};
 use vellum_volume::{SnapshotRecord, Volume, VolumeError};
 
 use crate::error::{FsError, Result};
@@ -104,35 +104,32 @@ impl WorktreeLease {
     /// Changes the value of the ref.
     pub fn update_ref(&self, change: impl Fn(&mut WorktreeHead)) -> Result<()> {
         let _scope = self.enter_command(None);
-        self.change_ref(None, change)
-    }
-
-    /// The same when the worktree has come to stand on a snapshot that was made for that, and whose record is stored.
-    pub fn announce_snapshot(&self, made: SnapshotId, change: impl Fn(&mut WorktreeHead)) -> Result<()> {
-        let _scope = self.enter_command(None);
-        self.change_ref(Some(made), change)
+        self.change_ref(change)
     }
 
     /// As [`Self::update_ref`], for the command that this thread works for, or else for one with these words.
     pub fn update_ref_for(&self, command: &[&str], change: impl Fn(&mut WorktreeHead)) -> Result<()> {
         let command = scoped_command().unwrap_or_else(|| RecordedCommand::from_words(command));
-        self.record_for(&command, || self.change_ref(None, change))
+        self.record_for(&command, || self.change_ref(change))
     }
 
-    fn change_ref(&self, made: Option<SnapshotId>, change: impl Fn(&mut WorktreeHead)) -> Result<()> {
-        Ok(match (&self.tenure, made) {
-            (Some(tenure), None) => tenure.update_worktree_ref(change),
-            (Some(tenure), Some(made)) => tenure.announce_snapshot(made, change),
-            (None, None) => self.volume.update_worktree_ref(&self.worktree, change),
-            (None, Some(made)) => self.volume.announce_snapshot(&self.worktree, made, change),
+    fn change_ref(&self, change: impl Fn(&mut WorktreeHead)) -> Result<()> {
+        Ok(match &self.tenure {
+            Some(tenure) => tenure.update_worktree_ref(change),
+            None => self.volume.update_worktree_ref(&self.worktree, change),
         }?)
     }
 
-    /// Stores the record of a snapshot that has its id already, and lets the worktree stand on it.
-    pub fn commit_snapshot(&self, record: &SnapshotRecord) -> Result<SnapshotId> {
+    /// Stores the record of a snapshot that has its id already, and lets the worktree stand on it. `live`: what is published
+    /// of the worktree besides.
+    pub fn commit_snapshot(
+        &self,
+        record: &SnapshotRecord,
+        live: Option<UnsnapshottedTree>,
+    ) -> Result<SnapshotId> {
         Ok(match &self.tenure {
-            Some(tenure) => tenure.commit_snapshot(record),
-            None => self.volume.commit_prepared_snapshot(&self.worktree, record),
+            Some(tenure) => tenure.commit_snapshot(record, live),
+            None => self.volume.commit_prepared_snapshot(&self.worktree, record, live),
         }?)
     }
 

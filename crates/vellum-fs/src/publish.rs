@@ -235,26 +235,14 @@ impl LivePublisher {
         *self.head_command.lock() = command;
     }
 
-    fn update_moved_ref(&self, made: Option<SnapshotId>, change: impl Fn(&mut WorktreeHead)) -> Result<()> {
+    fn update_moved_ref(&self, change: impl Fn(&mut WorktreeHead)) -> Result<()> {
         let known = self.head_command.lock().clone();
         let command = known.unwrap_or_else(|| RecordedCommand::from_words(&["restore"]));
-        self.lease.record_for(&command, || match made {
-            Some(made) => self.lease.announce_snapshot(made, change),
-            None => self.lease.update_ref(change),
-        })
+        self.lease.record_for(&command, || self.lease.update_ref(change))
     }
 
     /// Updates the ref if it names another snapshot after a restore.
     pub(crate) fn update_ref_snapshot(&self) -> Result<()> {
-        self.update_ref_to_head(None)
-    }
-
-    /// Updates the ref after a snapshot was made whose record is stored.
-    pub(crate) fn announce_snapshot(&self, made: SnapshotId) -> Result<()> {
-        self.update_ref_to_head(Some(made))
-    }
-
-    fn update_ref_to_head(&self, made: Option<SnapshotId>) -> Result<()> {
         let head = self.map.lock_head().clone();
         // A worktree that has never had a snapshot has none for the ref to name.
         let Some(stands) = head.snapshot.map(|last| last.id) else { return Ok(()) };
@@ -264,10 +252,28 @@ impl LivePublisher {
             let live = Some(UnsnapshottedTree { root: head.state.base, counted: head.state.counted });
             // If the snapshot's tree is the worktree's base, the collector keeps it already.
             let live = live.filter(|live| live.root != root);
-            self.update_moved_ref(made, |old| (old.head, old.live) = (Some(stands), live))?;
+            self.update_moved_ref(|old| (old.head, old.live) = (Some(stands), live))?;
             *announced = Some(stands);
         }
         Ok(())
+    }
+
+    /// Says in the ref that the worktree stands on a new snapshot, whose tree is in the store. What the worktree holds besides
+    /// stays in the ref, too.
+    pub(crate) fn announce_snapshot(&self, record: &SnapshotRecord, command: &RecordedCommand) -> Result<()> {
+        let head = self.map.lock_head().clone();
+        let live = UnsnapshottedTree { root: head.state.base, counted: head.state.counted };
+        let live = Some(live).filter(|live| live.root != record.root);
+        let mut announced = self.announced.lock();
+        *announced = Some(self.lease.record_for(command, || self.lease.commit_snapshot(record, live))?);
+        Ok(())
+    }
+
+    /// Says in the ref on which snapshot the worktree stands, and what it holds besides, though that may be the same snapshot
+    /// as before.
+    pub(crate) fn announce_restored_state(&self) -> Result<()> {
+        *self.announced.lock() = None;
+        self.update_ref_snapshot()
     }
 
     /// Says in the ref on which snapshot the worktree stands since its head was moved.
@@ -277,7 +283,7 @@ impl LivePublisher {
             return self.update_ref_snapshot();
         }
         let live = Some(UnsnapshottedTree { root: head.state.base, counted: head.state.counted });
-        self.update_moved_ref(None, |old| (old.head, old.live) = (None, live))?;
+        self.update_moved_ref(|old| (old.head, old.live) = (None, live))?;
         *self.announced.lock() = None;
         Ok(())
     }
@@ -289,7 +295,7 @@ impl LivePublisher {
         // Of this worktree, not of the record's: a fork publishes what it took over unpublished, if it comes first.
         // Everything that the record names is durable by now. Until the ref names the snapshot, the session protects
         // it from the collector.
-        let id = self.lease.record_for(&command, || self.lease.commit_snapshot(&record))?;
+        let id = self.lease.record_for(&command, || self.lease.commit_snapshot(&record, None))?;
         // Remembered, so that the ref is not written again only to say the same.
         *self.announced.lock() = Some(id);
         self.add_snapshot_tags(&pending.tags, &pending.id, &command)?;

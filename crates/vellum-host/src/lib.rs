@@ -12,6 +12,7 @@ pub mod clock;
 pub mod clone;
 pub mod error_chain;
 pub mod escape;
+pub mod exclusions;
 pub mod exposition;
 pub mod histogram;
 pub mod ignore_files;

@@ -10,6 +10,7 @@ pub mod device;
 pub mod diff;
 pub mod doctor;
 pub mod error;
+pub mod exclusions;
 pub mod file_history;
 pub mod fuzzing;
 pub mod gc;

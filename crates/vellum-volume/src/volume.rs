@@ -42,7 +42,9 @@ use crate::keyring::{UnlockedKey, unlock_master_key};
 use crate::lost::DamageRecorder;
 use crate::operations::{FORGOTTEN_MAX, OperationEffect, OperationSink};
 use crate::record::SnapshotRecord;
-use crate::refs::{DamagedRef, RefKind, RefStore, StoredRef, WorktreeHead, check_ref_name};
+use crate::refs::{
+    DamagedRef, RefKind, RefStore, StoredRef, UnsnapshottedTree, WorktreeHead, check_ref_name,
+};
 use crate::session::{IndexReadingTime, WriteSession, date_after_parent};
 use crate::settings::Settings;
 use crate::state::{DirectoryIdentity, INDEX_FOLDER, RESERVE_FILE, StateDir, WorktreeFile};
@@ -339,21 +341,26 @@ impl Volume {
     pub fn commit_snapshot(&self, mut record: SnapshotRecord) -> Result<SnapshotId> {
         let worktree = record.worktree.clone();
         let id = self.prepare_snapshot(&mut record)?;
-        self.commit_prepared_snapshot(&worktree, &record)?;
+        self.commit_prepared_snapshot(&worktree, &record, None)?;
         tracing::info!(worktree, snapshot = %id, "snapshot committed");
         self.ensure_reserves();
         Ok(id)
     }
 
-    /// Records a snapshot that has its id already, and lets a worktree stand on it, unless somebody has its lease.
-    pub fn commit_prepared_snapshot(&self, worktree: &str, record: &SnapshotRecord) -> Result<SnapshotId> {
+    /// Records a snapshot that has its id already, and lets a worktree stand on it, unless somebody has its lease. `live`:
+    /// what is published of the worktree since the snapshot; nothing, if that is what it holds.
+    pub fn commit_prepared_snapshot(
+        &self,
+        worktree: &str,
+        record: &SnapshotRecord,
+        live: Option<UnsnapshottedTree>,
+    ) -> Result<SnapshotId> {
         let id = record.compute_id(&self.keys);
         // The record before the ref: a head must never name a snapshot that is not there.
         self.catalog.store_record_during(record, |put| {
             let mut sink = OperationSink { effects: vec![OperationEffect::Made(id)], put };
             self.refs.update_ref_recording(RefKind::Worktree, worktree, &mut sink, |old| {
-                // `live` counts from the last snapshot, which is this one now.
-                self.change_free_head(worktree, old, |head| (head.head, head.live) = (Some(id), None))
+                self.change_free_head(worktree, old, |head| (head.head, head.live) = (Some(id), live))
             })
         })?;
         Ok(id)

@@ -77,6 +77,11 @@ impl ProgramSettings {
         &self.settings
     }
 
+    /// Whether the worktree has a program for this setting that is not run.
+    pub fn is_ignored(&self, setting: &str) -> bool {
+        self.ignored.as_ref().is_some_and(|ignored| ignored.values.contains_key(setting))
+    }
+
     /// Warns, once in a process, if the worktree has a program for this setting that is not run.
     pub fn warn_if_ignored(&self, setting: &str, context: &CommandContext) -> Result<()> {
         let Some(ignored) = self.ignored.as_ref().filter(|ignored| ignored.values.contains_key(setting))

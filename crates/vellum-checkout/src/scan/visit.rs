@@ -3,10 +3,11 @@
 use std::ops::Range;
 
 use vellum_host::beneath::{BeneathError, HeldDir, ListedName, is_temp_name};
+use vellum_host::exclusions::CACHE_TAG;
 use vellum_host::metadata::FileStat;
 use vellum_types::FileKind;
 
-use super::exclusions::{CACHE_TAG, is_cache_dir};
+use super::exclusions::is_cache_dir;
 use super::rules::{IgnoreRules, read_rules};
 use super::selection::SelectedPart;
 use super::tree::{DirCoverage, NONE, ScanEntry, UNCHANGED, entry_name_in};

@@ -126,12 +126,32 @@ impl LiveFilesystem {
         let original = OriginalInode::read_inode(view, source)?;
         let copying = TreeCopy::new(self, view);
         let made = copying.copy_original_inode(&original, &NameInDir::new(dir, name)?, true)?;
-        self.live_map().apply_change(|txn| {
+        self.change_copied_attr(made.ino, |attr| {
             // Making the copy has set the time of change to now, and has computed a new generation.
-            let mut attr = txn.expect_inode_attr(made.ino)?;
             (attr.ctime, attr.generation) = (original.attr.ctime, original.attr.generation);
-            txn.set_inode_attr(made.ino, &attr);
-            Ok(InodeAttributes { ino: made.ino, attr: Arc::new(attr) })
+        })
+    }
+
+    /// Copies one inode to a name that must be free, with a new number and all its times.
+    pub(crate) fn copy_inode_anew(
+        &self,
+        view: &LiveView,
+        source: Ino,
+        dir: Ino,
+        name: &[u8],
+    ) -> Result<InodeAttributes> {
+        let original = OriginalInode::read_inode(view, source)?;
+        let copying = TreeCopy::new(self, view);
+        let made = copying.copy_original_inode(&original, &NameInDir::new(dir, name)?, false)?;
+        self.change_copied_attr(made.ino, |attr| attr.ctime = original.attr.ctime)
+    }
+
+    fn change_copied_attr(&self, ino: Ino, change: impl Fn(&mut InodeAttr)) -> Result<InodeAttributes> {
+        self.live_map().apply_change(|txn| {
+            let mut attr = txn.expect_inode_attr(ino)?;
+            change(&mut attr);
+            txn.set_inode_attr(ino, &attr);
+            Ok(InodeAttributes { ino, attr: Arc::new(attr) })
         })
     }
 }

@@ -9,6 +9,7 @@ use vellum_map::MapRoot;
 use vellum_types::{FileKind, Ino, MapKeyRef};
 use vellum_volume::FsTree;
 use vellum_volume::diff::{ChangeSide, PathScopes, StateComparison};
+use vellum_volume::exclusions::SnapshotExclusions;
 use vellum_volume::tree::path_components;
 
 use crate::error::{FsError, Result};
@@ -35,19 +36,16 @@ struct TouchedKeys {
 impl LiveFilesystem {
     /// Fails unless the worktree still holds what is expected. The caller has locked the epoch.
     pub(crate) fn check_expected_state(&self, expected: &ExpectedState) -> Result<()> {
+        let exclusions = self.kept_exclusions()?;
+        if !exclusions.is_empty() {
+            return self.check_expected_tree(expected, &exclusions);
+        }
         let scopes = PathScopes::new(expected.paths.iter().map(Vec::as_slice));
         let is_whole = expected.paths.is_empty() || scopes.contains(b"");
         // Published meanwhile: what is below the layers may differ from what was looked at, too.
         let base = self.live_map().lock_head().state.base;
-        let from = self.volume().open_tree(expected.root);
         let to = self.volume().open_tree(base);
-        let changes = StateComparison { from: &from, to: &to }.find_changes()?;
-        for change in changes {
-            let concerns = |side: &ChangeSide| scopes.contains(&side.path) || scopes.reaches_into(&side.path);
-            if is_whole || [&change.old, &change.new].into_iter().flatten().any(concerns) {
-                return Err(FsError::ChangedMeanwhile);
-            }
-        }
+        self.check_same_tree(expected, &to)?;
         let touched = self.collect_touched_keys()?;
         let is_touched = if is_whole {
             !touched.inodes.is_empty()
@@ -59,6 +57,27 @@ impl LiveFilesystem {
             changed
         };
         if is_touched { Err(FsError::ChangedMeanwhile) } else { Ok(()) }
+    }
+
+    /// The same for a caller who has looked at what is not left out: that is stored anew, and compared.
+    fn check_expected_tree(&self, expected: &ExpectedState, exclusions: &SnapshotExclusions) -> Result<()> {
+        let now = self.store_visible_tree(exclusions)?;
+        let checked = self.check_same_tree(expected, &self.volume().open_tree(now.root));
+        now.session.end_session()?;
+        checked
+    }
+
+    fn check_same_tree(&self, expected: &ExpectedState, to: &FsTree) -> Result<()> {
+        let scopes = PathScopes::new(expected.paths.iter().map(Vec::as_slice));
+        let is_whole = expected.paths.is_empty() || scopes.contains(b"");
+        let from = self.volume().open_tree(expected.root);
+        for change in (StateComparison { from: &from, to }).find_changes()? {
+            let concerns = |side: &ChangeSide| scopes.contains(&side.path) || scopes.reaches_into(&side.path);
+            if is_whole || [&change.old, &change.new].into_iter().flatten().any(concerns) {
+                return Err(FsError::ChangedMeanwhile);
+            }
+        }
+        Ok(())
     }
 
     /// What is changed and not published, except files without a name, which no restore concerns.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use vellum_host::escape::format_path;
-use vellum_types::{FileKind, Ino, InodeAttr, SnapshotId};
+use vellum_types::{Dentry, FileKind, Ino, InodeAttr, SnapshotId};
 use vellum_volume::SnapshotOrigin;
 use vellum_volume::tree::path_components;
 use vellum_volume::tree::{DirectoryEntry, StateReader};
@@ -15,7 +15,9 @@ use vellum_volume::tree::{DirectoryEntry, StateReader};
 use crate::attributes::AttributeChanges;
 use crate::error::{FsError, Result};
 use crate::fs::{LiveFilesystem, RequestCaller};
+use crate::history::carried::{CarriedDirectory, CarriedEntries, check_places_free};
 use crate::history::copy::new_hidden_name;
+use crate::history::exclusions::{ExcludedEntry, ExclusionRules};
 use crate::history::expected::ExpectedState;
 use crate::history::snapshot::LiveSnapshotRequest;
 use crate::history::view::LiveView;
@@ -42,7 +44,8 @@ pub struct RestoredPaths {
 impl LiveFilesystem {
     /// Brings paths from the root to what a snapshot has there, which may be nothing: then what is there is removed. What no
     /// snapshot holds is saved in one first, unless it is to be discarded. The worktree goes on standing where it stood.
-    /// Fails with [`FsError::PathNowhere`], and changes nothing, if neither has one of the paths.
+    /// Fails with [`FsError::PathNowhere`], and changes nothing, if neither has one of the paths. What the last snapshot left
+    /// out of them stays; unless it is to be discarded, this fails with [`FsError::InTheWay`] if the snapshot has something else in its place.
     pub fn restore_paths(
         self: &Arc<Self>,
         target: SnapshotId,
@@ -90,11 +93,16 @@ impl LiveFilesystem {
         paths: &[Vec<u8>],
         discard: bool,
     ) -> Result<RestoredPaths> {
+        let kept = KeptEntries::find(self, paths)?;
         for path in paths {
-            if !contains_path(&**self, path)? && !contains_path(view, path)? {
+            let is_here = contains_path(&**self, path)? && !kept.contains(path);
+            if !is_here && !contains_path(view, path)? {
                 let snapshot = self.volume().short_id(&target)?;
                 return Err(FsError::PathNowhere { path: format_path(path), snapshot });
             }
+        }
+        if !discard {
+            check_places_free(&kept.entries, view)?;
         }
         let saved = if discard || !self.is_changed()? {
             None
@@ -105,7 +113,8 @@ impl LiveFilesystem {
         };
         // Held until all is copied: the snapshot may be forgotten by somebody else meanwhile.
         let _borrowing = self.retain_content(view)?;
-        let mut restore = PathRestore { fs: self, view, replaced: Vec::new() };
+        let _kept = kept.now.as_ref().map(|now| self.retain_content(now)).transpose()?;
+        let mut restore = PathRestore { fs: self, view, kept: &kept, replaced: Vec::new() };
         for path in paths {
             // The root has no name under which a copy could replace it.
             if path_components(path).next().is_none() {
@@ -115,6 +124,36 @@ impl LiveFilesystem {
             }
         }
         Ok(RestoredPaths { saved, replaced: restore.replaced })
+    }
+}
+
+/// What the last snapshot left out of paths that are restored, or of what they lie in.
+struct KeptEntries {
+    entries: Vec<ExcludedEntry>,
+    /// Where they are; None: there are none.
+    now: Option<LiveView>,
+}
+
+impl KeptEntries {
+    fn find(fs: &Arc<LiveFilesystem>, paths: &[Vec<u8>]) -> Result<Self> {
+        let exclusions = fs.kept_exclusions()?;
+        if exclusions.is_empty() {
+            return Ok(Self { entries: Vec::new(), now: None });
+        }
+        let now = fs.open_view()?;
+        let mut entries = ExclusionRules::parse(&exclusions)?.find_excluded(&now)?;
+        entries.retain(|entry| paths.iter().any(|path| entry.concerns(path)));
+        Ok(Self { now: (!entries.is_empty()).then_some(now), entries })
+    }
+
+    /// Whether a path is left out.
+    fn contains(&self, path: &[u8]) -> bool {
+        self.entries.iter().any(|entry| entry.contains(path))
+    }
+
+    /// Those below a path.
+    fn below<'k>(&'k self, path: &'k [u8]) -> impl Iterator<Item = &'k ExcludedEntry> {
+        self.entries.iter().filter(move |entry| entry.is_within(path) && !entry.contains(path))
     }
 }
 
@@ -134,6 +173,7 @@ fn contains_path(state: &dyn StateReader<FsError>, path: &[u8]) -> Result<bool> 
 struct PathRestore<'r> {
     fs: &'r LiveFilesystem,
     view: &'r LiveView,
+    kept: &'r KeptEntries,
     replaced: Vec<ReplacedName>,
 }
 
@@ -171,8 +211,12 @@ impl PathRestore<'_> {
         }
         let source = was.map(|was| allow_not_found(view.find_dentry(was, name))).transpose()?.flatten();
         let there = allow_not_found(fs.find_dentry(dir, name))?;
+        let keeps = self.kept.below(path).next().is_some();
         match (source, there) {
             (None, None) => return Ok(()),
+            // What no snapshot holds stays where the snapshot has nothing.
+            (None, Some(_)) if self.kept.contains(path) => return Ok(()),
+            (_, Some(there)) if keeps => self.replace_around_kept(path, source, there, dir)?,
             (None, Some(_)) => fs.names().remove_tree(dir, name, own_uid())?,
             (Some(source), None) => drop(fs.copy_retained_tree(view, source.ino, dir, name)?),
             (Some(source), Some(_)) => self.replace_entry(source.ino, dir, name)?,
@@ -195,6 +239,51 @@ impl PathRestore<'_> {
         );
         // What stands aside now is the old one, or a copy that nobody wants.
         let removed = self.fs.names().remove_tree(dir, &aside, own_uid());
+        exchanged.and(removed)
+    }
+
+    /// The new one takes the old one's place, with what was left out of that.
+    fn replace_around_kept(
+        &self,
+        path: &[u8],
+        source: Option<Dentry>,
+        there: Dentry,
+        dir: Ino,
+    ) -> Result<()> {
+        let PathRestore { fs, view, kept, .. } = *self;
+        let (Some(now), Some(name)) = (&kept.now, path_components(path).last()) else {
+            return Err(Errno::INVAL.into());
+        };
+        // Copied as the rest is: until the exchange, what was left out is in its place, and afterwards it is again.
+        let aside = new_hidden_name()?;
+        let copied = match source {
+            Some(source) => {
+                fs.copy_retained_tree(view, source.ino, dir, &aside).map(|copy| (copy.ino, copy.attr.kind))
+            }
+            None => self
+                .create_similar_dir(&*now.inode_attr(there.ino)?, dir, &aside)
+                .map(|ino| (ino, FileKind::Dir)),
+        };
+        let filled = copied.and_then(|(then, kind)| {
+            // Of a file, nothing can be kept below: that was refused, or is given up.
+            if kind != FileKind::Dir {
+                return Ok(());
+            }
+            let mut carried = CarriedEntries::new(fs, now, true);
+            let base = CarriedDirectory { now: there.ino, then };
+            if source.is_none() {
+                carried.note_made_dir(base);
+            }
+            for excluded in kept.below(path) {
+                let below = excluded.path.get(path.len()..).unwrap_or_default();
+                carried.carry_entry(base, below, &excluded.entry)?;
+            }
+            carried.finish()
+        });
+        let flags = RenameFlags { exchange: true, ..RenameFlags::default() };
+        let exchanged = filled.and_then(|()| fs.names().rename(dir, &aside, dir, name, flags));
+        // What stands aside now is the old one, or a copy that nobody wants.
+        let removed = fs.names().remove_tree(dir, &aside, own_uid());
         exchanged.and(removed)
     }
 

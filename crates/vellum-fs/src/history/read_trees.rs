@@ -43,6 +43,15 @@ impl LiveFilesystem {
         Ok(named)
     }
 
+    /// Makes the worktree's ref name a tree that a session protects, before a state uses it. Fails if the ref cannot be
+    /// written: what a state uses must not depend on a session.
+    pub(crate) fn name_stored_tree(&self, state: &LayeredState) -> Result<NamedTree<'_>> {
+        self.live_map().open_views().begin_sealed_read(state);
+        let named = NamedTree { fs: self, state: state.clone() };
+        self.lease().renew()?;
+        Ok(named)
+    }
+
     /// Makes the worktree's ref name the trees in use, one of which is the tree of a published snapshot. Fails if the
     /// snapshot was already forgotten.
     pub(crate) fn publish_read_snapshot(&self, id: SnapshotId) -> Result<()> {

@@ -10,44 +10,81 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use vellum_host::escape::format_path;
-use vellum_live::MemoryStore;
 use vellum_types::value::SuperBlock;
 use vellum_types::{Dentry, FileKind, Ino, InodeAttr, MapKey, SnapshotId};
+use vellum_volume::exclusions::SnapshotExclusions;
 use vellum_volume::operations::{RecordedCommand, scoped_command};
 use vellum_volume::session::date_after_parent;
 use vellum_volume::tree::StateReader;
 use vellum_volume::tree::path_components;
-use vellum_volume::{SnapshotRecord, VolumeError};
+use vellum_volume::{SnapshotRecord, SnapshotStatistics, VolumeError, WriteSession};
 
 use crate::attributes::AttributeChanges;
 use crate::attributes::xattr::XattrFlags;
 use crate::error::{FsError, Result};
-use crate::fs::{LiveFilesystem, LiveOptions, RequestCaller};
+use crate::fs::{LiveFilesystem, RequestCaller};
+use crate::history::exclusions::{ExclusionChoice, keep_exclusions};
 use crate::history::partial::allow_not_found;
 use crate::history::snapshot::{LiveSnapshotRequest, next_moment};
 use crate::history::view::LiveView;
+use crate::history::visible::SessionTree;
 use crate::names::own_uid;
 use crate::tree::MapReader;
-use crate::tree::head::{AncestorSnapshot, LiveHead};
+use crate::tree::head::AncestorSnapshot;
 
 /// How often it is begun anew because another snapshot was made meanwhile.
-const TRIES: usize = 10;
+pub(crate) const TRIES: usize = 10;
+
+/// A snapshot whose tree is in the store.
+pub(crate) struct StoredSnapshot<'s> {
+    /// Its record, but for what depends on the last snapshot: its time and its counter.
+    pub record: SnapshotRecord,
+    /// What the worktree stands on.
+    pub last: Option<AncestorSnapshot>,
+    /// What is left out from then on; None: what was left out before.
+    pub kept: Option<&'s SnapshotExclusions>,
+}
+
+/// What can be recorded of the worktree as it is now.
+struct PresentState {
+    view: LiveView,
+    /// Protects a tree that nothing names.
+    _session: Option<WriteSession>,
+}
+
+impl PresentState {
+    fn open(fs: &Arc<LiveFilesystem>, exclusions: &SnapshotExclusions) -> Result<Self> {
+        if exclusions.is_empty() {
+            return Ok(Self { view: fs.open_view()?, _session: None });
+        }
+        let visible = fs.store_visible_tree(exclusions)?;
+        let view = fs.open_copy(visible.root, visible.counted)?.open_view()?;
+        Ok(Self { view, _session: Some(visible.session) })
+    }
+}
 
 impl LiveFilesystem {
-    /// Makes a snapshot of some paths, from the root. When it returns, the snapshot is in the store.
+    /// Makes a snapshot of some paths, from the root, without what is left out. When it returns, the snapshot is in the store.
     pub fn snapshot_paths(
         self: &Arc<Self>,
         request: &LiveSnapshotRequest,
         paths: &[Vec<u8>],
+        choice: ExclusionChoice<'_>,
     ) -> Result<SnapshotId> {
         self.lease().check_held()?;
+        // What the last snapshot of everything left out is not recorded by one of some paths.
+        let kept = self.kept_exclusions()?;
+        let exclusions = match choice {
+            ExclusionChoice::Kept => kept,
+            ExclusionChoice::Given(given) => kept.join(given),
+        };
         if paths.iter().any(|path| path_components(path).next().is_none()) {
-            return self.create_snapshot(request);
+            return self.create_snapshot_excluding(request, &[], ExclusionChoice::Given(&exclusions));
         }
         for _ in 0..TRIES {
             // The new snapshot's parent must be in the store, and so must its tree, on which it is built.
             self.publisher().publish_pending()?;
-            if let Some(id) = self.try_snapshot_paths(request, paths)? {
+            if let Some(id) = self.try_snapshot_paths(request, paths, &exclusions)? {
                 return Ok(id);
             }
         }
@@ -59,76 +96,88 @@ impl LiveFilesystem {
         self: &Arc<Self>,
         request: &LiveSnapshotRequest,
         paths: &[Vec<u8>],
+        exclusions: &SnapshotExclusions,
     ) -> Result<Option<SnapshotId>> {
         let last = self.live_map().lock_head().snapshot;
         // Before the lock: it may have to publish first.
-        let now = self.open_view()?;
+        let present = PresentState::open(self, exclusions)?;
+        let now = &present.view;
         // Held to the end: nothing is published, and no layer goes, while this is built on the last snapshot.
-        let _one_at_a_time = self.publisher().pause_publishing();
+        let paused = self.publisher().pause_publishing();
         // A snapshot takes no lock that would have kept it out until here.
         if self.live_map().lock_head().snapshot != last || !self.live_map().pending_snapshots()?.is_empty() {
             return Ok(None);
         }
-        let selected = self.build_selected_state(&now, last, paths)?;
-        let mut session = self.volume().begin_lazy_write_session()?;
-        let mut published =
-            selected.publisher().store_state(&selected.live_map().lock_head().sealed_state(), &session)?;
-        published.counted.stored += session.flush_blobs()?.bytes_stored;
+        let selected = self.build_selected_state(now, last, paths)?;
+        let session = self.volume().begin_lazy_write_session()?;
+        let SessionTree { session, root, counted } = selected.store_copy(session)?;
+        drop(paused);
         let record = SnapshotRecord {
-            root: published.root,
+            root,
             parents: last.iter().map(|last| last.id).collect(),
-            counter: last.map_or(0, |last| last.counter) + 1,
             paths: paths.to_vec(),
-            statistics: published.counted,
+            statistics: counted,
             ..self.new_snapshot_record(request)
         };
+        let stored = StoredSnapshot { record, last, kept: None };
+        let made = self.commit_stored_snapshot(stored, &request.tags)?;
+        session.end_session()?;
+        Ok(made)
+    }
+
+    /// Lets the worktree stand on a snapshot whose tree is in the store. None, and no snapshot, if another one was made
+    /// since `last`. The caller's session protects the tree.
+    pub(crate) fn commit_stored_snapshot(
+        &self,
+        StoredSnapshot { record, last, kept }: StoredSnapshot<'_>,
+        tags: &[String],
+    ) -> Result<Option<SnapshotId>> {
+        let _one_at_a_time = self.publisher().pause_publishing();
         // A snapshot is later than the one that it follows, even if the clock was set back.
         let time = last.map_or(record.time, |last| date_after_parent(record.time, next_moment(last.time)));
-        let mut record = SnapshotRecord { time, ..record };
+        let counter = last.map_or(0, |last| last.counter) + 1;
+        let mut record = SnapshotRecord { time, counter, ..record };
         let id = self.volume().assign_snapshot_id(&mut record)?;
+        // Before anything names it.
         self.volume().catalog.store_record(&record)?;
-        let stands = AncestorSnapshot { id, counter: record.counter, time };
+        let stands = AncestorSnapshot { id, counter, time };
         let command = scoped_command().unwrap_or_else(|| RecordedCommand::from_words(&["snapshot"]));
-        let (is_next, sequence) = self.live_map().change_head(|head, _| {
+        let (is_next, sequence) = self.live_map().change_head(|head, txn| {
             // Nor is it kept out now: snapshots of everything need the head only, as this does.
             let is_next = head.snapshot == last;
             if is_next {
                 head.snapshot = Some(stands);
                 self.publisher().set_head_command(Some(command.clone()));
+                kept.map_or(Ok(()), |kept| keep_exclusions(txn, kept))?;
             }
             Ok(is_next)
         })?;
         if !is_next {
             // It would be in no line.
             self.volume().catalog.forget_snapshots(&[id])?;
-            session.end_session()?;
             return Ok(None);
         }
         self.live_map().live_store().wait_until_durable(sequence)?;
-        self.publisher().announce_snapshot(id)?;
-        self.publisher().add_snapshot_tags(&request.tags, &id, &command)?;
-        session.end_session()?;
+        self.publisher().announce_snapshot(&record, &command)?;
+        self.publisher().add_snapshot_tags(tags, &id, &command)?;
         Ok(Some(id))
     }
 
-    /// The state of the last snapshot with the paths as the view has them, all of it sealed.
+    /// A worktree in memory: the last snapshot with the paths as the view has them.
     fn build_selected_state(
         &self,
         now: &LiveView,
         last: Option<AncestorSnapshot>,
         paths: &[Vec<u8>],
-    ) -> Result<Self> {
-        let fresh = match last {
+    ) -> Result<Arc<Self>> {
+        let (root, counted) = match last {
             Some(last) => {
-                let (state, _, ancestor) = self.load_published_state(last.id)?;
-                LiveHead::new(state.base, state.counted, Some(ancestor))
+                let (state, ..) = self.load_published_state(last.id)?;
+                (state.base, state.counted)
             }
-            None => LiveHead::new(self.volume().empty_root(), Default::default(), None),
+            None => (self.volume().empty_root(), SnapshotStatistics::default()),
         };
-        let options = LiveOptions { worktree: Some(self.worktree_name().into()), ..LiveOptions::default() };
-        // The log too is shared: what is copied is where it was written.
-        let live = Arc::new(MemoryStore::default());
-        let selected = Self::open(self.volume().clone(), live, self.write_log().clone(), &fresh, options)?;
+        let selected = self.open_copy(root, counted)?;
         // What is made in the copy must not get the number of something that the worktree has made since its last
         // snapshot, and that may be selected next.
         selected.raise_next_number(now)?;
@@ -137,15 +186,11 @@ impl LiveFilesystem {
         // to the other.
         let arounds: Vec<_> = paths.iter().map(|path| bringing.clear_path(path)).collect::<Result<_>>()?;
         paths.iter().zip(arounds).try_for_each(|(path, around)| bringing.restore_path(path, &around))?;
-        selected.live_map().change_head(|head, _| {
-            head.seal_top_layer();
-            Ok(())
-        })?;
         Ok(selected)
     }
 
     /// New numbers are none that the view has.
-    fn raise_next_number(&self, view: &LiveView) -> Result<()> {
+    pub(crate) fn raise_next_number(&self, view: &LiveView) -> Result<()> {
         let next = view.read_state(|state| state.read_super_block())?.next_ino;
         // Brings what the transaction will read into memory. Otherwise it would have to be begun anew.
         self.live_map().read_head_state(|state| state.read_super_block())?;
@@ -253,7 +298,7 @@ impl SelectedRestore<'_> {
             self.restore_dir_attributes(&*self.now.inode_attr(now)?, now, then)?;
         }
         // What is around the path stays as it was: the times of the directory that something is put into, too.
-        self.restore_times(*around, was)
+        restore_times(self.fs, *around, was)
     }
 
     fn restore_name(
@@ -364,11 +409,12 @@ impl SelectedRestore<'_> {
             &AttributeChanges { mode: Some(attr.mode), ..AttributeChanges::default() },
             RequestCaller::NOBODY,
         )?;
-        self.restore_times(then, attr)
+        restore_times(self.fs, then, attr)
     }
+}
 
-    fn restore_times(&self, ino: Ino, attr: &InodeAttr) -> Result<()> {
-        let changes = AttributeChanges { ctime: Some(attr.ctime), ..AttributeChanges::for_times_of(attr) };
-        self.fs.attributes().setattr(ino, &changes, RequestCaller::NOBODY).map(drop)
-    }
+/// Gives an inode all times that it had, that of its last change too.
+pub(crate) fn restore_times(fs: &LiveFilesystem, ino: Ino, attr: &InodeAttr) -> Result<()> {
+    let changes = AttributeChanges { ctime: Some(attr.ctime), ..AttributeChanges::for_times_of(attr) };
+    fs.attributes().setattr(ino, &changes, RequestCaller::NOBODY).map(drop)
 }

@@ -4,12 +4,14 @@
 use vellum_host::process::host_name;
 use vellum_host::process::user_name;
 use vellum_types::{SnapshotId, UnixTime};
+use vellum_volume::exclusions::SnapshotExclusions;
 use vellum_volume::operations::scoped_command;
 use vellum_volume::session::{current_time, date_after_parent};
 use vellum_volume::{SnapshotOrigin, SnapshotRecord, SnapshotStatistics, resolve};
 
 use crate::error::{FsError, Result};
 use crate::fs::LiveFilesystem;
+use crate::history::exclusions::{ExclusionChoice, check_exclusions_kept, keep_exclusions};
 use crate::history::expected::ExpectedState;
 use crate::history::pending::{PendingSnapshot, read_pending_snapshots};
 use crate::history::retained_roots;
@@ -73,7 +75,8 @@ impl UnsavedChanges {
 }
 
 impl LiveFilesystem {
-    /// Makes a snapshot. When it returns, the snapshot survives a power cut; its tree is published later.
+    /// Makes a snapshot of everything. When it returns, the snapshot survives a power cut; its tree is published later. A
+    /// safety snapshot leaves out what the last snapshot of everything left out, and is in the store then.
     pub fn create_snapshot(&self, request: &LiveSnapshotRequest) -> Result<SnapshotId> {
         self.create_snapshot_with_parents(request, &[])
     }
@@ -85,7 +88,43 @@ impl LiveFilesystem {
         request: &LiveSnapshotRequest,
         parents: &[SnapshotId],
     ) -> Result<SnapshotId> {
+        let nothing = SnapshotExclusions::default();
+        let choice = match request.origin {
+            SnapshotOrigin::User => ExclusionChoice::Given(&nothing),
+            SnapshotOrigin::Safety => ExclusionChoice::Kept,
+        };
+        self.create_snapshot_excluding(request, parents, choice)
+    }
+
+    /// The same for a snapshot that leaves something out. If it does, it is in the store when this returns. What is given
+    /// is left out until the next snapshot of everything, unless this is a safety snapshot. Fails with
+    /// [`FsError::BadPattern`] if a pattern is none.
+    pub fn create_snapshot_excluding(
+        &self,
+        request: &LiveSnapshotRequest,
+        parents: &[SnapshotId],
+        choice: ExclusionChoice<'_>,
+    ) -> Result<SnapshotId> {
         self.lease().check_held()?;
+        let exclusions = self.resolve_exclusions(choice)?;
+        let decides = match (request.origin, choice) {
+            (SnapshotOrigin::User, ExclusionChoice::Given(_)) => true,
+            (SnapshotOrigin::Safety, _) | (SnapshotOrigin::User, ExclusionChoice::Kept) => false,
+        };
+        if !exclusions.is_empty() {
+            return self.create_visible_snapshot(request, parents, &exclusions, decides);
+        }
+        let id = self.create_whole_snapshot(request, parents, decides)?;
+        self.forget_visible_tree();
+        Ok(id)
+    }
+
+    fn create_whole_snapshot(
+        &self,
+        request: &LiveSnapshotRequest,
+        parents: &[SnapshotId],
+        decides: bool,
+    ) -> Result<SnapshotId> {
         // Not under the head: it may publish, which needs the head for itself.
         self.publisher().limit_layer_count(LAYERS_MANY)?;
         let mut record = self.new_snapshot_record(request);
@@ -112,6 +151,9 @@ impl LiveFilesystem {
             };
             live.set_key(&pending_snapshot_key(head.next_pending), pending.encode().into());
             head.next_pending += 1;
+            if decides {
+                keep_exclusions(live, &SnapshotExclusions::default())?;
+            }
             head.snapshot = Some(AncestorSnapshot { id, counter: record.counter, time: record.time });
             Ok(id)
         })?;
@@ -209,6 +251,10 @@ impl LiveFilesystem {
         expected: Option<&ExpectedState>,
     ) -> Result<Option<SnapshotId>> {
         self.lease().check_held()?;
+        let exclusions = self.kept_exclusions()?;
+        if !exclusions.is_empty() {
+            return self.replace_visible_state(target, unsaved, expected, &exclusions);
+        }
         let waits = self.live_map().pending_snapshots()?.iter().any(|(_, waiting)| waiting.id == target);
         // Before the epoch is locked: this may fetch from the store, and all requests would wait for it.
         let mut named = if waits { None } else { Some(self.pin_snapshot_tree(target)?) };
@@ -222,6 +268,8 @@ impl LiveFilesystem {
         let sequence = loop {
             let (stands, sequence) = self.live_map().change_head(|head, live| {
                 unsaved.check_head(head)?;
+                // A snapshot may have left something out meanwhile, which would be lost.
+                check_exclusions_kept(live, &exclusions)?;
                 // Looked up within: it may be published, and be no more among those that wait, at any moment.
                 let waiting = read_pending_snapshots(|span, visit| live.scan(span, visit))?;
                 let (state, used, ancestor) = match waiting.into_iter().find(|(_, waits)| waits.id == target)
@@ -259,6 +307,52 @@ impl LiveFilesystem {
         Ok(saved)
     }
 
+    /// The same for a worktree of which the last snapshot left something out: that is carried over. Fails with
+    /// [`FsError::InTheWay`] if the target has something else in its place, unless unsaved changes are to be discarded.
+    fn replace_visible_state(
+        &self,
+        target: SnapshotId,
+        unsaved: UnsavedChanges,
+        expected: Option<&ExpectedState>,
+        exclusions: &SnapshotExclusions,
+    ) -> Result<Option<SnapshotId>> {
+        // What is left to be stored while all requests wait is little then.
+        self.publisher().publish_all()?;
+        let _named = self.pin_snapshot_tree(target)?;
+        let ended = self.epochs().lock_epoch();
+        // From here on nobody changes anything.
+        expected.map_or(Ok(()), |expected| self.check_expected_state(expected))?;
+        let overwrites = unsaved == UnsavedChanges::Discard;
+        // Before the safety snapshot: a restore that fails leaves nothing behind.
+        let carried = self.store_carried_tree(target, exclusions, overwrites)?;
+        let saved = self.save_before_restore(target, unsaved)?;
+        let state = LayeredState { base: carried.root, counted: carried.counted, layers: Vec::new() };
+        // Named by the worktree's ref before it stands on it: the session ends with the process.
+        let _read = self.name_stored_tree(&state)?;
+        let (.., ancestor) = self.load_published_state(target)?;
+        let present = self.epochs().current_epoch();
+        let mut held = None;
+        let ((), sequence) = self.live_map().change_head(|head, live| {
+            unsaved.check_head(head)?;
+            check_exclusions_kept(live, exclusions)?;
+            let held = held.get_or_insert_with(|| self.content().open_inodes().take_held_inodes()).clone();
+            self.epochs().begin_next_epoch(present, head.state.clone(), held)?;
+            retained_roots::retain_for_trash(live, &head.state, &head.trash_layers())?;
+            set_head_state(head, state.clone(), ancestor);
+            self.publisher().set_head_command(scoped_command());
+            self.live_map().worktree_usage().set_used_amount(UsageAmount::from_statistics(&state.counted));
+            self.forget_cached_state();
+            Ok(())
+        })?;
+        self.live_map().open_views().note_unneeded_layers();
+        drop(ended);
+        self.live_map().live_store().wait_until_durable(sequence)?;
+        // The ref names the tree as that of the worktree, for who takes it over, before the session ends.
+        self.publisher().announce_restored_state()?;
+        carried.session.end_session()?;
+        Ok(saved)
+    }
+
     /// Does with changes that no snapshot holds what is wanted; returns the snapshot that saves them. The caller has
     /// locked the epoch, so that nobody changes anything after this has looked.
     fn save_before_restore(&self, target: SnapshotId, unsaved: UnsavedChanges) -> Result<Option<SnapshotId>> {
@@ -292,8 +386,18 @@ impl LiveFilesystem {
         ))
     }
 
-    /// Returns whether anything changed since the last snapshot.
+    /// Returns whether anything changed since the last snapshot, but for what that left out. If it left something out, this
+    /// needs the store, and lists all directories if anything changed since this was last asked.
     pub fn is_changed(&self) -> Result<bool> {
+        if !self.differs_from_snapshot()? {
+            return Ok(false);
+        }
+        let exclusions = self.kept_exclusions()?;
+        Ok(exclusions.is_empty() || self.is_visibly_changed(&exclusions)?)
+    }
+
+    /// Returns whether the worktree holds something else than the last snapshot, which may be what that left out.
+    pub fn differs_from_snapshot(&self) -> Result<bool> {
         if !self.live_map().is_top_layer_empty()? {
             return Ok(true);
         }

@@ -2,7 +2,8 @@
 //!
 //! Key space of the live store: `h` the live head; `l ‖ layer (u64, big endian) ‖ map key` a changed key of a layer;
 //! `o ‖ inode (u64, big endian)` an orphan; `s ‖ number (u64, big endian)` a pending snapshot;
-//! `b ‖ number (u64, big endian)` a retained root; `q` marks of operations, `k` sessions that have locks.
+//! `b ‖ number (u64, big endian)` a retained root; `q` marks of operations, `k` sessions that have locks; `x` what the last
+//! snapshot of everything left out.
 
 use vellum_map::MapRoot;
 use vellum_types::{BlobId, DecodeError, FieldReader, FieldWriter, Ino, SnapshotId, UnixTime};
@@ -208,6 +209,9 @@ impl LiveHead {
 
 /// The key of the head.
 pub const HEAD_KEY: &[u8] = b"h";
+
+/// The key of what the last snapshot of everything left out; not there if it left out nothing.
+pub const EXCLUSIONS_KEY: &[u8] = b"x";
 
 /// The prefix of all keys of a layer.
 #[must_use]

@@ -7,6 +7,7 @@ mod attributes;
 mod check;
 mod copies;
 mod costs;
+mod exclusions;
 mod forks;
 mod inline;
 mod machine;

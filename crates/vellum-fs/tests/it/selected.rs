@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use vellum_fs::history::exclusions::ExclusionChoice;
 use vellum_fs::{AttributeChanges, LiveView, TimeChange, XattrFlags};
 use vellum_types::{FileKind, UnixTime};
 
@@ -14,7 +15,7 @@ use vellum_testkit::random::{TestRandom, choose_seed, scale_rounds};
 const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
 /// What a view has below each name of the root, by path: everything but numbers, counts of links, and times of change.
-fn render(view: &LiveView) -> BTreeMap<String, String> {
+pub fn render(view: &LiveView) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let mut waiting = vec![(ROOT, String::new())];
     while let Some((dir, above)) = waiting.pop() {
@@ -50,7 +51,7 @@ fn path(random: &mut TestRandom) -> String {
 }
 
 /// Does something somewhere, if it can be done there.
-fn act(stand: &Stand, random: &mut TestRandom) {
+pub fn act(stand: &Stand, random: &mut TestRandom) {
     let one = path(random);
     let other = path(random);
     let is_dir = |path: &str| stand.exists(path) && stand.attr(path).kind == FileKind::Dir;
@@ -117,7 +118,7 @@ fn it_holds_the_named_as_they_are_and_the_rest_as_it_was() {
                 continue;
             }
             let paths: Vec<Vec<u8>> = chosen.iter().map(|name| name.as_bytes().to_vec()).collect();
-            last = stand.fs.snapshot_paths(&request(), &paths).unwrap();
+            last = stand.fs.snapshot_paths(&request(), &paths, ExclusionChoice::Kept).unwrap();
             let is_chosen = |path: &String| chosen.iter().any(|name| path.split('/').next() == Some(name));
             let expected: BTreeMap<_, _> = old
                 .into_iter()

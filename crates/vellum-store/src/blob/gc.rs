@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::SystemTime;
 
-use vellum_types::{BlobId, PackId};
+use vellum_types::{BlobId, BlobKind, PackId};
 
 use super::body::{BlobBodyFault, OpenedBody};
 use super::{BlobError, BlobStore, BlobWriter, WriteStats, body};
@@ -45,6 +45,25 @@ impl BlobStore {
     /// Returns the content of a pack from its own table, even if the index no longer has it.
     pub fn read_pack_entries(&self, pack: &PackId) -> Result<Vec<PackEntry>, BlobError> {
         read_pack_toc(&*self.inner.objects, &self.inner.keys, pack)
+    }
+
+    /// The packs that the index knows, and what is in them: a pack holds blobs of one kind.
+    #[must_use]
+    pub fn indexed_packs(&self) -> HashMap<PackId, BlobKind> {
+        let view = self.inner.index.current_view();
+        view.runs().iter().flat_map(|run| run.used_packs()).collect()
+    }
+
+    /// Visits the places that the index knows in some packs. Each pack is asked about once for each run of the index that
+    /// speaks of it, however many blobs it has.
+    pub fn for_each_entry_in(
+        &self,
+        is_wanted: impl Fn(&PackId) -> bool,
+        mut visit: impl FnMut(&BlobId, &BlobLocation),
+    ) {
+        for run in self.inner.index.current_view().runs() {
+            run.entries_in(&is_wanted).for_each(|(id, place)| visit(&id, &place));
+        }
     }
 
     /// Visits every place that the index knows; a blob that is stored twice comes twice.

@@ -146,6 +146,37 @@ impl IndexRun {
         })
     }
 
+    /// The blobs of some packs, in the order of their ids.
+    pub(crate) fn entries_in(
+        &self,
+        is_wanted: impl Fn(&PackId) -> bool,
+    ) -> impl Iterator<Item = (BlobId, BlobLocation)> + '_ {
+        let wanted: Vec<bool> = (0..self.header.packs)
+            .map(|number| self.pack_by_number(number).is_some_and(|(pack, _)| is_wanted(&pack)))
+            .collect();
+        (0..self.len()).filter_map(move |number| {
+            let record = self.record_bytes(number)?;
+            if !wanted.get(pack_number(record)?).is_some_and(|wanted| *wanted) {
+                return None;
+            }
+            Some((BlobId::from_slice(record.get(..BlobId::LEN)?)?, self.decode_location(record)?))
+        })
+    }
+
+    /// The packs of its blobs. It may speak of others, if it has all their blobs in these.
+    pub(crate) fn used_packs(&self) -> impl Iterator<Item = (PackId, BlobKind)> + '_ {
+        let mut used = vec![false; self.header.packs as usize];
+        for pack in (0..self.len()).filter_map(|number| pack_number(self.record_bytes(number)?)) {
+            if let Some(used) = used.get_mut(pack) {
+                *used = true;
+            }
+        }
+        (0..self.header.packs)
+            .zip(used)
+            .filter(|(_, is_used)| *is_used)
+            .filter_map(|(number, _)| self.pack_by_number(number))
+    }
+
     /// The packs that it speaks of.
     pub(crate) fn packs(&self) -> impl Iterator<Item = (PackId, BlobKind)> + '_ {
         (0..self.header.packs).filter_map(|number| self.pack_by_number(number))
@@ -186,6 +217,11 @@ impl IndexRun {
         let (kind, id) = self.section_bytes(|s| &s.packs).get(start..start + PACK_LEN)?.split_last()?;
         Some((PackId::from_slice(id)?, BlobKind::from_byte(*kind)?))
     }
+}
+
+/// The place of a record's pack in the table of packs.
+fn pack_number(record: &[u8]) -> Option<usize> {
+    Some(FieldReader::new(record.get(BlobId::LEN..)?).read_u32().ok()? as usize)
 }
 
 fn read_condemned(bytes: &[u8]) -> Result<CondemnedPack, DecodeError> {

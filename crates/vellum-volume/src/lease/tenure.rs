@@ -17,7 +17,7 @@ use super::{Lease, LeaseToken, is_lease_over};
 use crate::error::{Result, VolumeError};
 use crate::operations::{OperationEffect, OperationSink, SealedOperation};
 use crate::record::SnapshotRecord;
-use crate::refs::{READING_MAX, RefKind, WorktreeHead};
+use crate::refs::{READING_MAX, RefKind, UnsnapshottedTree, WorktreeHead};
 use crate::session::{SessionObject, current_time};
 use crate::volume::{Volume, decode_worktree_head};
 
@@ -233,23 +233,18 @@ impl HeldLease {
         self.update_worktree_ref_recording(&mut OperationSink { effects: Vec::new(), put }, change)
     }
 
-    /// The same when the worktree has come to stand on a snapshot that was made for that, and whose record is stored: the operation
-    /// says so.
-    pub fn announce_snapshot(&self, made: SnapshotId, change: impl Fn(&mut WorktreeHead)) -> Result<()> {
-        let refs = &self.volume.refs;
-        let put = &mut |sealed: &SealedOperation| refs.put_operation(sealed);
-        let effects = vec![OperationEffect::Made(made)];
-        self.update_worktree_ref_recording(&mut OperationSink { effects, put }, change)
-    }
-
-    /// Records a snapshot that has its id already, and lets the worktree stand on it. What it names must be durable. Fails as
+    /// Records a snapshot that has its id already, and lets the worktree stand on it. What it names must be durable. `live`:
+    /// what is published of the worktree since the snapshot; nothing, if that is what it holds. Fails as
     /// [`Self::update_worktree_ref`] does.
-    pub fn commit_snapshot(&self, record: &SnapshotRecord) -> Result<SnapshotId> {
+    pub fn commit_snapshot(
+        &self,
+        record: &SnapshotRecord,
+        live: Option<UnsnapshottedTree>,
+    ) -> Result<SnapshotId> {
         let id = record.compute_id(&self.volume.keys);
         self.volume.catalog.store_record_during(record, |put| {
             let mut sink = OperationSink { effects: vec![OperationEffect::Made(id)], put };
-            // `live` counts from the last snapshot, which is this one from now on.
-            self.update_worktree_ref_recording(&mut sink, |head| (head.head, head.live) = (Some(id), None))
+            self.update_worktree_ref_recording(&mut sink, |head| (head.head, head.live) = (Some(id), live))
         })?;
         Ok(id)
     }

@@ -215,7 +215,7 @@ pub fn check_packs(
     // The index before the packs: what is put in between is listed and not known, and is checked all the same.
     let mut listed = fresh.list_packs()?;
     let present: HashSet<PackId> = listed.iter().map(|pack| pack.id).collect();
-    let known = list_indexed_packs(&fresh);
+    let known = fresh.indexed_packs();
     // A repair or a collection has let the index forget these: nothing is read from them, and the collector deletes them.
     let condemned = fresh.condemned_packs();
     listed.retain(|pack| known.contains_key(&pack.id) || !condemned.contains_key(&pack.id));
@@ -245,11 +245,12 @@ pub fn check_packs(
     check_flawed_blobs(&fresh, &flawed, damage)?;
     forget_replaced_blobs(&fresh, damage)?;
     let mut read = CheckedAmount::default();
-    fresh.for_each_entry(|_, place| {
+    // Of all packs also those count that are missing: their blobs were looked for.
+    let is_counted = |pack: &PackId| wanted(pack) && (choice.part.is_none() || ranges.contains_key(pack));
+    fresh.for_each_entry_in(is_counted, |_, place| {
         let is_read =
             || ranges.get(&place.pack).is_some_and(|range| range.contains(&u64::from(place.offset)));
-        // Of all packs also those count that are missing: their blobs were looked for.
-        if wanted(&place.pack) && (choice.part.is_none() || is_read()) {
+        if choice.part.is_none() || is_read() {
             read.add_stored_bytes(place.len);
         }
     });
@@ -320,16 +321,6 @@ fn read_packs(
         }
     }
     Ok(read)
-}
-
-/// The packs that the index knows, and what is in them.
-fn list_indexed_packs(fresh: &BlobStore) -> HashMap<PackId, BlobKind> {
-    let mut known = HashMap::new();
-    fresh.for_each_entry(|_, place| {
-        // A pack holds blobs of one kind.
-        known.insert(place.pack, place.kind);
-    });
-    known
 }
 
 fn record_pack_finding(damage: &mut FoundDamage, finding: PackFinding) {
@@ -404,7 +395,7 @@ fn check_missing_packs(
     // index knows now and the store does not have is lost.
     fresh.refresh_index()?;
     let condemned = fresh.condemned_packs();
-    for pack in list_indexed_packs(fresh).keys() {
+    for pack in fresh.indexed_packs().keys() {
         if !is_absent(pack) && !flawed.contains(pack) {
             continue;
         }
@@ -432,11 +423,10 @@ fn check_flawed_blobs(fresh: &BlobStore, flawed: &HashSet<PackId>, damage: &mut 
         return Ok(());
     }
     let mut suspects = Vec::new();
-    fresh.for_each_entry(|id, place| {
-        if flawed.contains(&place.pack) {
-            suspects.push((place.kind, *id, place.pack));
-        }
-    });
+    fresh.for_each_entry_in(
+        |pack| flawed.contains(pack),
+        |id, place| suspects.push((place.kind, *id, place.pack)),
+    );
     let condemned = fresh.condemned_packs();
     for (kind, id, pack) in suspects {
         // There may be a sound copy in another pack: then nothing is lost.

@@ -9,7 +9,6 @@ use vellum_types::SnapshotId;
 use super::Volume;
 use crate::error::{Result, VolumeError};
 use crate::lease::{LeaseToken, is_lease_over, leased_error};
-use crate::operations::{OperationEffect, OperationSink, SealedOperation};
 use crate::refs::{RefKind, StoredRef, WorktreeHead, recorded_value};
 use crate::state::{DirectoryIdentity, STATE_DIR, StateDir, WorktreeFile};
 
@@ -43,21 +42,6 @@ impl Volume {
     /// Changes what the ref of a worktree says, unless somebody has its lease.
     pub fn update_worktree_ref(&self, name: &str, change: impl Fn(&mut WorktreeHead)) -> Result<()> {
         self.refs.update_ref(RefKind::Worktree, name, |old| self.change_free_head(name, old, &change))
-    }
-
-    /// The same when the worktree has come to stand on a snapshot that was made for that, and whose record is stored: the operation
-    /// says so.
-    pub fn announce_snapshot(
-        &self,
-        name: &str,
-        made: SnapshotId,
-        change: impl Fn(&mut WorktreeHead),
-    ) -> Result<()> {
-        let put = &mut |sealed: &SealedOperation| self.refs.put_operation(sealed);
-        let mut sink = OperationSink { effects: vec![OperationEffect::Made(made)], put };
-        self.refs.update_ref_recording(RefKind::Worktree, name, &mut sink, |old| {
-            self.change_free_head(name, old, &change)
-        })
     }
 
     /// The value of a worktree's ref after a change, unless somebody has its lease.

@@ -9,7 +9,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use vellum_checkout::{CheckoutSnapshotRequest, CheckoutWorktree, SnapshotReport};
+use vellum_checkout::{CheckoutSnapshotRequest, CheckoutWorktree, SnapshotExclusions, SnapshotReport};
 use vellum_types::limits::NOTE_MAX;
 use vellum_volume::annotation::AnnotationChange;
 use vellum_volume::diff::FileChange;
@@ -24,7 +24,7 @@ use self::stream::snapshot_stream;
 use crate::commands::note::PropertyArgs;
 use crate::compare::ComparedSnapshots;
 use crate::context::CommandContext;
-use crate::context::mounted::MountProcess;
+use crate::context::mounted::{MountProcess, MountedWorktree};
 use crate::context::names::SnapshotNames;
 use crate::error::{CliError, CommandOutcome, Result, ResumeHint};
 use crate::hooks::{HookCall, HookFact, HookKind};
@@ -42,7 +42,7 @@ use crate::ui::progress::ProgressTask;
 ///
 /// What --exclude, --one-file-system and --exclude-caches leave out is not in the snapshot, even if the last one has it.
 /// Until the next snapshot of the whole directory, 'vellum status' leaves it out too, and 'vellum restore' does not touch
-/// it.
+/// it. In a mount, such a snapshot is stored before it is acknowledged.
 ///
 /// With --from-stdin, the snapshot has one file with the content of standard input, and with --root, it is of another
 /// directory. Both are in lines of their own, called HOST:NAME and HOST:DIR; this directory and its history stay as they are.
@@ -210,10 +210,10 @@ impl SnapshotHooks<'_> {
 /// Lists what a snapshot would record.
 fn preview_snapshot(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     if let Some(mounted) = context.open_mounted_worktree()? {
-        check_nothing_excluded(args)?;
+        let exclusions = mount_exclusions(args, &mounted)?;
         let head = mounted.published_head()?;
         let paths = context.paths_at_root(&mounted.mountpoint).parse_paths(&args.paths)?;
-        let now = mounted.publish_current_tree()?;
+        let now = mounted.publish_tree_excluding(Some(exclusions))?.root;
         let before = head.as_ref().map_or_else(|| mounted.volume.empty_root(), |head| head.record.root);
         let lines = head.map(|head| (head.id, head.id));
         let compared = ComparedSnapshots::compare_trees(&mounted.volume, before, now, lines, &paths)?;
@@ -238,15 +238,13 @@ fn apply_exclusions(args: &Args, worktree: &mut CheckoutWorktree) -> Result<()> 
     Ok(worktree.exclude(exclusions)?)
 }
 
-/// A mount has no scan that could leave something out: its snapshot is its state.
-fn check_nothing_excluded(args: &Args) -> Result<()> {
-    if args.exclude.is_empty() {
-        return Ok(());
+/// What a snapshot of a mount leaves out: one of some paths leaves out what the last whole one did, too.
+fn mount_exclusions(args: &Args, mounted: &MountedWorktree) -> Result<SnapshotExclusions> {
+    let given = args.exclude.to_mount_exclusions()?;
+    if args.paths.is_empty() {
+        return Ok(given);
     }
-    Err(CliError::usage_error(
-        "the worktree is mounted, and a snapshot of a mount holds everything in it",
-        "leave the option out; 'vellum snapshot PATH...' records some paths, and all else as in the last snapshot",
-    ))
+    Ok(mounted.publish_tree_excluding(None)?.exclusions.join(&given))
 }
 
 fn report_preview(
@@ -273,15 +271,15 @@ fn report_preview(
     Ok(outcome)
 }
 
-/// The worktree is mounted: its snapshot is made at once, and its tree is stored in the background; one of some paths is
-/// stored before it is told.
+/// The worktree is mounted: its snapshot is made at once, and its tree is stored in the background; one of some paths, or
+/// one that leaves something out, is stored before it is told.
 fn snapshot_mount(
     args: &Args,
     context: &CommandContext,
     process: MountProcess,
     properties: &AnnotationChange,
 ) -> Result<CommandOutcome> {
-    check_nothing_excluded(args)?;
+    let exclusions = args.exclude.to_mount_exclusions()?;
     let paths = context.paths_at_root(&process.mountpoint).parse_paths(&args.paths)?;
     let note = read_note(args)?;
     let state = process.state_dir()?;
@@ -294,11 +292,13 @@ fn snapshot_mount(
     // Pages that the kernel has not handed over yet belong into the snapshot.
     process.sync_filesystem()?;
     if args.if_changed
-        && let Some(head) = find_unchanged_head(process.clone(), &paths)?
+        && let Some(head) = find_unchanged_head(args, process.clone(), &paths)?
     {
         return report_unchanged_mount(args, context, process, &head, properties);
     }
-    let answer = process.send_request(&ControlRequest::Snapshot { note, tags: args.tags.clone(), paths })?;
+    let tags = args.tags.clone();
+    let request = ControlRequest::Snapshot { note, tags, paths, exclusions: Some(exclusions) };
+    let answer = process.send_request(&request)?;
     let id = answer.snapshot.unwrap_or_default();
     let made = id.clone();
     annotate_mount_snapshot(context, &process, &id, properties)?;
@@ -325,10 +325,15 @@ fn snapshot_mount(
 }
 
 /// The last snapshot of a mount, if what would be recorded is what it holds.
-fn find_unchanged_head(process: MountProcess, paths: &[Vec<u8>]) -> Result<Option<HistoryEntry>> {
+fn find_unchanged_head(
+    args: &Args,
+    process: MountProcess,
+    paths: &[Vec<u8>],
+) -> Result<Option<HistoryEntry>> {
     let mounted = process.open_volume()?;
+    let exclusions = mount_exclusions(args, &mounted)?;
     let Some(head) = mounted.published_head()? else { return Ok(None) };
-    let now = mounted.publish_current_tree()?;
+    let now = mounted.publish_tree_excluding(Some(exclusions))?.root;
     // Both trees are of one line: an inode number that both have is the same file.
     let lines = Some((head.id, head.id));
     let compared = ComparedSnapshots::compare_trees(&mounted.volume, head.record.root, now, lines, paths)?;

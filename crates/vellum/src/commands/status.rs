@@ -268,8 +268,10 @@ fn report_mount_status(
     // Otherwise, what programs have written within the last seconds would not count as a change.
     process.sync_filesystem()?;
     // Any of these steps may need the store, and fail without it.
-    let found =
-        process.clone().open_volume().and_then(|mounted| Ok((mounted.publish_current_tree()?, mounted)));
+    let found = process
+        .clone()
+        .open_volume()
+        .and_then(|mounted| Ok((mounted.publish_tree_excluding(None)?, mounted)));
     let (now, mounted) = match found {
         Ok(found) => found,
         Err(error) if error.is_store_failure() => return report_storeless_status(context, process, &error),
@@ -281,7 +283,10 @@ fn report_mount_status(
     let mount = query_mount_status(context, process)?;
     let volume = &mounted.volume;
     let from = head.as_ref().map_or(volume.empty_root(), |entry| entry.record.root);
-    let compared = ComparedSnapshots::compare_trees(volume, from, now, None, &paths)?;
+    let compared = ComparedSnapshots::compare_trees(volume, from, now.root, None, &paths)?;
+    if !context.ui.is_json() {
+        print_exclusions(context, &now.exclusions)?;
+    }
     let directory = &mounted.mountpoint;
     let standing = WorktreePosition { volume, directory, head, interrupted: None, mount: Some(mount) };
     report_status(args, context, &standing, compared)

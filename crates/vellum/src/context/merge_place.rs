@@ -150,8 +150,8 @@ impl MergePlace {
             Self::Directory(worktree) => {
                 Ok(context.run_with_progress(SCANNING, |meter| worktree.check_reachable(target, meter))?)
             }
-            // Nothing can be in the way: a mount has no files that its worktree does not know.
-            Self::Mount(_) => Ok(()),
+            // What the last snapshot left out can be in the way, and nothing else.
+            Self::Mount(mounted) => mounted.check_restorable(target.id, &[]),
         }
     }
 

@@ -9,7 +9,8 @@ use vellum_host::ProgressMeter;
 use vellum_host::wait::{LongWait, go_on_waiting, sleep_unless_stopped};
 use vellum_map::MapRoot;
 use vellum_store::StoreAddress;
-use vellum_types::{BlobId, ErrorKind};
+use vellum_types::{BlobId, ErrorKind, SnapshotId};
+use vellum_volume::exclusions::SnapshotExclusions;
 use vellum_volume::history::HistoryEntry;
 use vellum_volume::{StateDir, Volume};
 
@@ -46,6 +47,14 @@ pub struct MountedWorktree {
     /// The volume.
     pub volume: Volume,
     process: MountProcess,
+}
+
+/// What a snapshot of a mounted worktree would record.
+pub struct CurrentTree {
+    /// Its tree, in the store.
+    pub root: MapRoot,
+    /// What is left out of it.
+    pub exclusions: SnapshotExclusions,
 }
 
 impl Deref for MountedWorktree {
@@ -243,13 +252,25 @@ impl MountedWorktree {
         Ok(Some(HistoryEntry { id, record: self.volume.catalog.get_record(&id)? }))
     }
 
-    /// The tree of the worktree as it is now, published.
+    /// The tree of the worktree as it is now, published, without what the last snapshot left out.
     pub fn publish_current_tree(&self) -> Result<MapRoot> {
+        Ok(self.publish_tree_excluding(None)?.root)
+    }
+
+    /// The tree that a snapshot would record now, published; without exclusions, what the last snapshot left out is left out.
+    pub fn publish_tree_excluding(&self, exclusions: Option<SnapshotExclusions>) -> Result<CurrentTree> {
         self.sync_filesystem()?;
-        let answer = self.send_request(&ControlRequest::Flush)?;
+        let answer = self.send_request(&ControlRequest::CurrentTree { exclusions })?;
         // The process of the mount has just written packs that the index of this process does not know yet.
         self.volume.blobs.refresh_index().map_err(vellum_volume::VolumeError::from)?;
         let root: Option<BlobId> = answer.root.and_then(|text| text.parse().ok());
-        root.map(MapRoot).ok_or_else(|| MountingError::NoAnswer(self.control.clone()).into())
+        let root = root.ok_or_else(|| MountingError::NoAnswer(self.control.clone()))?;
+        Ok(CurrentTree { root: MapRoot(root), exclusions: answer.exclusions.unwrap_or_default() })
+    }
+
+    /// Fails if a snapshot has something in the place of what the last one left out of the worktree, or of these paths.
+    pub fn check_restorable(&self, target: SnapshotId, paths: &[Vec<u8>]) -> Result<()> {
+        let request = ControlRequest::CheckRestorable { target: target.to_string(), paths: paths.to_vec() };
+        self.send_request(&request).map(drop)
     }
 }

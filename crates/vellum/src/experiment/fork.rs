@@ -201,7 +201,9 @@ impl<'c> TryFork<'c> {
             Some(head) if !status.changed => Some(head),
             Some(_) | None => {
                 let note = self.snapshot_note();
-                let request = ControlRequest::Snapshot { note, tags: Vec::new(), paths: Vec::new() };
+                // The fork has taken over what its worktree leaves out of snapshots.
+                let request =
+                    ControlRequest::Snapshot { note, tags: Vec::new(), paths: Vec::new(), exclusions: None };
                 mounted.send_request(&request)?.snapshot
             }
         };

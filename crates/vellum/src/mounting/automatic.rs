@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use vellum_fs::FsError;
+use vellum_fs::history::exclusions::ExclusionChoice;
 use vellum_fs::history::snapshot::LiveSnapshotRequest;
 use vellum_host::error_chain::format_error_chain;
 use vellum_store::RequestPurpose;
@@ -87,11 +88,10 @@ impl AutomaticSnapshots {
         if !fs.is_changed()? {
             return Ok(None);
         }
-        let made = fs.create_snapshot(&LiveSnapshotRequest {
-            note: NOTE.into(),
-            tags: Vec::new(),
-            origin: SnapshotOrigin::User,
-        })?;
+        let request =
+            LiveSnapshotRequest { note: NOTE.into(), tags: Vec::new(), origin: SnapshotOrigin::User };
+        // Nobody says anew what is left out.
+        let made = fs.create_snapshot_excluding(&request, &[], ExclusionChoice::Kept)?;
         self.service.publisher.request_publish();
         Ok(Some(made))
     }

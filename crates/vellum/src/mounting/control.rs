@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use vellum_fs::content::residence::EvictedContent;
 use vellum_host::ProgressMeter;
 use vellum_host::escape::format_path;
+use vellum_volume::exclusions::SnapshotExclusions;
 use vellum_volume::hydration_policy::HydrationPolicy;
 use vellum_volume::operations::{
     CommandId, OperationLink, RecordedCommand, RevertDirection, RevertedOperation, current_command,
@@ -68,6 +69,21 @@ pub enum ControlRequest {
         note: String,
         /// Names that it gets.
         tags: Vec<String>,
+        /// From the root; none: everything.
+        paths: Vec<Vec<u8>>,
+        /// What it leaves out; none: what the last snapshot of everything left out.
+        #[serde(default)]
+        exclusions: Option<SnapshotExclusions>,
+    },
+    /// The tree that a snapshot would record, in the store.
+    CurrentTree {
+        /// What it leaves out; none: what the last snapshot of everything left out.
+        exclusions: Option<SnapshotExclusions>,
+    },
+    /// Whether a snapshot, or some paths of it, can be restored: whether it has nothing in the place of what the last one left out.
+    CheckRestorable {
+        /// Which, in hexadecimal.
+        target: String,
         /// From the root; none: everything.
         paths: Vec<Vec<u8>>,
     },
@@ -267,8 +283,11 @@ pub struct ClientMountStatus {
 pub struct ControlReply {
     /// The snapshot that was made, or the one that undoes a restore.
     pub snapshot: Option<String>,
-    /// The top node of the tree in the store that the worktree stands on, after a flush.
+    /// The top node of the tree in the store that the worktree stands on, after a flush; or of the current tree.
     pub root: Option<String>,
+    /// What the current tree leaves out; None: nobody asked.
+    #[serde(default)]
+    pub exclusions: Option<SnapshotExclusions>,
     /// The last snapshot of the line.
     pub head: Option<String>,
     /// Whether anything changed since that.

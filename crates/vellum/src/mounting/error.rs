@@ -220,6 +220,9 @@ fn filesystem_error_hint(error: &FsError) -> Option<String> {
     let hint = match error {
         FsError::Volume(error) => return volume_hint(error),
         FsError::PathNowhere { .. } => "paths are relative to the directory you stand in",
+        FsError::InTheWay(_) => {
+            "move them away, or record them: 'vellum snapshot' without the option; '--discard' of 'vellum restore' lets them go"
+        }
         FsError::NameTaken(_) => "move what is there away, or give another path with --to",
         FsError::NotInTrash(_) => "'vellum trash list' lists what can be restored",
         _ => return None,

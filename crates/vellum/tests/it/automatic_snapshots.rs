@@ -49,6 +49,24 @@ fn a_snapshot_is_made_of_each_change_and_of_nothing_else() {
 }
 
 #[test]
+fn what_the_users_last_snapshot_left_out_is_left_out() {
+    let world = World::with_snapshot();
+    let mount = Mount::place(&world, "work");
+    mount.again(&["--snapshot-every", "1s"]).ok();
+    fs::create_dir(mount.at("modules")).unwrap();
+    fs::write(mount.at("modules/index"), "left out").unwrap();
+    let in_mount = |args: &[&str]| run(&mount.path, args, std::process::Stdio::null()).ok();
+    in_mount(&["snapshot", "-q", "--exclude", "modules"]);
+    let before = automatic(&mount);
+    fs::write(mount.at("a.txt"), "changed").unwrap();
+    wait_until("one is made", || automatic(&mount) > before);
+    let newest = history(&mount).remove(0);
+    let listed = in_mount(&["ls", "-R", newest["id"].as_str().unwrap()]);
+    assert!(!listed.out.contains("modules"), "{}", listed.out);
+    assert!(mount.at("modules/index").exists());
+}
+
+#[test]
 fn only_what_can_be_written_has_automatic_snapshots() {
     let world = World::with_snapshot();
     fs::create_dir(world.path("m")).unwrap();

@@ -548,7 +548,9 @@ fn merge_tools_in_settings_of_other_users_do_not_run() {
         let ran = resolve_cleanly(&world, &["a.txt", "--tool"]).code(3);
         ran.remarks("merge.tool of this worktree is not run")
             .remarks("user 1234")
-            .remarks("no merge tool is set");
+            .remarks("no other merge tool is set");
+        // One is set: the warning has just said so.
+        assert!(!ran.err.contains("no merge tool"), "{}", ran.err);
         assert_eq!(world.read("a.txt"), before);
         world.run_at_home(&["config", "set", "--user", "trusted-directories", setting]).ok();
     }

@@ -82,8 +82,10 @@ impl<'a> MergeTool<'a> {
             loaded.warn_if_ignored("merge.tool", context)?;
         }
         let Some(line) = typed.or_else(|| settings.get_text("merge.tool")) else {
+            // One that is set and is not run was named by the warning.
+            let is_ignored = loaded.is_ignored("merge.tool");
             return Err(CliError::usage_error(
-                "no merge tool is set",
+                if is_ignored { "no other merge tool is set" } else { "no merge tool is set" },
                 "'vellum config set --user merge.tool COMMAND' sets one, or type --tool=COMMAND",
             ));
         };

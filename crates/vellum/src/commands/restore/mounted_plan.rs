@@ -90,6 +90,9 @@ impl DrawnPlan {
         let is_known =
             |path: &[u8]| present.find_path(path, "").is_ok() || target.find_path(path, "").is_ok();
         check_paths_known(mounted, &request.target, &request.paths, is_known)?;
+        if !request.discard {
+            mounted.check_restorable(request.target.id, &request.paths)?;
+        }
         Ok(Self { plan: StateRestorePlan::draw_plan(volume, now, head, request)?, now })
     }
 

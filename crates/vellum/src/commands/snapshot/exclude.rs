@@ -1,6 +1,7 @@
 //! What a snapshot leaves out: the options, and how they are told.
 
-use vellum_checkout::SnapshotExclusions;
+use vellum_checkout::{CheckoutError, SnapshotExclusions};
+use vellum_host::exclusions::parse_exclude_patterns;
 
 use crate::context::CommandContext;
 use crate::error::Result;
@@ -31,9 +32,12 @@ impl ExcludeArgs {
         }
     }
 
-    /// Whether none is given.
-    pub fn is_empty(&self) -> bool {
-        self.to_exclusions().is_empty()
+    /// What they leave out of a mount, whose snapshots hold nothing that is mounted on a directory in it. Fails if a pattern
+    /// is none: before anything else is done, and not by the process of the mount.
+    pub fn to_mount_exclusions(&self) -> Result<SnapshotExclusions> {
+        let exclusions = SnapshotExclusions { other_file_systems: false, ..self.to_exclusions() };
+        parse_exclude_patterns(&exclusions.patterns).map_err(CheckoutError::BadPattern)?;
+        Ok(exclusions)
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use vellum_fs::history::exclusions::ExclusionChoice;
 use vellum_fs::history::expected::ExpectedState;
 use vellum_fs::history::partial::ReplacedName;
 use vellum_fs::history::pending::PendingSnapshot;
@@ -22,8 +23,9 @@ use vellum_library::LiveStateClaim;
 use vellum_library::live::{self, HolderStage, OpenError};
 use vellum_map::MapRoot;
 use vellum_store::PackCache;
-use vellum_types::{BlobId, Ino, LookupResult, SnapshotId};
+use vellum_types::{BlobId, ErrorKind, Ino, LookupResult, SnapshotId};
 use vellum_volume::SnapshotOrigin;
+use vellum_volume::exclusions::SnapshotExclusions;
 use vellum_volume::operations::{CommandId, CommandScope, RecordedCommand, current_command};
 use vellum_volume::refs::WorktreeQuota;
 use vellum_volume::residence::{ContentScope, NewPin};
@@ -259,35 +261,45 @@ impl ControlService {
         let _change = changes_files(request).then(|| self.sharing.begin_change_of_all());
         match request {
             // The last three are answered elsewhere.
-            ControlRequest::Status
-            | ControlRequest::AwaitEnd
+            ControlRequest::Status => answer.changed = self.is_changed()?,
+            ControlRequest::AwaitEnd
             | ControlRequest::Discard
             // The mount of a client has a process of its own, or a socket of its own in this one.
             | ControlRequest::ClientMount
             | ControlRequest::PrepareEnd { .. } => {}
             ControlRequest::Unpublished => answer.unpublished = self.unpublished_snapshots()?,
             ControlRequest::NoteDetached => self.claim.record_stage(HolderStage::Detached)?,
-            ControlRequest::Snapshot { note, tags, paths } => {
+            ControlRequest::Snapshot { note, tags, paths, exclusions } => {
                 let request = LiveSnapshotRequest {
                     note: note.clone(),
                     tags: tags.clone(),
                     origin: SnapshotOrigin::User,
                 };
+                let choice = exclusion_choice(exclusions.as_ref());
                 let made = match paths.is_empty() {
-                    true => self.fs.create_snapshot(&request),
-                    false => self.fs.snapshot_paths(&request, paths),
+                    true => self.fs.create_snapshot_excluding(&request, &[], choice),
+                    false => self.fs.snapshot_paths(&request, paths, choice),
                 };
                 answer.snapshot = Some(made?.to_string());
                 // Asked for, and not waited for: the snapshot is durable on this machine, and an answer need not wait
                 // for the store.
                 self.publisher.request_publish();
             }
+            ControlRequest::CurrentTree { exclusions } => {
+                let choice = exclusion_choice(exclusions.as_ref());
+                answer.exclusions = Some(self.fs.resolve_exclusions(choice)?);
+                answer.root = Some(self.fs.publish_visible_tree(choice)?.0.to_string());
+            }
+            ControlRequest::CheckRestorable { target, paths } => {
+                self.fs.check_restorable(parse_snapshot_id(target)?, paths)?;
+            }
             ControlRequest::MergeSnapshot { note, parents } => {
                 let parents: Vec<_> =
                     parents.iter().map(|id| parse_snapshot_id(id)).collect::<Result<_, _>>()?;
                 let origin = if parents.is_empty() { SnapshotOrigin::Safety } else { SnapshotOrigin::User };
                 let request = LiveSnapshotRequest { note: note.clone(), tags: Vec::new(), origin };
-                let made = self.fs.create_snapshot_with_parents(&request, &parents)?;
+                // A merge goes on leaving out what was left out.
+                let made = self.fs.create_snapshot_excluding(&request, &parents, ExclusionChoice::Kept)?;
                 answer.snapshot = Some(made.to_string());
                 self.publisher.request_publish();
             }
@@ -478,15 +490,22 @@ impl ControlService {
             .collect()
     }
 
+    /// Whether anything changed since the last snapshot. While the store cannot be asked, what that left out counts, too.
+    fn is_changed(&self) -> Result<bool, FsError> {
+        match self.fs.is_changed() {
+            Err(error) if error.kind() == ErrorKind::Io => self.fs.differs_from_snapshot(),
+            done => done,
+        }
+    }
+
     fn add_worktree_status(&self, answer: ControlReply) -> Result<ControlReply, FsError> {
         let unpublished = self.fs.unpublished_changes()?;
         // A copy, because the lock must not be held while the rest is collected.
         let head = self.fs.live_map().lock_head().clone();
         let used = self.fs.live_map().worktree_usage().used_amount();
         Ok(ControlReply {
-            root: Some(head.state.base.0.to_string()),
+            root: answer.root.or_else(|| Some(head.state.base.0.to_string())),
             head: head.snapshot.map(|last| last.id.to_string()),
-            changed: self.fs.is_changed()?,
             waiting: unpublished.snapshots,
             unpublished_since: self.fs.publisher().unpublished_since()?.map(|since| since.secs),
             log_bytes: unpublished.log_bytes,
@@ -530,6 +549,8 @@ fn changes_files(request: &ControlRequest) -> bool {
         | ControlRequest::Unpublished
         | ControlRequest::NoteDetached
         | ControlRequest::Snapshot { .. }
+        | ControlRequest::CurrentTree { .. }
+        | ControlRequest::CheckRestorable { .. }
         | ControlRequest::MergeSnapshot { .. }
         | ControlRequest::Fork { .. }
         | ControlRequest::Clients
@@ -549,6 +570,10 @@ fn enter_command(message: &ControlMessage) -> Option<CommandScope> {
     let ControlMessage { words, run, .. } = message;
     let command = RecordedCommand { words: words.clone(), id: run.map(CommandId) };
     (!words.is_empty()).then(|| CommandScope::enter_run(command))
+}
+
+fn exclusion_choice(exclusions: Option<&SnapshotExclusions>) -> ExclusionChoice<'_> {
+    exclusions.map_or(ExclusionChoice::Kept, ExclusionChoice::Given)
 }
 
 fn parse_snapshot_id(text: &str) -> Result<SnapshotId, FsError> {
