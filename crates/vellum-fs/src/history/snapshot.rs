@@ -347,9 +347,11 @@ impl LiveFilesystem {
         self.live_map().open_views().note_unneeded_layers();
         drop(ended);
         self.live_map().live_store().wait_until_durable(sequence)?;
-        // The ref names the tree as that of the worktree, for who takes it over, before the session ends.
-        self.publisher().announce_restored_state()?;
-        carried.session.end_session()?;
+        // For who takes the worktree over. The restore is done, and stays so if the ref cannot be written now: the publisher
+        // writes it later, and among the trees that are read the ref names this one already.
+        if self.publisher().announce_restored_state().is_ok() {
+            let _ = carried.session.end_session();
+        }
         Ok(saved)
     }
 

@@ -260,8 +260,8 @@ impl ControlService {
         // backs.
         let _change = changes_files(request).then(|| self.sharing.begin_change_of_all());
         match request {
-            // The last three are answered elsewhere.
             ControlRequest::Status => answer.changed = self.is_changed()?,
+            // These are answered elsewhere.
             ControlRequest::AwaitEnd
             | ControlRequest::Discard
             // The mount of a client has a process of its own, or a socket of its own in this one.
