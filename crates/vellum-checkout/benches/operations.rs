@@ -37,14 +37,14 @@ fn main() {
     if wanted.is_some_and(|wanted| !ID.contains(&wanted)) {
         return;
     }
-    let place = Place::new();
+    let bench = SnapshotBench::new();
     let mut kept = Vec::new();
     let mut dropped = Vec::new();
     for pair in 0..if is_measuring() { PAIRS } else { WARM_UP + 1 } {
         // In turns also within a pair: the second of two snapshots finds what the first one has warmed up.
         let order = if pair % 2 == 0 { [true, false] } else { [false, true] };
         for keeps in order {
-            let took = place.measure_snapshot(keeps);
+            let took = bench.measure_snapshot(keeps);
             if pair >= WARM_UP {
                 if keeps { &mut kept } else { &mut dropped }.push(took);
             }
@@ -64,7 +64,7 @@ fn median(times: &mut [Duration]) -> Duration {
 }
 
 /// A directory with files, a store beside it, and which of them were changed.
-struct Place {
+struct SnapshotBench {
     worktree: CheckoutWorktree,
     store: Arc<RecordDroppingStore>,
     tree: TempDir,
@@ -72,7 +72,7 @@ struct Place {
     round: AtomicBool,
 }
 
-impl Place {
+impl SnapshotBench {
     fn new() -> Self {
         let tree = create_scratch_dir();
         let dir = create_scratch_dir();

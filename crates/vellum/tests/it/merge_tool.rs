@@ -546,7 +546,8 @@ fn merge_tools_in_settings_of_other_users_do_not_run() {
     for setting in ["/nowhere", &world.tree().display().to_string()] {
         assert!(!world.path("ran").exists(), "{setting}");
         let ran = resolve_cleanly(&world, &["a.txt", "--tool"]).code(3);
-        let ran = ran.remarks("merge.tool of this worktree is not run")
+        let ran = ran
+            .remarks("merge.tool of this worktree is not run")
             .remarks("user 1234")
             .remarks("no other merge tool is set");
         // One is set: the warning has just said so.
