@@ -38,8 +38,8 @@ OUTPUT = ROOT / "docs" / "benchmarks.md"
 RECORDS = ROOT / "bench" / "records"
 # Beside records and page: what was kept of releases and machines, and the curves of it.
 KEPT = {"releases": ("history", curves.releases), "machines": ("machines", curves.machines)}
-# The most that a ratio may be, or without `to` our figure itself. The first that fits a row is meant; `rows` are shell
-# patterns of their names.
+# The most that a ratio may be, or without `to` our figure itself, or that of `tool`, where several are ours. The first that
+# fits a row is meant; `rows` are shell patterns of their names.
 TARGETS = json.loads((ROOT / "bench" / "targets.json").read_text())
 MISSING = "not measured"
 DIRECTIVE = re.compile(r"\{\{(\w+) ([^}]*)\}\}")
@@ -91,7 +91,7 @@ def told(whole, row, tool) -> str:
     value = contest.median(row, tool)
     hidden = "≤ " if is_floor(whole, row, value) else ""
     text = hidden + shown(value, row["unit"])
-    most = target(whole, row) if tool == whole["ours"] and value is not None else None
+    most = target(whole, row, tool=tool) if value is not None else None
     return f"**{text}**" if most is not None and value > most else text
 
 
@@ -113,10 +113,12 @@ def compared(whole, row, ours, to, rivals) -> str:
     return f"**{text}**" if most and not found.noisy and round(found.value, 2) > most else text
 
 
-def target(whole, row, to=None):
-    """The most that a ratio may be, or our figure, if anybody said."""
+def target(whole, row, to=None, tool=None):
+    """The most that a ratio may be, or our figure or that of a tool which has a target of its own, if anybody said."""
+    ours = whole["ours"]
     for each in TARGETS:
         fits = each["record"] == whole["name"] and each.get("to") == to
+        fits = fits and each.get("tool", ours) == (tool or ours)
         fits = fits and all(each.get(key, row[key]) == row[key] for key in ("group", "quantity"))
         if fits and any(fnmatch.fnmatchcase(row["name"], pattern) for pattern in each.get("rows", ["*"])):
             return each["most"]

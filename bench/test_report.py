@@ -54,6 +54,13 @@ class Page(unittest.TestCase):
         wanted = wanted.replace("find, cold", row["row"])
         self.assertEqual(self.made(wanted, x=whole(**row, vellum=[1], restic=[1]))[0], "**1**, 1")
 
+    def test_each_of_several_that_are_ours_has_a_target_of_its_own(self):
+        listing = {"name": "gateways", "row": "list 100,000 entries", "nfs": [1.2] * 3, "webdav": [1.2] * 3}
+        figures = ", ".join('{{figure x "row=list 100,000 entries" tool=%s}}' % tool for tool in ("nfs", "webdav", "view"))
+        self.assertEqual(self.made(figures, x=whole(**listing, view=[9.0] * 3))[0], "**1.20 s**, 1.20 s, 9.00 s")
+        listing["nfs"] = [0.9] * 3
+        self.assertEqual(self.made(figures, x=whole(**listing, view=[9.0] * 3))[0], "900 ms, 1.20 s, 9.00 s")
+
     def test_a_ratio_may_be_to_the_best_of_some(self):
         kept = whole(vellum=[2.0] * 3, cp=[4.0] * 3, xcp=[1.0] * 3, rsync=[0.5] * 3)
         self.assertEqual(self.made("{{ratio x row=rename to=cp/xcp}}", x=kept)[0], "2.00 × (xcp)")
