@@ -39,8 +39,8 @@ pub enum Error {
     /// An operation of the volume failed.
     #[error(transparent)]
     Volume(#[from] VolumeError),
-    /// The publishing thread could not be started.
-    #[error("cannot start the thread that publishes: {0}")]
+    /// A thread that works in the background could not be started.
+    #[error("cannot start a thread: {0}")]
     Thread(io::Error),
 }
 

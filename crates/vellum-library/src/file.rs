@@ -81,12 +81,17 @@ impl File {
     /// Reads from an offset. Returns the number of bytes, which is smaller than requested only at the end of the
     /// file.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        self.check_allowed(self.options.read)?;
-        let content = self.read_content(offset, buffer.len())?;
+        let content = self.read_bytes_at(offset, buffer.len())?;
         if let Some(place) = buffer.get_mut(..content.len()) {
             place.copy_from_slice(&content);
         }
         Ok(content.len())
+    }
+
+    /// Reads from an offset into new memory. Returns fewer bytes than `len` only at the end of the file.
+    pub fn read_bytes_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
+        self.check_allowed(self.options.read)?;
+        Ok(self.read_content(offset, len)?)
     }
 
     /// Writes at an offset, or at the end if the file was opened for appending. Returns the number of bytes, which is

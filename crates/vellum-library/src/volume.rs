@@ -18,6 +18,7 @@ use vellum_volume::{StateDir, VolumeError};
 use crate::error::{Error, Result};
 use crate::live::{self, LiveLimits, LiveStateClaim, LogUse};
 use crate::snapshot::{Snapshot, SnapshotInfo};
+use crate::snapshot_hold::{TreeHold, hold_snapshot};
 use crate::source::{LeaseRelease, OpenLiveWorktree};
 use crate::worktree::Worktree;
 
@@ -169,6 +170,17 @@ impl Volume {
     /// Opens a published snapshot, even while another process has the worktree open.
     pub fn open_snapshot(&self, text: &str) -> Result<Snapshot> {
         Snapshot::open_published(&self.inner, text)
+    }
+
+    /// Keeps the content of a published snapshot in the store until the result is dropped or this process ends, also if
+    /// the snapshot is forgotten meanwhile. `vellum forget` names this process then, and asks for `--force`. `warn` is told
+    /// of a store that cannot be written to, which keeps nothing. Fails if the snapshot was forgotten already.
+    pub fn hold_snapshot(
+        &self,
+        snapshot: SnapshotId,
+        warn: impl Fn(&str) + Send + 'static,
+    ) -> Result<TreeHold> {
+        hold_snapshot(&self.inner, snapshot, warn)
     }
 
     /// Adds a tag to a snapshot.

@@ -13,6 +13,7 @@
 //! page's own files, its token were checked. Deliberately absent: the command line, which executes this program.
 
 mod command_line;
+mod content_blocks;
 pub mod credentials;
 pub mod end_signal;
 pub mod error;

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::time::UNIX_EPOCH;
 
 use vellum_library::{
-    DirEntry, DirPage, Error, File, Metadata, OpenError, Snapshot, SnapshotId, Tree as _, TreeInodes, Volume,
-    Worktree,
+    DirEntry, DirPage, Error, File, Metadata, OpenError, Snapshot, SnapshotId, Tree as _, TreeHold, TreeInodes,
+    Volume, Worktree,
 };
 
 use crate::error::{Result, ServeError};
@@ -25,12 +25,14 @@ pub struct NamedTree {
     pub worktree: String,
     /// What is in it.
     pub tree: ServedTree,
+    /// Keeps a snapshot's content until the end, whoever forgets it.
+    _hold: Option<TreeHold>,
 }
 
 impl NamedTree {
     /// Opens `WORKTREE`, or `WORKTREE@SNAPSHOT`; without a worktree, it is the one of the volume's directory. What the name of
     /// the snapshot stands for is looked up once. Of a worktree that is checked out, the newest snapshot is opened: its files
-    /// are not this process's.
+    /// are not this process's. What a snapshot has stays in the store until the result is dropped.
     pub fn open(volume: &Volume, name: &str) -> Result<Self> {
         let (worktree, snapshot) = match name.split_once('@') {
             Some((worktree, snapshot)) => (worktree, Some(snapshot)),
@@ -46,7 +48,11 @@ impl NamedTree {
             Some(text) => ServedTree::Snapshot(volume.open_snapshot(&name_in_worktree(&worktree, text))?),
             None => open_worktree(volume, &worktree, found.head)?,
         };
-        Ok(Self { worktree, tree })
+        let hold = match tree.snapshot_id() {
+            Some(id) => Some(volume.hold_snapshot(id, |warning| eprintln!("warning: {warning}"))?),
+            None => None,
+        };
+        Ok(Self { worktree, tree, _hold: hold })
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod chunks;
 mod content;
+mod file_content;
 mod file_reader;
 mod path_budget;
 mod path_stack;
@@ -12,6 +13,7 @@ mod read_streams;
 mod reader;
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -435,27 +437,43 @@ impl FilePiece {
 /// Returns a file's content as pieces, holes included, from 0 to its size. Inline content has no pieces. Fails with
 /// [`VolumeError::BadTree`] if an extent is in a write log.
 pub fn collect_file_pieces(inode: &InodeRecord) -> Result<Vec<FilePiece>> {
-    let mut pieces = Vec::with_capacity(inode.extents.len());
-    let mut at = 0;
+    if inode.attr.inline.is_some() {
+        return Ok(Vec::new());
+    }
+    collect_pieces_within(inode.ino, &inode.extents, 0..inode.attr.size)
+}
+
+/// Returns the pieces of a range of a file, holes included; its extents must have been checked.
+fn collect_pieces_within(ino: Ino, extents: &[(u64, Extent)], range: Range<u64>) -> Result<Vec<FilePiece>> {
+    let mut pieces = Vec::with_capacity(extents.len());
+    let mut at = range.start;
     let hole = |offset, end: u64| FilePiece { offset, len: end - offset, chunk: None };
-    for (offset, extent) in &inode.extents {
-        if *offset > at {
-            pieces.push(hole(at, *offset));
+    for (offset, extent) in extents {
+        // It cannot overflow: the extents were checked against the file's size when they were read.
+        let end = (offset + extent.len).min(range.end);
+        let from = (*offset).max(range.start);
+        if from >= end {
+            continue;
+        }
+        if from > at {
+            pieces.push(hole(at, from));
         }
         let chunk = match extent.source {
             ExtentSource::Hole => None,
-            ExtentSource::Chunk { id, skip } => Some((id, skip)),
+            ExtentSource::Chunk { id, skip } => {
+                let skip = u32::try_from(from - offset).ok().and_then(|before| skip.checked_add(before));
+                Some((id, skip.ok_or_else(|| VolumeError::BadTree(format!("inode {ino} has a piece that is too long")))?))
+            }
             ExtentSource::WriteLog { .. } => {
-                return Err(VolumeError::BadTree(format!("inode {} points into a write log", inode.ino)));
+                return Err(VolumeError::BadTree(format!("inode {ino} points into a write log")));
             }
         };
-        pieces.push(FilePiece { offset: *offset, len: extent.len, chunk });
-        // It cannot overflow: the record was checked against the file's size when it was read.
-        at = offset + extent.len;
+        pieces.push(FilePiece { offset: from, len: end - from, chunk });
+        at = end;
     }
     // What was never written at the end, as after truncate(2) to a larger size, has no extent.
-    if at < inode.attr.size && inode.attr.inline.is_none() {
-        pieces.push(hole(at, inode.attr.size));
+    if at < range.end {
+        pieces.push(hole(at, range.end));
     }
     Ok(pieces)
 }

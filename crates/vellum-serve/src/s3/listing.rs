@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use parking_lot::Mutex;
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
@@ -88,9 +89,32 @@ struct OpenDir {
 /// Lists the keys of a tree.
 pub struct KeyLister {
     tree: ServedTree,
-    /// Directories that were read last, by their paths, the newest first. Only those of a snapshot: they never change, and the
-    /// pages of a listing go through the same ones.
-    read: Mutex<VecDeque<(String, SortedNames)>>,
+    /// Directories that were read last, the newest first: the pages of a listing go through the same ones.
+    read: Mutex<VecDeque<ReadDir>>,
+    /// How often names were read from the tree.
+    #[cfg(test)]
+    reads: std::sync::atomic::AtomicUsize,
+}
+
+/// A directory that was read.
+struct ReadDir {
+    path: String,
+    version: DirVersion,
+    names: SortedNames,
+}
+
+/// Which names a directory had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum DirVersion {
+    /// That of a snapshot: it never changes.
+    Fixed,
+    /// That of a live worktree, which has another time of change after each change, within one tick of the clock too.
+    Changed {
+        /// The directory, since another one may be renamed to its place.
+        ino: u64,
+        /// When it was changed last.
+        at: SystemTime,
+    },
 }
 
 impl KeyPosition {
@@ -132,7 +156,12 @@ impl KeyLister {
     /// Of this tree.
     #[must_use]
     pub fn new(tree: ServedTree) -> Self {
-        Self { tree, read: Mutex::default() }
+        Self {
+            tree,
+            read: Mutex::default(),
+            #[cfg(test)]
+            reads: std::sync::atomic::AtomicUsize::default(),
+        }
     }
 
     /// Lists keys. What has no key is left out: names that are not UTF-8, symlinks that lead to no file, devices, and what would
@@ -246,17 +275,35 @@ impl KeyLister {
     }
 
     fn read_names(&self, path: &str) -> vellum_library::Result<SortedNames> {
-        let is_fixed = self.tree.snapshot_id().is_some();
-        if is_fixed && let Some((_, names)) = self.read.lock().iter().find(|(read, _)| read == path) {
-            return Ok(names.clone());
+        // Before the names: if they change in between, they are read again the next time.
+        let version = self.find_version(path);
+        let is_same = |dir: &&ReadDir| dir.path == path && Some(dir.version) == version;
+        if let Some(dir) = self.read.lock().iter().find(is_same) {
+            return Ok(dir.names.clone());
         }
+        #[cfg(test)]
+        self.reads.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let names = sort_names(&self.tree, path)?;
-        if is_fixed && (NAMES_MIN..NAMES_MAX).contains(&names.len()) {
+        if let Some(version) = version
+            && (NAMES_MIN..NAMES_MAX).contains(&names.len())
+        {
             let mut read = self.read.lock();
+            read.retain(|dir| dir.path != path);
             read.truncate(DIRS_MAX - 1);
-            read.push_front((path.to_owned(), names.clone()));
+            read.push_front(ReadDir { path: path.to_owned(), version, names: names.clone() });
         }
         Ok(names)
+    }
+
+    /// None: it is not there any more.
+    fn find_version(&self, path: &str) -> Option<DirVersion> {
+        match &self.tree {
+            ServedTree::Snapshot(_) => Some(DirVersion::Fixed),
+            ServedTree::Live(_) => {
+                let found = self.tree.lstat(Path::new(path.trim_end_matches('/'))).ok()?;
+                Some(DirVersion::Changed { ino: found.ino(), at: found.changed() })
+            }
+        }
     }
 }
 

@@ -4,7 +4,6 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use bytes::Bytes;
 use futures_util::stream;
 use s3s::dto::{ETag, Range, StreamingBlob, Timestamp};
 use s3s::{S3Result, s3_error};
@@ -13,10 +12,8 @@ use vellum_library::{File, Metadata};
 use super::attributes::ObjectAttributes;
 use super::errors::tree_error;
 use super::keys::ObjectKey;
+use crate::content_blocks::ContentBlocks;
 use crate::served_tree::ServedTree;
-
-/// Bytes that are read from a file at once.
-const READ_AT_ONCE: u64 = 256 << 10;
 
 /// An object that was found.
 pub(super) struct FoundObject {
@@ -113,27 +110,8 @@ impl FoundObject {
 
 /// The content of a part, read by and by.
 pub(super) fn stream_part(file: File, part: &ObjectPart) -> StreamingBlob {
-    let file = Arc::new(file);
-    StreamingBlob::wrap(stream::try_unfold((part.start, part.len), move |(at, left)| {
-        let file = file.clone();
-        async move {
-            if left == 0 {
-                return Ok(None);
-            }
-            let want = usize::try_from(left.min(READ_AT_ONCE)).unwrap_or(usize::MAX);
-            let reading = tokio::task::spawn_blocking(move || {
-                let mut buffer = vec![0; want];
-                let count = file.read_at(&mut buffer, at).map_err(io::Error::other)?;
-                buffer.truncate(count);
-                Ok::<_, io::Error>(buffer)
-            });
-            let read = reading.await.map_err(io::Error::other)??;
-            // Shorter than when its length was sent: the answer must not look whole.
-            if read.is_empty() {
-                return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
-            }
-            let count = read.len() as u64;
-            Ok(Some((Bytes::from(read), (at + count, left.saturating_sub(count)))))
-        }
+    let blocks = ContentBlocks::new(Arc::new(file), part.start, part.len);
+    StreamingBlob::wrap(stream::try_unfold(blocks, |mut blocks| async move {
+        Ok::<_, io::Error>(blocks.next_block().await?.map(|block| (block, blocks)))
     }))
 }

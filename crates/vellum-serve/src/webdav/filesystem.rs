@@ -18,6 +18,7 @@ use vellum_library::{File, SnapshotId, Worktree};
 
 use super::metadata::{EntryMetadata, dav_error};
 use super::upload::FileUpload;
+use crate::content_blocks::ContentBlocks;
 use crate::served_tree::ServedTree;
 
 /// Entries that are read at once.
@@ -80,7 +81,7 @@ impl DavFileSystem for DavTree {
                 if !options.truncate && !options.append {
                     let reserve = move || reserve_name(&worktree, &path, &options);
                     let file = Arc::new(run_blocking(reserve).await?);
-                    return Ok(Box::new(OpenedFile { file, position: 0, snapshot: None }) as Box<dyn DavFile>);
+                    return Ok(Box::new(OpenedFile::new(file, None)) as Box<dyn DavFile>);
                 }
                 let upload = run_blocking(move || FileUpload::begin(worktree, path, &options)).await?;
                 return Ok(Box::new(upload) as Box<dyn DavFile>);
@@ -89,7 +90,7 @@ impl DavFileSystem for DavTree {
             let snapshot = tree.snapshot_id();
             let open = move || tree.open(&path).map_err(|error| dav_error(&error));
             let file = Arc::new(run_blocking(open).await?);
-            Ok(Box::new(OpenedFile { file, position: 0, snapshot }) as Box<dyn DavFile>)
+            Ok(Box::new(OpenedFile::new(file, snapshot)) as Box<dyn DavFile>)
         })
     }
 
@@ -220,13 +221,23 @@ impl DavDirEntry for ListedEntry {
 /// A file that is read.
 struct OpenedFile {
     file: Arc<File>,
-    position: u64,
+    /// From the position on. Where the range ends that is asked for is not said.
+    blocks: ContentBlocks,
+    /// What was read and not asked for yet.
+    rest: Bytes,
     snapshot: Option<SnapshotId>,
+}
+
+impl OpenedFile {
+    fn new(file: Arc<File>, snapshot: Option<SnapshotId>) -> Self {
+        let blocks = ContentBlocks::new(file.clone(), 0, u64::MAX);
+        Self { file, blocks, rest: Bytes::new(), snapshot }
+    }
 }
 
 impl fmt::Debug for OpenedFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OpenedFile").field("position", &self.position).finish_non_exhaustive()
+        f.debug_struct("OpenedFile").finish_non_exhaustive()
     }
 }
 
@@ -250,21 +261,14 @@ impl DavFile for OpenedFile {
 
     fn read_bytes(&'_ mut self, count: usize) -> FsFuture<'_, Bytes> {
         Box::pin(async move {
-            let file = self.file.clone();
-            let position = self.position;
-            let read = run_blocking(move || {
-                let mut buffer = vec![0; count];
-                let count = file.read_at(&mut buffer, position).map_err(|error| dav_error(&error))?;
-                buffer.truncate(count);
-                Ok(buffer)
-            })
-            .await?;
-            // `dav-server` asks for bytes that the file had when its length was sent, and would send zeros in their place.
-            if read.is_empty() {
-                return Err(FsError::GeneralFailure);
+            // `dav-server` asks for bytes that the file had when its length was sent, and would send zeros in their place: the
+            // end of the file is a failure here.
+            if self.rest.is_empty() {
+                let block = self.blocks.next_block().await.map_err(|_| FsError::GeneralFailure)?;
+                self.rest = block.ok_or(FsError::GeneralFailure)?;
             }
-            self.position += read.len() as u64;
-            Ok(read.into())
+            let count = count.min(self.rest.len());
+            Ok(self.rest.split_to(count))
         })
     }
 
@@ -274,7 +278,8 @@ impl DavFile for OpenedFile {
             SeekFrom::Current(_) | SeekFrom::End(_) => Err(FsError::NotImplemented),
         };
         if let Ok(position) = position {
-            self.position = position;
+            self.blocks = ContentBlocks::new(self.file.clone(), position, u64::MAX);
+            self.rest = Bytes::new();
         }
         Box::pin(std::future::ready(position))
     }

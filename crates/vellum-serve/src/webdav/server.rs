@@ -16,6 +16,7 @@ use hyper::{Request, Response, StatusCode};
 use super::body::AnswerBody;
 use super::filesystem::DavTree;
 use super::guard::{DavGuard, check_xml};
+use crate::content_blocks::BLOCK;
 use crate::credentials::GatewayCredentials;
 use crate::error::Result;
 use crate::gateway_listener::RequestPlaces;
@@ -29,8 +30,6 @@ use crate::served_tree::ServedTree;
 const BODY_TIME: Duration = Duration::from_secs(10);
 /// Largest body of a request that is no upload, bytes.
 const BODY_MAX: usize = 64 << 10;
-/// Bytes that are read from a file at once.
-const READ_AT_ONCE: usize = 256 << 10;
 
 /// Where to listen, what to serve, and to whom.
 pub struct WebdavSettings {
@@ -120,7 +119,7 @@ async fn answer_request(
         .filesystem(Box::new(tree))
         .methods(if shared.can_write { DavMethodSet::WEBDAV_RW } else { DavMethodSet::WEBDAV_RO })
         .autoindex(false)
-        .read_buf_size(READ_AT_ONCE);
+        .read_buf_size(BLOCK);
     if let Some(locks) = &shared.locks {
         handler = handler.locksystem(locks.clone());
     }

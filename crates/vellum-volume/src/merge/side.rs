@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use vellum_map::{KeySpan, MapRoot, diff_maps};
 use vellum_types::value::SuperBlock;
-use vellum_types::{Dentry, Extent, Ino, InodeAttr, MapKey, MapKeyRef, MapKeyTag, SnapshotId};
+use vellum_types::{Dentry, Ino, InodeAttr, MapKeyRef, SnapshotId};
 
 use crate::error::{Result, VolumeError};
 use crate::tree::{FsTree, InodeRecord};
@@ -195,43 +195,12 @@ pub(super) fn read_next_number(volume: &Volume, tree: &FsTree) -> Result<Ino> {
 /// An inode without its directory entries, which may be many.
 pub(super) fn read_inode_itself(tree: &FsTree, ino: Ino) -> Result<InodeRecord> {
     let attr = tree.expect_inode_attr(ino)?;
-    Ok(read_inode_parts(tree, ino, attr, usize::MAX)?.0)
+    Ok(tree.read_inode_parts(ino, attr, |_| true)?.0)
 }
 
 /// The same, given its attributes; None if it has many extended attributes and extents.
 fn read_small_inode(tree: &FsTree, ino: Ino, attr: &InodeAttr) -> Result<Option<InodeRecord>> {
-    let (record, is_whole) = read_inode_parts(tree, ino, attr.clone(), PARTS_READ_MAX)?;
+    let is_small = |read: &InodeRecord| read.xattrs.len() + read.extents.len() < PARTS_READ_MAX;
+    let (record, is_whole) = tree.read_inode_parts(ino, attr.clone(), is_small)?;
     Ok(is_whole.then_some(record))
-}
-
-/// An inode with so many of its extended attributes and extents, and whether these are all.
-fn read_inode_parts(
-    tree: &FsTree,
-    ino: Ino,
-    attr: InodeAttr,
-    parts_max: usize,
-) -> Result<(InodeRecord, bool)> {
-    let mut record = InodeRecord { ino, attr, entries: Vec::new(), xattrs: Vec::new(), extents: Vec::new() };
-    // Of an inode's keys, the entries come first after the attributes: the scan begins behind them.
-    let start = MapKey::first_for_tag(ino, MapKeyTag::Xattr);
-    let end = MapKey::first_for_tag(Ino(ino.0.saturating_add(1)), MapKeyTag::Attr);
-    let span = KeySpan::from_bounds(start.as_bytes(), end.as_bytes());
-    for entry in tree.map_view().read_range(tree.nodes(), span)? {
-        if record.xattrs.len() + record.extents.len() == parts_max {
-            return Ok((record, false));
-        }
-        let entry = entry?;
-        let key = MapKeyRef::parse(&entry.key);
-        match key.map_err(VolumeError::wrap_decode_error("an inode of the tree"))? {
-            MapKeyRef::Xattr(_, name) => record.xattrs.push((name.to_vec(), entry.value.to_vec())),
-            MapKeyRef::Extent(_, offset) => {
-                let extent = Extent::decode(&entry.value)
-                    .map_err(VolumeError::wrap_decode_error("an extent of the tree"))?;
-                record.extents.push((offset, extent));
-            }
-            // Neither is in the span, which begins behind them.
-            MapKeyRef::Attr(_) | MapKeyRef::Dentry(..) => {}
-        }
-    }
-    Ok((record, true))
 }

@@ -83,12 +83,12 @@ impl<E: From<VolumeError> + From<Errno>> StateReader<E> for FsTree {
 
     fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Arc<[u8]>, E> {
         let file = self.file_content(ino)?;
-        let found = file.inode.xattrs.iter().find(|(known, _)| known == name);
+        let found = file.xattrs.iter().find(|(known, _)| known == name);
         Ok(found.map(|(_, value)| value.as_slice().into()).ok_or(Errno::NODATA)?)
     }
 
     fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>, E> {
-        Ok(self.file_content(ino)?.inode.xattrs.iter().map(|(name, _)| name.clone()).collect())
+        Ok(self.file_content(ino)?.xattrs.iter().map(|(name, _)| name.clone()).collect())
     }
 
     fn read(&self, ino: Ino, offset: u64, len: usize) -> Result<Vec<u8>, E> {
@@ -96,7 +96,8 @@ impl<E: From<VolumeError> + From<Errno>> StateReader<E> for FsTree {
     }
 
     fn seek_data_or_hole(&self, ino: Ino, offset: u64, seek: SeekTarget) -> Result<u64, E> {
-        Ok(self.file_content(ino)?.find_data_or_hole(offset, seek).ok_or(Errno::NXIO)?)
+        let file = self.file_content(ino)?;
+        Ok(FsTree::find_data_or_hole(self, &file, offset, seek)?.ok_or(Errno::NXIO)?)
     }
 
     fn stored_bytes(&self, ino: Ino, attr: &InodeAttr) -> Result<u64, E> {
@@ -104,6 +105,7 @@ impl<E: From<VolumeError> + From<Errno>> StateReader<E> for FsTree {
         if attr.kind != FileKind::File || attr.inline.is_some() || attr.size == 0 {
             return Ok(attr.size);
         }
-        Ok(self.file_content(ino)?.count_stored_bytes())
+        let file = self.file_content(ino)?;
+        Ok(self.count_stored_bytes(&file)?)
     }
 }

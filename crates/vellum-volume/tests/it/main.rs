@@ -13,6 +13,7 @@ mod history;
 mod interleaving;
 mod killed;
 mod leases;
+mod long_files;
 mod merging;
 mod model;
 mod naming;

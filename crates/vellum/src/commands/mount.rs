@@ -25,6 +25,7 @@ use vellum_fuse::{
     FileLocks, MountFile, MountOptions, MountPosture, MountSource, PathPolicies, ServedFilesystem,
 };
 use vellum_host::escape::format_path;
+use vellum_library::TreeHold;
 use vellum_library::live::{self, LiveLimits};
 use vellum_store::RequestLimits;
 use vellum_types::SnapshotId;
@@ -54,7 +55,7 @@ use report::{MountJson, report_mount};
 use server::{ServerPlace, mount_server};
 use shared::{ClientMount, mount_client};
 use sharing::SharingArgs;
-use snapshot::{TreeHold, mount_snapshot};
+use snapshot::mount_snapshot;
 use worktree::mount_worktree;
 
 /// Mount a worktree as a filesystem

@@ -129,6 +129,36 @@ fn what_has_no_key_is_left_out_and_empty_directories_are_objects() {
 }
 
 #[test]
+fn the_pages_of_a_listing_read_a_directory_once_while_it_stays_the_same() {
+    let mut listed = ListedTree::new();
+    for number in 0..NAMES_MIN + 500 {
+        listed.add_file(&format!("many/{number:05}"));
+    }
+    let reads = |listed: &ListedTree| listed.lister.reads.load(std::sync::atomic::Ordering::Relaxed);
+    let expected = listed.expect("many/", false);
+    assert_eq!(listed.list("many/", false, 100), expected);
+    assert_eq!(reads(&listed), 1, "16 pages");
+    assert_eq!(listed.list("many/", false, 1000), expected);
+    assert_eq!(reads(&listed), 1, "another listing");
+    // Each change shows at once, within one tick of the clock too.
+    for round in 0..20 {
+        let key = format!("many/new-{round:02}");
+        listed.add_file(&key);
+        assert_eq!(listed.list("many/new", false, 100).last(), Some(&key));
+        assert_eq!(reads(&listed), 2 + round);
+    }
+    // What is only written keeps its name: the size is that of now.
+    listed.worktree.write("many/00000", "changed").unwrap();
+    let query = KeyQuery { prefix: "many/00000".into(), limit: 1, ..KeyQuery::default() };
+    let page = listed.lister.list(&query).unwrap();
+    let [KeyRow::Object { metadata, .. }] = &page.rows[..] else { panic!("one row") };
+    assert_eq!(metadata.size(), 7);
+    listed.worktree.rename("many", "other").unwrap();
+    assert!(listed.list("many/", false, 100).is_empty());
+    assert_eq!(listed.list("other/", false, 1000).len(), expected.len() + 20);
+}
+
+#[test]
 fn tokens_are_read_as_they_were_written() {
     for position in [KeyPosition::Key("a b/é%".into()), KeyPosition::Prefix("a/".into())] {
         assert_eq!(KeyPosition::from_token(&position.to_token()), Some(position));

@@ -11,14 +11,13 @@ use std::time::{Duration, Instant};
 
 use vellum_fuse::{FollowedTree, MountSource};
 use vellum_host::error_chain::format_error_chain;
-use vellum_library::live;
+use vellum_library::{TreeHold, live};
 use vellum_map::MapRoot;
 use vellum_store::RequestPurpose;
 use vellum_volume::session::ReadSession;
 use vellum_volume::{Volume, VolumeError};
 
 use super::shared::ClientMount;
-use super::snapshot::TreeHold;
 use super::{Args, LOG_FILE, MountRetention, MountTarget, MountedTarget, ReadyMount, mount_target};
 use crate::error::{CliError, Result};
 use crate::mounting::log::MountLog;
@@ -63,7 +62,8 @@ pub(super) fn mount_published(args: &Args, volume: &Arc<Volume>, mountpoint: &Pa
     let MountedTarget { mounted, signals, log, report } = mount_target(args, volume, mountpoint, target)?;
     let usual = if volume.objects.is_remote() { SERVICE_INTERVAL } else { DIRECTORY_INTERVAL };
     let interval = args.follow_interval.map_or(usual, Duration::from_secs);
-    let hold = TreeHold::start(move |ended| follower.follow(&tree, shown, interval, ended))?;
+    let hold = TreeHold::start(move |ended| follower.follow(&tree, shown, interval, ended));
+    let hold = hold.map_err(CliError::io_error("start", "a thread"))?;
     Ok(ReadyMount {
         mounted,
         live: None,
