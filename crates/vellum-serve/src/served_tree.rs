@@ -4,8 +4,8 @@ use std::path::Path;
 use std::time::UNIX_EPOCH;
 
 use vellum_library::{
-    DirEntry, DirPage, Error, File, Metadata, OpenError, Snapshot, SnapshotId, Tree as _, TreeHold, TreeInodes,
-    Volume, Worktree,
+    DirEntry, DirPage, Error, File, Metadata, OpenError, Snapshot, SnapshotId, Tree as _, TreeHold,
+    TreeInodes, Volume, Worktree,
 };
 
 use crate::error::{Result, ServeError};

@@ -462,7 +462,12 @@ fn collect_pieces_within(ino: Ino, extents: &[(u64, Extent)], range: Range<u64>)
             ExtentSource::Hole => None,
             ExtentSource::Chunk { id, skip } => {
                 let skip = u32::try_from(from - offset).ok().and_then(|before| skip.checked_add(before));
-                Some((id, skip.ok_or_else(|| VolumeError::BadTree(format!("inode {ino} has a piece that is too long")))?))
+                Some((
+                    id,
+                    skip.ok_or_else(|| {
+                        VolumeError::BadTree(format!("inode {ino} has a piece that is too long"))
+                    })?,
+                ))
             }
             ExtentSource::WriteLog { .. } => {
                 return Err(VolumeError::BadTree(format!("inode {ino} points into a write log")));

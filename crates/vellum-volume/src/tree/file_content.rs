@@ -12,9 +12,7 @@ use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 use vellum_map::KeySpan;
 use vellum_types::limits::BLOB_MAX;
-use vellum_types::{
-    BlobId, DecodeError, Extent, ExtentSource, Ino, InodeAttr, MapKey, MapKeyRef, MapKeyTag,
-};
+use vellum_types::{BlobId, DecodeError, Extent, ExtentSource, Ino, InodeAttr, MapKey, MapKeyRef, MapKeyTag};
 
 use super::{
     FilePiece, FsTree, InodeRecord, SeekTarget, check_extent_bounds, collect_file_pieces,
@@ -61,16 +59,16 @@ fn new_cache<K: Eq + std::hash::Hash, V: Clone, W: Weighter<K, V> + Clone>(
     weighter: W,
 ) -> Cache<K, V, W> {
     let expected = usize::try_from(capacity / entry).unwrap_or(usize::MAX);
-    let options =
-        OptionsBuilder::new().shards(SHARDS).estimated_items_capacity(expected).weight_capacity(capacity).build();
+    let options = OptionsBuilder::new()
+        .shards(SHARDS)
+        .estimated_items_capacity(expected)
+        .weight_capacity(capacity)
+        .build();
     match options {
         // By default there are the more parts the more processors there are: too small ones for what is kept here.
-        Ok(options) => Cache::with_options(
-            options,
-            weighter,
-            DefaultHashBuilder::default(),
-            DefaultLifecycle::default(),
-        ),
+        Ok(options) => {
+            Cache::with_options(options, weighter, DefaultHashBuilder::default(), DefaultLifecycle::default())
+        }
         // Only options that are missing are refused.
         Err(_) => Cache::with_weighter(expected, capacity, weighter),
     }
