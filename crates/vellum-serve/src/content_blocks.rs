@@ -67,7 +67,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let volume = Volume::create(dir.path()).unwrap().volume;
         let work = volume.create_worktree("work", None).unwrap();
-        let content: Vec<u8> = (0..2 * BLOCK as u32 + 1000).map(|number| (number / 7) as u8).collect();
+        let content: Vec<u8> = (0..=250).cycle().take(2 * BLOCK + 1000).collect();
         work.write("file", &content).unwrap();
         let file = Arc::new(work.open("file").unwrap());
         let runtime = Builder::new_multi_thread().worker_threads(1).build().unwrap();
