@@ -1,11 +1,13 @@
 //! Engines and logs that a worktree cannot be served from: what is said of them, and that nothing is lost.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpListener;
 
 use vellum_testkit::{EtcdServer, PostgresServer, RedisServer, WebServer};
 
 use crate::mounting::{detach_mount, kill, wait_until};
-use crate::shared_take_over::Machine;
+use crate::shared_take_over::{Machine, split_password, write_log_password};
 use crate::world::World;
 
 const LISTEN: [&str; 2] = ["--listen", "127.0.0.1:0"];
@@ -35,6 +37,64 @@ fn an_engine_that_is_too_old_or_keeps_its_version_secret_is_refused() {
     // Nothing was begun by that.
     server.mounts(&[&LISTEN[..], &["--meta", "store:"]].concat()).ok();
     server.mount.umount().ok();
+}
+
+/// A real PostgreSQL that says it is an older one: its own function is put before that of the system.
+#[test]
+fn a_postgresql_that_is_too_old_is_refused() {
+    let world = World::with_snapshot();
+    let server = Machine::attached(&world, "server");
+    let engine = PostgresServer::start(&[]);
+    engine.run(
+        "CREATE SCHEMA older; CREATE FUNCTION older.current_setting(name text) RETURNS text LANGUAGE sql AS \
+         $$ SELECT CASE name WHEN 'server_version_num' THEN '110022' ELSE pg_catalog.current_setting(name) END $$; \
+         ALTER ROLE CURRENT_USER SET search_path = older, pg_catalog, public",
+    );
+    let (address, password) = split_password(&engine.url());
+    write_log_password(&world, &password);
+    let arguments = [&LISTEN[..], &["--meta", &address, "--meta-credentials", "log"]].concat();
+    let refused = server.mounts(&arguments).code(2);
+    refused
+        .remarks("cannot hold the log")
+        .remarks("version 11")
+        .remarks("12 is the oldest")
+        .remarks("update it");
+    assert!(!server.mount.is_mounted());
+    // What says its version is the reason.
+    engine.run("ALTER ROLE CURRENT_USER RESET search_path");
+    server.mounts(&arguments).ok();
+    server.mount.umount().ok();
+}
+
+/// No old etcd can be installed, so its answer to the question for its version is given by the test.
+#[test]
+fn an_etcd_that_is_too_old_is_refused() {
+    let world = World::with_snapshot();
+    let server = Machine::attached(&world, "server");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("etcd://{}", listener.local_addr().unwrap());
+    // It ends with the process of the test.
+    std::thread::spawn(move || {
+        for mut connection in listener.incoming().flatten() {
+            let mut head = Vec::new();
+            let mut byte = [0];
+            while !head.ends_with(b"\r\n\r\n") && connection.read(&mut byte).is_ok_and(|len| len == 1) {
+                head.push(byte[0]);
+            }
+            let body = r#"{"etcdserver":"3.3.25","etcdcluster":"3.3.0"}"#;
+            let len = body.len();
+            let answer = format!(
+                "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len}\r\nConnection: close\r\n\r\n{body}"
+            );
+            // A client that has gone away needs no answer.
+            let _ = connection.write_all(answer.as_bytes());
+        }
+    });
+    expect_refused(
+        &server,
+        &url,
+        &["cannot hold the log", "3.3.25", "3.4 is the oldest that can", "update it"],
+    );
 }
 
 #[test]

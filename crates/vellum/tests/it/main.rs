@@ -107,6 +107,7 @@ mod shared_kernel_caches;
 mod shared_leases;
 mod shared_locks;
 mod shared_locks_moved;
+mod shared_no_room;
 mod shared_readers;
 mod shared_standby;
 mod shared_take_over;

@@ -22,7 +22,11 @@ pub struct Machine<'w> {
 
 impl<'w> Machine<'w> {
     pub fn attached(world: &'w World, name: &str) -> Self {
-        let dir = format!("{name}-state");
+        Self::attached_in(world, format!("{name}-state"), name)
+    }
+
+    /// The same with a directory that does not exist yet, in the world or elsewhere.
+    pub fn attached_in(world: &'w World, dir: String, name: &str) -> Self {
         fs::create_dir(world.path(&dir)).unwrap();
         let store = world.tree().join(".vellum/store");
         let init = ["init", "--plain", "--name", name, "--store", store.to_str().unwrap()];
@@ -82,19 +86,29 @@ fn a_log_in_redis_names_the_next_server() {
     check_take_over(&World::with_snapshot(), &["--meta", &engine.url()]);
 }
 
-#[test]
-fn a_log_in_postgresql_names_the_next_server() {
-    let engine = PostgresServer::start(&[]);
-    let world = World::with_snapshot();
-    // Its password is in a file of credentials, of which the worktree's ref has the name.
-    let (front, host) =
-        engine.url().rsplit_once('@').map(|(front, host)| (front.to_owned(), host.to_owned())).unwrap();
-    let (address, password) = front.rsplit_once(':').unwrap();
+/// An address of PostgreSQL without its password, and the password.
+pub fn split_password(url: &str) -> (String, String) {
+    let (front, place) = url.rsplit_once('@').unwrap();
+    let (user, password) = front.rsplit_once(':').unwrap();
+    (format!("{user}@{place}"), password.to_owned())
+}
+
+/// Writes the credentials `log`.
+pub fn write_log_password(world: &World, password: &str) {
     let credentials = world.path("config/vellum/credentials");
     fs::create_dir_all(&credentials).unwrap();
     fs::write(credentials.join("log"), format!("password = {password}\n")).unwrap();
     fs::set_permissions(credentials.join("log"), fs::Permissions::from_mode(0o600)).unwrap();
-    check_take_over(&world, &["--meta", &format!("{address}@{host}"), "--meta-credentials", "log"]);
+}
+
+#[test]
+fn a_log_in_postgresql_names_the_next_server() {
+    let engine = PostgresServer::start(&[]);
+    let world = World::with_snapshot();
+    let (address, password) = split_password(&engine.url());
+    // The worktree's ref has the name of the file.
+    write_log_password(&world, &password);
+    check_take_over(&world, &["--meta", &address, "--meta-credentials", "log"]);
 }
 
 #[test]
