@@ -14,11 +14,14 @@ mod directory;
 mod durable;
 mod event;
 mod files;
+mod held;
 mod linearize;
 mod moves;
+mod ranges;
 mod register;
 mod run;
 mod several_kernels;
+mod snapshots;
 mod take_over;
 mod visible;
 mod worker;
@@ -49,11 +52,23 @@ pub enum HistoryKind {
     /// Files that one program changes and all others read: what is opened after a close shows what was closed, in content,
     /// size and name.
     Visible,
+    /// Files are open while others remove their names: who has one open reads what it wrote last.
+    Held,
+    /// One file is written, cut off, extended and mapped at random places under locks: who has the lock finds what the one
+    /// before has left.
+    Ranges,
+    /// Snapshots are taken while files are written: each shows one moment, on all mounts, and stays. Without
+    /// [`SNAPSHOT_PROGRAM`] none are taken.
+    Snapshots,
 }
+
+/// The variable of workers that names the program which takes snapshots: `PROGRAM snapshot --tag TAG`, in a mount, which then
+/// shows each of them in `.vellum/snapshots/TAG`.
+pub const SNAPSHOT_PROGRAM: &str = "VELLUM_HISTORY_SNAPSHOT";
 
 impl HistoryKind {
     /// All kinds.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 10] = [
         Self::Register,
         Self::Append,
         Self::Directory,
@@ -61,6 +76,9 @@ impl HistoryKind {
         Self::Counter,
         Self::Durable,
         Self::Visible,
+        Self::Held,
+        Self::Ranges,
+        Self::Snapshots,
     ];
 
     /// The name by which a worker is started, and which messages show.
@@ -74,6 +92,9 @@ impl HistoryKind {
             Self::Counter => "counter",
             Self::Durable => "durable",
             Self::Visible => "visible",
+            Self::Held => "held",
+            Self::Ranges => "ranges",
+            Self::Snapshots => "snapshots",
         }
     }
 
@@ -94,6 +115,9 @@ impl HistoryKind {
             Self::Counter => counter::check(events, take_over),
             Self::Durable => durable::check(events),
             Self::Visible => visible::check(events, take_over),
+            Self::Held => held::check(events, take_over),
+            Self::Ranges => ranges::check(events, take_over),
+            Self::Snapshots => snapshots::check(events, take_over),
         }
     }
 }

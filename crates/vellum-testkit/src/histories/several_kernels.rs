@@ -110,7 +110,10 @@ fn is_moved_to_target(kind: HistoryKind, event: &HistoryEvent, other: &HistoryEv
         | HistoryKind::Append
         | HistoryKind::Counter
         | HistoryKind::Durable
-        | HistoryKind::Visible => false,
+        | HistoryKind::Visible
+        | HistoryKind::Held
+        | HistoryKind::Ranges
+        | HistoryKind::Snapshots => false,
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-use super::{HistoryKind, append, counter, directory, durable, moves, register, visible};
+use super::{HistoryKind, append, counter, directory, durable, held, moves, ranges, register, snapshots, visible};
 use crate::random::TestRandom;
 
 /// The variable that makes a test binary a worker.
@@ -154,7 +154,13 @@ impl HistoryWorker {
             HistoryKind::Counter => counter::prepare(dir),
             HistoryKind::Durable => durable::prepare(dir, self.task.clients),
             HistoryKind::Visible => visible::prepare(dir, self.task.clients),
-        }
+            HistoryKind::Ranges => ranges::prepare(dir),
+            // They begin with an empty directory.
+            HistoryKind::Held | HistoryKind::Snapshots => Ok(()),
+        }?;
+        // A server that is lost at once must not take the files along with which all operations begin: an fsync makes all
+        // that was written before it durable.
+        super::files::sync_directory(dir)
     }
 
     fn observe(&mut self) {
@@ -166,6 +172,9 @@ impl HistoryWorker {
             HistoryKind::Counter => counter::observe(self),
             HistoryKind::Durable => durable::observe(self),
             HistoryKind::Visible => visible::observe(self),
+            HistoryKind::Held => held::observe(self),
+            HistoryKind::Ranges => ranges::observe(self),
+            HistoryKind::Snapshots => snapshots::observe(self),
         }
     }
 
@@ -178,6 +187,9 @@ impl HistoryWorker {
             HistoryKind::Counter => Box::new(counter::CounterProgram::open(&self.task.dir)),
             HistoryKind::Durable => Box::new(durable::DurableProgram),
             HistoryKind::Visible => Box::new(visible::VisibleProgram::new()),
+            HistoryKind::Held => Box::new(held::HeldProgram::new()),
+            HistoryKind::Ranges => Box::new(ranges::RangesProgram),
+            HistoryKind::Snapshots => Box::new(snapshots::SnapshotsProgram::new()),
         };
         // The others are ready, too, when the input ends.
         self.write_line("R 0");
