@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-use super::{HistoryKind, append, counter, directory, durable, held, moves, ranges, register, snapshots, visible};
+use super::{
+    HistoryKind, append, counter, directory, durable, held, moves, ranges, register, snapshots, visible,
+};
 use crate::random::TestRandom;
 
 /// The variable that makes a test binary a worker.
