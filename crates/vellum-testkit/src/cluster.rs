@@ -17,7 +17,7 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::Command;
 
-pub use self::delay::DelayingRelay;
+pub use self::delay::{DelayingRelay, RelayMode};
 pub use self::host::{ClusterHost, HostClock};
 pub use self::process::{HostProcess, run_command};
 

@@ -4,11 +4,15 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
 use crate::ports::find_free_port;
 use crate::server_process::{ServerProcess, ask_server};
+
+/// Timeout of a copy that is to be complete: the machine may be busy.
+const COPY_MAX: Duration = Duration::from_secs(60);
 
 /// A server with its data in one directory.
 pub struct RedisServer {
@@ -72,6 +76,30 @@ impl RedisServer {
     pub fn lose_everything_and_restart(&mut self) {
         self.process.kill();
         std::fs::remove_dir_all(self.dir.join("appendonlydir")).expect("its append-only file");
+        self.process = start_process(&self.program, &self.dir, self.port, &self.options);
+    }
+
+    /// Starts a copy of it with its data in `dir`, which has everything when this returns and follows until it is told
+    /// `REPLICAOF NO ONE`.
+    ///
+    /// # Panics
+    /// Panics if it cannot be started.
+    #[must_use]
+    pub fn start_replica(&self, dir: &Path) -> Self {
+        let replica = Self::start(dir, &["--replicaof", "127.0.0.1", &self.port.to_string()]);
+        let start = Instant::now();
+        while !replica.run("INFO replication").contains("master_link_status:up") {
+            assert!(start.elapsed() < COPY_MAX, "the replica does not reach its primary server");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        replica
+    }
+
+    /// Kills it and lets a copy take its place, at its port: what the copy has not got is lost.
+    pub fn fail_over_to(&mut self, mut replica: Self) {
+        self.process.kill();
+        replica.process.kill();
+        self.dir = replica.dir;
         self.process = start_process(&self.program, &self.dir, self.port, &self.options);
     }
 

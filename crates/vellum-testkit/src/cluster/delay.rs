@@ -1,12 +1,13 @@
-//! A relay in front of a service, which makes the way to it as long as that to another site.
+//! A relay in front of a service, which makes the way to it as long as that to another site, or answers in its place that it
+//! is too busy, or loses answers.
 //!
-//! Invariant: no byte is changed or lost, those of one connection arrive in their order; the delay does not limit how much
-//! is under way.
+//! Invariant: no byte is changed or lost unless answers are to be, those of one connection arrive in their order; the delay
+//! does not limit how much is under way.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,25 @@ use super::host::ClusterHost;
 const PIECE: usize = 64 << 10;
 /// Most pieces under way in one direction of a connection: with small pieces a window as large as TCP's.
 const PIECES: usize = 1024;
+
+/// One in so many pieces of answers is lost, with its connection.
+const LOSSES: u64 = 5;
+/// What is answered in the place of a service of objects that is too busy.
+const REFUSAL: &[u8] = b"HTTP/1.1 503 Slow Down\r\nContent-Type: application/xml\r\nContent-Length: 60\r\nConnection: close\r\n\r\n\
+    <Error><Code>SlowDown</Code><Message>Busy</Message></Error>\n";
+/// How long a client may take for a request that is refused.
+const REFUSED_MAX: Duration = Duration::from_millis(300);
+
+/// What a relay does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RelayMode {
+    /// It passes everything on.
+    Pass,
+    /// It answers each request with 503, and passes nothing on.
+    Refuse,
+    /// It passes requests on; some connections break before their answer comes: nobody knows whether it was carried out.
+    LoseAnswers,
+}
 
 /// The relay. It ends when it is dropped; connections through it end with their own ends.
 pub struct DelayingRelay {
@@ -27,6 +47,9 @@ struct DelayShared {
     target: SocketAddr,
     /// One way, nanoseconds.
     delay: AtomicU64,
+    mode: AtomicU8,
+    /// Pieces of answers so far.
+    answers: AtomicU64,
     is_over: AtomicBool,
 }
 
@@ -43,8 +66,13 @@ impl DelayingRelay {
     /// Panics if the port is taken.
     #[must_use]
     pub fn start(host: &ClusterHost, port: u16, target: SocketAddr, delay: Duration) -> Self {
-        let shared =
-            Arc::new(DelayShared { target, delay: AtomicU64::default(), is_over: AtomicBool::default() });
+        let shared = Arc::new(DelayShared {
+            target,
+            delay: AtomicU64::default(),
+            mode: AtomicU8::default(),
+            answers: AtomicU64::default(),
+            is_over: AtomicBool::default(),
+        });
         let accepting = Arc::clone(&shared);
         // All of its threads descend from one that entered the network of the host.
         let address = host.run_in_network(|| {
@@ -69,6 +97,11 @@ impl DelayingRelay {
         let nanos = u64::try_from(delay.as_nanos()).expect("less than a century");
         self.shared.delay.store(nanos, Ordering::Relaxed);
     }
+
+    /// From now on it does this, also with connections that are there.
+    pub fn set_mode(&self, mode: RelayMode) {
+        self.shared.mode.store(mode as u8, Ordering::Relaxed);
+    }
 }
 
 impl Drop for DelayingRelay {
@@ -79,6 +112,16 @@ impl Drop for DelayingRelay {
 }
 
 impl DelayShared {
+    fn is_in(&self, mode: RelayMode) -> bool {
+        self.mode.load(Ordering::Relaxed) == mode as u8
+    }
+
+    /// Whether this piece of an answer is to be lost.
+    fn loses_answer(&self) -> bool {
+        self.is_in(RelayMode::LoseAnswers)
+            && self.answers.fetch_add(1, Ordering::Relaxed).is_multiple_of(LOSSES)
+    }
+
     fn accept(self: &Arc<Self>, listener: &TcpListener) {
         for client in listener.incoming().flatten() {
             if self.is_over.load(Ordering::Relaxed) {
@@ -91,25 +134,39 @@ impl DelayShared {
     }
 
     fn relay_connection(self: &Arc<Self>, client: TcpStream) -> io::Result<()> {
+        if self.is_in(RelayMode::Refuse) {
+            return refuse_request(client);
+        }
         let server = TcpStream::connect(self.target)?;
-        let ends = [(client.try_clone()?, server.try_clone()?), (server, client)];
-        for (from, to) in ends {
+        let ends = [(client.try_clone()?, server.try_clone()?, false), (server, client, true)];
+        for (from, to, is_answer) in ends {
             // Otherwise small pieces would wait for acknowledgements, which takes longer than the delay that
             // is asked for.
             to.set_nodelay(true)?;
             let shared = Arc::clone(self);
             let (send, receive) = sync_channel(PIECES);
-            std::thread::spawn(move || shared.read_pieces(from, &send));
+            std::thread::spawn(move || shared.read_pieces(from, &send, is_answer));
             std::thread::spawn(move || write_pieces(to, &receive));
         }
         Ok(())
     }
 
-    fn read_pieces(&self, mut from: TcpStream, send: &SyncSender<DelayedPiece>) -> io::Result<()> {
+    fn read_pieces(
+        &self,
+        mut from: TcpStream,
+        send: &SyncSender<DelayedPiece>,
+        is_answer: bool,
+    ) -> io::Result<()> {
         loop {
             let mut bytes = vec![0; PIECE];
             let len = from.read(&mut bytes)?;
             bytes.truncate(len);
+            // A request that comes on a connection from before is not carried out; the client tries again with a new one.
+            let is_refused = !is_answer && self.is_in(RelayMode::Refuse);
+            if len > 0 && (is_refused || is_answer && self.loses_answer()) {
+                // Both of its ends see that the connection is over.
+                return from.shutdown(Shutdown::Both);
+            }
             let delay = Duration::from_nanos(self.delay.load(Ordering::Relaxed));
             // Counted from when it came and not from when the one before it left: pieces that are under way
             // together are delayed only once.
@@ -120,6 +177,16 @@ impl DelayShared {
             }
         }
     }
+}
+
+/// Answers that the service is too busy, once the client has sent its request, or as much as it sends without an answer.
+fn refuse_request(mut client: TcpStream) -> io::Result<()> {
+    client.set_read_timeout(Some(REFUSED_MAX))?;
+    let mut bytes = vec![0; PIECE];
+    // A client that is answered while it sends would see a broken connection instead of the answer.
+    while client.read(&mut bytes).is_ok_and(|len| len > 0) {}
+    client.write_all(REFUSAL)?;
+    client.shutdown(Shutdown::Both)
 }
 
 fn write_pieces(mut to: TcpStream, receive: &Receiver<DelayedPiece>) -> io::Result<()> {

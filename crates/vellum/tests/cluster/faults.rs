@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use vellum_testkit::cluster::RelayMode;
 use vellum_testkit::histories::TakeOver;
 
 use crate::hosts::MountedHosts;
@@ -43,6 +44,12 @@ pub enum ClusterFault {
     CutObjects,
     /// The store takes seconds for each request.
     SlowObjects,
+    /// The store answers that it is too busy.
+    RefuseObjects,
+    /// The store carries out what it is asked, and some of its answers are lost.
+    LoseObjectAnswers,
+    /// The server gives the worktree to another machine.
+    HandOver,
     /// The engine crashes and is started again.
     RestartEngine,
     /// The engine loses everything.
@@ -51,6 +58,8 @@ pub enum ClusterFault {
     RestartEngineWithNothing,
     /// The engine loses everything, and the server dies.
     EmptyEngineAndKillServer,
+    /// A copy of the engine that lacks the last appends takes its place.
+    FailOverEngine,
     /// The engine has no room.
     FillEngine,
     /// The clocks of the server and of a client step, by an hour, in opposite directions.
@@ -63,7 +72,7 @@ impl ClusterFault {
         [Self::None, Self::KillHost, Self::FreezeHost, Self::CutHost, Self::CutDirection];
 
     /// Faults of hosts that share a worktree with a log.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 24] = [
         Self::None,
         Self::KillHost,
         Self::FreezeHost,
@@ -78,10 +87,14 @@ impl ClusterFault {
         Self::CutServerFromEngineAlone,
         Self::CutObjects,
         Self::SlowObjects,
+        Self::RefuseObjects,
+        Self::LoseObjectAnswers,
+        Self::HandOver,
         Self::RestartEngine,
         Self::EmptyEngine,
         Self::RestartEngineWithNothing,
         Self::EmptyEngineAndKillServer,
+        Self::FailOverEngine,
         Self::FillEngine,
         Self::StepClocks,
     ];
@@ -94,10 +107,13 @@ impl ClusterFault {
             | Self::CutServerFromEngineAlone
             | Self::RestartEngine
             | Self::EmptyEngine
-            | Self::RestartEngineWithNothing
-            | Self::EmptyEngineAndKillServer
-            | Self::FillEngine => engine == LogEngine::Redis,
-            Self::CutObjects | Self::SlowObjects => objects == ObjectPlace::Service,
+            | Self::EmptyEngineAndKillServer => engine != LogEngine::Store,
+            Self::RestartEngineWithNothing | Self::FailOverEngine | Self::FillEngine => {
+                engine == LogEngine::Redis
+            }
+            Self::CutObjects | Self::SlowObjects | Self::RefuseObjects | Self::LoseObjectAnswers => {
+                objects == ObjectPlace::Service
+            }
             Self::None
             | Self::KillHost
             | Self::FreezeHost
@@ -107,6 +123,7 @@ impl ClusterFault {
             | Self::KillServer
             | Self::FreezeServer
             | Self::CutServer
+            | Self::HandOver
             | Self::StepClocks => true,
         }
     }
@@ -130,10 +147,14 @@ impl ClusterFault {
             | Self::CutServerFromEngineAlone
             | Self::CutObjects
             | Self::SlowObjects
+            | Self::RefuseObjects
+            | Self::LoseObjectAnswers
+            | Self::HandOver
             | Self::RestartEngine
             | Self::EmptyEngine
             | Self::RestartEngineWithNothing
             | Self::EmptyEngineAndKillServer
+            | Self::FailOverEngine
             | Self::FillEngine
             | Self::StepClocks => false,
         }
@@ -181,16 +202,22 @@ impl ClusterFault {
             Self::CutServerFromEngineAlone => cluster.cut_direction(first.name(), ENGINE_HOST),
             Self::CutObjects => cluster.cut_host(OBJECTS_HOST),
             Self::SlowObjects => hosts.services().delay_objects(SLOW),
-            Self::RestartEngine => hosts.services().with_redis(cluster, |redis| redis.crash_and_restart()),
-            Self::EmptyEngine => empty_engine(hosts),
+            Self::RefuseObjects => hosts.services().set_objects_mode(RelayMode::Refuse),
+            Self::LoseObjectAnswers => hosts.services().set_objects_mode(RelayMode::LoseAnswers),
+            Self::HandOver => hosts.hand_over_to_spare(),
+            Self::RestartEngine => hosts.services().restart_engine(cluster),
+            Self::EmptyEngine => hosts.services().empty_engine(cluster),
             Self::RestartEngineWithNothing => {
                 hosts.services().with_redis(cluster, |redis| redis.lose_everything_and_restart());
             }
             Self::EmptyEngineAndKillServer => {
                 first.kill_all();
-                empty_engine(hosts);
+                hosts.services().empty_engine(cluster);
                 let refusal = hosts.expect_no_next_server();
                 assert!(refusal.contains("--without-log"), "{refusal}");
+            }
+            Self::FailOverEngine => {
+                *hosts.stale_replica.lock() = Some(hosts.services().start_stale_replica(cluster));
             }
             Self::FillEngine => configure_engine(hosts, "maxmemory 1"),
             Self::StepClocks => {
@@ -205,6 +232,7 @@ impl ClusterFault {
         let first = hosts.first();
         match self {
             Self::None | Self::RestartEngine | Self::EmptyEngine | Self::RestartEngineWithNothing => {}
+            Self::HandOver => hosts.hand_back(),
             Self::KillHost => hosts.mount_shared(cluster.host(FAILING)),
             Self::FreezeHost => cluster.host(FAILING).thaw(),
             Self::CutHost => cluster.mend_host(FAILING),
@@ -218,6 +246,13 @@ impl ClusterFault {
             Self::CutServerFromEngineAlone => cluster.mend_direction(first.name(), ENGINE_HOST),
             Self::CutObjects => cluster.mend_host(OBJECTS_HOST),
             Self::SlowObjects => hosts.services().delay_objects(Duration::ZERO),
+            Self::RefuseObjects | Self::LoseObjectAnswers => {
+                hosts.services().set_objects_mode(RelayMode::Pass);
+            }
+            Self::FailOverEngine => {
+                let replica = hosts.stale_replica.lock().take().expect("a copy of the engine");
+                hosts.services().with_redis(cluster, |redis| redis.fail_over_to(replica));
+            }
             // It has everything.
             Self::EmptyEngineAndKillServer => hosts.mount_shared(first),
             Self::FillEngine => configure_engine(hosts, "maxmemory 0"),
@@ -227,11 +262,6 @@ impl ClusterFault {
             }
         }
     }
-}
-
-fn empty_engine(hosts: &MountedHosts) {
-    let answer = hosts.services().with_redis(&hosts.cluster, |redis| redis.run("FLUSHALL"));
-    assert!(answer.starts_with("+OK"), "{answer}");
 }
 
 fn configure_engine(hosts: &MountedHosts, setting: &str) {

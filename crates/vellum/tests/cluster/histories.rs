@@ -78,10 +78,11 @@ pub fn expect_none_meanwhile(
     hosts: &MountedHosts,
     limit: Duration,
     meanwhile: impl FnOnce() -> TakeOver,
-) {
+) -> HistoryReport {
     let work = HistoryWork { clients: 6, operations: OPERATIONS.1, limit, has_faults: true };
     let report = run_on(kind, hosts, work, || Some(meanwhile()));
     assert!(report.violations.is_empty(), "{}: {}", kind.name(), report.describe());
+    report
 }
 
 /// Runs a history, and sees that one filesystem could have answered so.

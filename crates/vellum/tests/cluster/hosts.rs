@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rustix::process::Signal;
 use tempfile::TempDir;
-use vellum_testkit::SeaweedServer;
 use vellum_testkit::cluster::{ClusterHost, HostProcess, TestCluster, run_command};
-use vellum_testkit::histories::HistoryMounts;
+use vellum_testkit::histories::{HistoryMounts, SNAPSHOT_PROGRAM};
+use vellum_testkit::{RedisServer, SeaweedServer};
 
 use crate::services::{ClusterServices, ENGINE_HOST, LogEngine, OBJECTS_HOST, ObjectPlace};
 
@@ -58,6 +58,8 @@ pub struct MountedHosts {
     mounted: usize,
     /// What serves instead of the first host.
     next_server: Mutex<Option<NextServer>>,
+    /// A copy of the log's engine that gets nothing any more.
+    pub stale_replica: Mutex<Option<RedisServer>>,
     /// Whether programs work on all of these hosts but the first.
     works_on_others: AtomicBool,
     dir: TempDir,
@@ -95,7 +97,9 @@ impl MountedHosts {
         let next_server = Mutex::default();
         let works_on_others = AtomicBool::new(false);
         let mounted = names.len();
-        let hosts = Self { cluster, kind, services, mounted, next_server, works_on_others, dir };
+        let stale_replica = Mutex::default();
+        let hosts =
+            Self { cluster, kind, services, mounted, next_server, stale_replica, works_on_others, dir };
         for place in ["mnt", "logs", "directory", "tree"] {
             std::fs::create_dir(hosts.at(place)).unwrap();
         }
@@ -159,8 +163,12 @@ impl MountedHosts {
     fn write_credentials(&self, host: &ClusterHost) {
         let dir = self.home(host).join(".config/vellum/credentials");
         std::fs::create_dir_all(&dir).unwrap();
-        std::fs::write(dir.join("test"), SeaweedServer::credentials_file()).unwrap();
-        std::fs::set_permissions(dir.join("test"), PermissionsExt::from_mode(0o600)).unwrap();
+        let log = self.services.as_ref().and_then(ClusterServices::log_credentials);
+        let files = [("test", Some(SeaweedServer::credentials_file())), ("log", log)];
+        for (name, content) in files.into_iter().filter_map(|(name, content)| Some((name, content?))) {
+            std::fs::write(dir.join(name), content).unwrap();
+            std::fs::set_permissions(dir.join(name), PermissionsExt::from_mode(0o600)).unwrap();
+        }
     }
 
     /// Steps the clock of a host's mount, as by `date`: by so much from the right time, such as `+1h`.
@@ -208,6 +216,9 @@ impl MountedHosts {
                 words.extend(["--shared", WORKTREE, "--listen", &address]);
                 if let Some(url) = &log_url {
                     words.extend(["--meta", url]);
+                }
+                if self.services.as_ref().is_some_and(|services| services.log_credentials().is_some()) {
+                    words.extend(["--meta-credentials", "log"]);
                 }
             }
             (MountedKind::Logged(_), _) => words.extend(["--shared", WORKTREE]),
@@ -261,6 +272,29 @@ impl MountedHosts {
     fn serve_command(&self) -> Command {
         let host = self.cluster.host(SPARE_HOST);
         self.vellum(host, &["serve", WORKTREE, "--listen", &format!("{}:{PORT}", host.address())])
+    }
+
+    /// Lets the server hand the worktree over to the spare host while all work; the first host stays mounted, and stands by.
+    pub fn hand_over_to_spare(&self) {
+        let host = self.cluster.host(SPARE_HOST);
+        let terms_before = self.count_standby_terms();
+        let mut process = host.spawn(self.serve_command().stdin(Stdio::null()).stdout(Stdio::piped()));
+        let mut line = String::new();
+        let mut output = BufReader::new(process.child().stdout.take().unwrap());
+        output.read_line(&mut line).unwrap();
+        assert!(line.contains("Stands by"), "{SPARE_HOST} does not stand by: {line}");
+        *self.next_server.lock() = Some(NextServer { process, output });
+        run_command(&mut self.vellum(self.first(), &["worktree", "hand-over", WORKTREE, SPARE_HOST]));
+        self.wait_for_standby(terms_before);
+    }
+
+    /// Lets the spare host give the worktree back to the first one, and ends its process.
+    pub fn hand_back(&self) {
+        let server = self.next_server.lock().take().expect("a server on the spare host");
+        let host = self.cluster.host(SPARE_HOST);
+        run_command(&mut self.vellum(host, &["worktree", "hand-over", WORKTREE, self.first().name()]));
+        server.process.signal(Signal::TERM);
+        server.wait();
     }
 
     /// Makes a client of the first host, after the spare one has taken the worktree over from it. What it still
@@ -411,6 +445,11 @@ impl HistoryMounts for MountedHosts {
     }
 
     fn command(&self, mount: usize, program: &Path) -> Command {
-        self.working_hosts()[mount].command_with_machine_clock(program)
+        let host = &self.working_hosts()[mount];
+        let mut command = host.command_with_machine_clock(program);
+        if self.kind != MountedKind::Directory {
+            command.env(SNAPSHOT_PROGRAM, env!("CARGO_BIN_EXE_vellum")).env("HOME", self.home(host));
+        }
+        command
     }
 }

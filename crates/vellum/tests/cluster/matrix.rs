@@ -57,6 +57,18 @@ fn each_fault_with_a_log_in_the_store_is_survived_by_each_history() {
 }
 
 #[test]
+#[ignore = "long"]
+fn each_fault_with_a_log_in_postgresql_is_survived_by_each_history() {
+    expect_none_of_all(LogEngine::Postgres);
+}
+
+#[test]
+#[ignore = "long"]
+fn each_fault_with_a_log_in_etcd_is_survived_by_each_history() {
+    expect_none_of_all(LogEngine::Etcd);
+}
+
+#[test]
 fn faults_of_the_engine_are_survived() {
     let hosts = start(LogEngine::Redis, ObjectPlace::Directory, false);
     let faults = [
@@ -64,6 +76,8 @@ fn faults_of_the_engine_are_survived() {
         (ClusterFault::EmptyEngine, HistoryKind::Durable),
         (ClusterFault::FillEngine, HistoryKind::Append),
         (ClusterFault::CutFromEngine, HistoryKind::Register),
+        (ClusterFault::FailOverEngine, HistoryKind::Snapshots),
+        (ClusterFault::HandOver, HistoryKind::Held),
     ];
     faults.into_iter().for_each(|(fault, kind)| expect_none_each(&hosts, fault, &[kind]));
 }

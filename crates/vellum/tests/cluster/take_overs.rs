@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use vellum_testkit::histories::{HistoryKind, TakeOver};
+use vellum_testkit::histories::{HistoryKind, HistoryReport, TakeOver};
 use vellum_testkit::random::{TestRandom, choose_seed};
 
 use crate::histories::expect_none_meanwhile;
@@ -14,7 +14,25 @@ const TAKE_OVERS: usize = 200;
 /// Time in which programs work besides that of the take-over, milliseconds: as much before it as after it on average.
 const TIME: u64 = 3000;
 
-/// Kills so many servers, each during a history.
+/// The longest times that were seen, of those that have to wait for a server.
+#[derive(Debug, Default)]
+struct LongestWaits {
+    /// From the kill to the moment in which the next server serves.
+    take_over: Duration,
+    /// Of an operation of a program that was carried out, or refused, in the end.
+    operation: Duration,
+}
+
+impl LongestWaits {
+    fn add(&mut self, take_over: TakeOver, report: &HistoryReport) {
+        let waits = report.events.iter().filter_map(|event| event.end.map(|end| end - event.start));
+        self.take_over = self.take_over.max(Duration::from_nanos(take_over.end - take_over.start));
+        self.operation = self.operation.max(Duration::from_nanos(waits.max().unwrap_or(0)));
+    }
+}
+
+/// Kills so many servers, each during a history. Prints how long that took, of which nothing is asserted: a busy machine takes
+/// as long as it takes.
 fn kill_servers(count: usize) {
     let setup =
         LoggedSetup { engine: LogEngine::Redis, objects: ObjectPlace::Directory, has_wrong_clocks: false };
@@ -22,14 +40,21 @@ fn kill_servers(count: usize) {
     // The first one is killed with all that runs on it.
     hosts.work_on_others();
     let mut random = TestRandom::new(choose_seed());
+    let mut longest = LongestWaits::default();
     for (number, kind) in HistoryKind::ALL.into_iter().cycle().take(count).enumerate() {
         println!("take-over {number} with {}", kind.name());
         let moment = Duration::from_millis(random.next_below(TIME));
-        expect_none_meanwhile(kind, &hosts, Duration::from_millis(TIME), || {
+        let mut take_over = None;
+        let report = expect_none_meanwhile(kind, &hosts, Duration::from_millis(TIME), || {
             std::thread::sleep(moment);
-            TakeOver::measure(|| hosts.replace_killed_server())
+            *take_over.insert(TakeOver::measure(|| hosts.replace_killed_server()))
         });
+        let mut waits = LongestWaits::default();
+        waits.add(take_over.expect("a take-over"), &report);
+        println!("{waits:?}, {} operations", report.events.len());
+        longest.add(take_over.expect("a take-over"), &report);
     }
+    println!("{count} take-overs, of which none lost anything: longest {longest:?}");
 }
 
 /// One on each of the two hosts that serve in turns.
