@@ -72,9 +72,19 @@ pub fn is_marked_afterwards(operation: &FuseOperation<'_>) -> bool {
     matches!(operation, FuseOperation::Fallocate { .. } | FuseOperation::CopyFileRange { .. })
 }
 
-/// The answer to a marked request that was carried out, from how things stand now.
+/// The answer to a marked request that was carried out, from how things stand now. If another client has removed since what
+/// it made, the answer is `EIO`: its outcome is not known any more.
 #[must_use]
 pub fn rebuild_answer(service: &dyn RequestService, request: &FuseRequest<'_>) -> FuseAnswer {
+    match describe_outcome(service, request) {
+        // A kernel that gets ESTALE looks the path up again and then repeats the request, as a new one: a file that was
+        // created and removed would be created a second time.
+        FuseAnswer::Failed(Errno::NOENT | Errno::STALE) => FuseAnswer::Failed(Errno::IO),
+        answer => answer,
+    }
+}
+
+fn describe_outcome(service: &dyn RequestService, request: &FuseRequest<'_>) -> FuseAnswer {
     use FuseOperation as Do;
     let node = request.header.node;
     match request.decode_operation() {
@@ -104,11 +114,7 @@ pub fn rebuild_answer(service: &dyn RequestService, request: &FuseRequest<'_>) -
 }
 
 fn look_up(service: &dyn RequestService, dir: u64, name: &[u8]) -> FuseAnswer {
-    match ask_service(service, Opcode::Lookup, dir, &[name, b"\0"].concat()) {
-        // Another machine has removed it since. The kernel looks again after `ESTALE`.
-        FuseAnswer::Failed(Errno::NOENT) => FuseAnswer::Failed(Errno::STALE),
-        other => other,
-    }
+    ask_service(service, Opcode::Lookup, dir, &[name, b"\0"].concat())
 }
 
 /// Has a service answer a request of the server itself. It must be of a kind that is answered at once.

@@ -8,7 +8,7 @@ use vellum_cluster::client::ClientOptions;
 use vellum_fuse::wire::FuseAnswer;
 
 use crate::relay::Relay;
-use crate::stand::{Kernel, Shared, client_options, serve, wait_until};
+use crate::stand::{GONE, Kernel, Shared, client_options, serve, wait_until};
 
 #[test]
 fn a_change_that_is_under_way_when_the_connection_breaks_is_made_once() {
@@ -85,6 +85,25 @@ fn a_change_that_an_earlier_process_has_made_is_not_made_again() {
     assert!(matches!(removed.wait(), FuseAnswer::Done));
     assert_eq!(shared.done(), ["+c"]);
     assert_eq!(kernel.client.session(), session);
+}
+
+/// `ESTALE` would have the kernel make it a second time.
+#[test]
+fn what_an_earlier_process_has_made_and_another_client_removed_is_not_made_again() {
+    let shared = Arc::new(Shared::default());
+    let server = serve(&shared);
+    let relay = Relay::to(server.address());
+    let kernel = Kernel::connect(client_options(relay.address));
+    wait_until("the server has named its session", || kernel.client.session().0 != [0; 16]);
+    relay.redirect("127.0.0.1:1".parse().unwrap());
+    relay.cut();
+    let made = kernel.mkdir(GONE);
+    shared.mark(kernel.client.session(), 1);
+    drop(server);
+    let next = serve(&shared);
+    relay.redirect(next.address());
+    assert!(matches!(made.wait(), FuseAnswer::Failed(Errno::IO)));
+    assert!(shared.done().is_empty());
 }
 
 #[test]

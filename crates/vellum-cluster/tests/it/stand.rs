@@ -107,6 +107,9 @@ impl Shared {
     }
 }
 
+/// A name that is not there, whoever has made it.
+pub const GONE: &str = "gone";
+
 /// The service of one client.
 struct CountingService(Arc<Shared>);
 
@@ -152,6 +155,7 @@ impl RequestService for CountingService {
     ) -> FuseAnswer {
         let hold = |node| *self.0.state.lock().held.entry(node).or_default() += 1;
         match operation {
+            FuseOperation::Lookup { name } if name == GONE.as_bytes() => FuseAnswer::Failed(Errno::NOENT),
             FuseOperation::Lookup { name } => {
                 let node = if name == b"." { request.header.node } else { node_of(name) };
                 hold(node);
