@@ -128,6 +128,36 @@ impl ClusterFault {
         }
     }
 
+    /// Whether what becomes of it depends on the log's engine. The others are tried with one engine that has a server.
+    pub fn rests_on_engine(self) -> bool {
+        match self {
+            Self::CutFromEngine
+            | Self::KillServer
+            | Self::FreezeServer
+            | Self::CutServer
+            | Self::CutServerFromEngine
+            | Self::CutServerFromEngineAlone
+            | Self::RestartEngine
+            | Self::EmptyEngine
+            | Self::RestartEngineWithNothing
+            | Self::EmptyEngineAndKillServer
+            | Self::FailOverEngine
+            | Self::FillEngine => true,
+            Self::None
+            | Self::KillHost
+            | Self::FreezeHost
+            | Self::CutHost
+            | Self::CutDirection
+            | Self::CutFromServer
+            | Self::CutObjects
+            | Self::SlowObjects
+            | Self::RefuseObjects
+            | Self::LoseObjectAnswers
+            | Self::HandOver
+            | Self::StepClocks => false,
+        }
+    }
+
     /// Whether hosts must have clocks of their own.
     pub fn is_of_clocks(self) -> bool {
         self == Self::StepClocks

@@ -30,7 +30,12 @@ fn expect_none_each(hosts: &MountedHosts, fault: ClusterFault, kinds: &[HistoryK
 /// tried alone, with commas.
 fn expect_none_of_all(engine: LogEngine) {
     let objects = ObjectPlace::Service;
+    let is_tried = |fault: &ClusterFault| match engine {
+        LogEngine::Redis | LogEngine::Store => true,
+        LogEngine::Postgres | LogEngine::Etcd => fault.rests_on_engine(),
+    };
     let possible = ClusterFault::ALL.into_iter().filter(|fault| fault.is_possible(engine, objects));
+    let possible = possible.filter(is_tried);
     let kinds: Vec<_> =
         HistoryKind::ALL.into_iter().filter(|kind| is_meant("VELLUM_HISTORY", kind.name())).collect();
     for fault in possible.filter(|fault| is_meant("VELLUM_FAULT", &format!("{fault:?}"))) {
