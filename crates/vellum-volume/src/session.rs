@@ -6,12 +6,14 @@
 //! sees the list and does not rely on those packs. A writer that relies on no pack need not read the list. A session ends
 //! when its writer has finished, when its process is known to be dead, or when it was not renewed for [`LEASE`]. A writer
 //! whose session is gone at the end fails. The collector has its own session, so only one collector runs at a time.
-//! Processes that read a snapshot for long have sessions, too, which name its tree (`reader`).
+//! Processes that read a snapshot for long have sessions, too, which name its tree (`reader`). What clients of a mounted
+//! worktree have stored, and no tree names yet, has a session that no process has (`unpublished`).
 
 mod claim;
 mod node_batch;
 mod others;
 mod reader;
+mod unpublished;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,6 +46,8 @@ const COLLECTOR: &str = "sessions/collector";
 const VERSION: u8 = 1;
 /// Version of a reader's. Programs that do not know it take it for a writer's that they cannot read, and delete nothing.
 const READER_VERSION: u8 = 2;
+/// Version of one for unpublished content. Programs that do not know it delete nothing until it was not written for [`LEASE`].
+const UNPUBLISHED_VERSION: u8 = 3;
 /// Longest object, bytes: the longest session, sealed.
 const OBJECT_MAX: u64 = 4096;
 /// Longest host name and longest scope, bytes: both are below 100.
@@ -64,6 +68,8 @@ pub struct SessionObject {
     pub renewed: UnixTime,
     /// The tree that it reads; None: it writes.
     pub reading: Option<MapRoot>,
+    /// The worktree whose unpublished content it stands for: it ends with that, and not with a process. Then it reads nothing.
+    pub unpublished: Option<String>,
 }
 
 impl SessionObject {
@@ -76,6 +82,7 @@ impl SessionObject {
             started: read_process_start(pid),
             renewed: current_time(),
             reading: None,
+            unpublished: None,
         }
     }
 
@@ -83,15 +90,22 @@ impl SessionObject {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut writer = FieldWriter::new();
+        let version = match (&self.unpublished, &self.reading) {
+            (Some(_), _) => UNPUBLISHED_VERSION,
+            (None, Some(_)) => READER_VERSION,
+            (None, None) => VERSION,
+        };
         writer
-            .write_u8(if self.reading.is_some() { READER_VERSION } else { VERSION })
+            .write_u8(version)
             .write_bytes(self.host.as_bytes())
             .write_bytes(self.scope.as_bytes())
             .write_u32(self.pid);
         writer.write_varint(self.started).write_signed_varint(self.renewed.secs);
-        if let Some(MapRoot(root)) = &self.reading {
-            writer.write_raw(&root.0);
-        }
+        let _ = match (&self.unpublished, &self.reading) {
+            (Some(worktree), _) => writer.write_bytes(worktree.as_bytes()),
+            (None, Some(MapRoot(root))) => writer.write_raw(&root.0),
+            (None, None) => &mut writer,
+        };
         writer.into_vec()
     }
 
@@ -99,7 +113,7 @@ impl SessionObject {
     pub fn decode(bytes: &[u8]) -> Result<Self, vellum_types::DecodeError> {
         let mut reader = FieldReader::new(bytes);
         let version = reader.read_u8()?;
-        if version != VERSION && version != READER_VERSION {
+        if ![VERSION, READER_VERSION, UNPUBLISHED_VERSION].contains(&version) {
             return Err(vellum_types::DecodeError::Version(u32::from(version)));
         }
         let host = reader.read_string(TEXT_MAX)?.to_owned();
@@ -111,21 +125,28 @@ impl SessionObject {
             READER_VERSION => Some(MapRoot(BlobId(reader.read_array()?))),
             _ => None,
         };
+        let unpublished = match version {
+            UNPUBLISHED_VERSION => Some(reader.read_string(TEXT_MAX)?.to_owned()),
+            _ => None,
+        };
         reader.expect_end()?;
-        Ok(Self { host, scope, pid, started, renewed, reading })
+        Ok(Self { host, scope, pid, started, renewed, reading, unpublished })
     }
 
     /// Returns whether its process is known to have ended, which only processes of the same machine can determine.
     #[must_use]
     pub fn is_process_dead(&self) -> bool {
         // The number alone would not do: the kernel gives it to a later process.
-        self.scope == process_scope() && read_process_start(self.pid) != self.started
+        self.unpublished.is_none()
+            && self.scope == process_scope()
+            && read_process_start(self.pid) != self.started
     }
 
     /// Returns whether its process is known to be stopped, as by SIGSTOP.
     #[must_use]
     pub fn is_process_stopped(&self) -> bool {
-        self.scope == process_scope()
+        self.unpublished.is_none()
+            && self.scope == process_scope()
             && ProcessStat::read(self.pid)
                 .is_ok_and(|stat| stat.is_stopped() && stat.start_ticks() == self.started)
     }
@@ -133,7 +154,7 @@ impl SessionObject {
     /// Returns whether it was not renewed for [`LEASE`], assuming that its clock and this one agree.
     #[must_use]
     pub fn is_expired(&self) -> bool {
-        current_time().secs.saturating_sub(self.renewed.secs) > LEASE
+        self.unpublished.is_none() && current_time().secs.saturating_sub(self.renewed.secs) > LEASE
     }
 }
 

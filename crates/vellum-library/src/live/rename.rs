@@ -13,6 +13,18 @@ use super::{LiveStateClaim, Result, live_state_dir};
 /// Renames a worktree. Fails while the worktree is mounted or open.
 pub fn rename_worktree(volume: &Volume, old: &str, new: &str) -> Result<()> {
     check_ref_name(new)?;
+    // If the new name is another worktree's, nothing is moved, and that one's content is not this one's concern.
+    if !volume.holds_unpublished(old)? || volume.read_worktree_head(new)?.is_some() {
+        return move_worktree(volume, old, new);
+    }
+    // Before it is moved: at no moment is there a worktree whose content nothing protects.
+    volume.hold_unpublished(new)?;
+    // If it fails, a second run continues, and both are held until then.
+    move_worktree(volume, old, new)?;
+    Ok(volume.release_unpublished(old)?)
+}
+
+fn move_worktree(volume: &Volume, old: &str, new: &str) -> Result<()> {
     let head = volume.read_worktree_head(old)?;
     let here = live_state_dir(volume, old).display().to_string();
     match head.filter(|head| head.host == host_name() && head.place == here) {

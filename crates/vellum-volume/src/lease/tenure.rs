@@ -302,7 +302,7 @@ impl HeldLease {
         })?;
         // Writers of this process are refused from here on: what they changed would never be published.
         self.mark_lost("the worktree was removed".into());
-        Ok(())
+        self.volume.release_unpublished(&self.worktree)
     }
 
     /// Releases the lease: everything is published, and another process may take it at once.

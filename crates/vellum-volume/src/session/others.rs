@@ -102,6 +102,8 @@ impl OtherSession {
     /// Returns whether its writer has ended or has lost it.
     pub(crate) fn is_session_over(&self) -> bool {
         match (&self.session, self.age) {
+            // However old: the worktree may not have been mounted since, and has the only names of what it protects.
+            (Ok(session), _) if session.unpublished.is_some() => false,
             // A dead process needs no waiting. It can be recognised only from the same boot and process namespace.
             (Ok(session), _) if session.is_process_dead() => true,
             (_, Some(age)) => age.as_secs() > LEASE.unsigned_abs(),

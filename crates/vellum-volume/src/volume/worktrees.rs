@@ -183,6 +183,8 @@ impl Volume {
         // A removal is how room is made on a full disk, so it may use the reserve.
         self.release_reserves();
         self.refs.update_ref(RefKind::Worktree, name, |_| Ok(None))?;
+        // Nothing names any more what clients stored for it.
+        self.release_unpublished(name)?;
         Ok(head)
     }
 

@@ -126,11 +126,16 @@ fn session() -> SessionObject {
         started: 987_654,
         renewed: UnixTime { secs: 1_700_000_000, nanos: 0 },
         reading: None,
+        unpublished: None,
     }
 }
 
 fn reader_session() -> SessionObject {
     SessionObject { reading: Some(MapRoot(BlobId([0xbb; 32]))), ..session() }
+}
+
+fn unpublished_session() -> SessionObject {
+    SessionObject { unpublished: Some("main".into()), ..session() }
 }
 
 #[test]
@@ -262,6 +267,9 @@ fn sessions() {
     let bytes = kept("session.reader", || reader_session().encode());
     assert_eq!(reader_session().encode(), bytes);
     assert_eq!(SessionObject::decode(&bytes), Ok(reader_session()));
+    let bytes = kept("session.unpublished", || unpublished_session().encode());
+    assert_eq!(unpublished_session().encode(), bytes);
+    assert_eq!(SessionObject::decode(&bytes), Ok(unpublished_session()));
 }
 
 /// What docs/format.md says of wrapped keys and of what is sealed in an epoch, by hand.
@@ -425,6 +433,13 @@ proptest! {
 
     #[test]
     fn no_session_panics_and_what_decodes_has_one_encoding(bytes in near(session().encode())) {
+        if let Ok(decoded) = SessionObject::decode(&bytes) {
+            prop_assert_eq!(decoded.encode(), bytes);
+        }
+    }
+
+    #[test]
+    fn no_session_for_unpublished_content_panics(bytes in near(unpublished_session().encode())) {
         if let Ok(decoded) = SessionObject::decode(&bytes) {
             prop_assert_eq!(decoded.encode(), bytes);
         }

@@ -279,6 +279,11 @@ pub fn print_collection(context: &CommandContext, done: &CollectionReport) -> Re
 /// escaped.
 fn describe_writer(writer: &WaitingSession) -> String {
     match &writer.session {
+        Ok(session) if session.unpublished.is_some() => format!(
+            "the worktree '{}', whose clients have stored what it has not published ({})",
+            format_path(session.unpublished.as_deref().unwrap_or_default()),
+            writer.object
+        ),
         Ok(session) => format!(
             "process {} on {}, last renewed {} ({})",
             session.pid,
