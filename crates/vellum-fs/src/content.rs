@@ -5,6 +5,7 @@
 //! log names was written there before. Content of one file is changed by one transaction at a time, whole.
 
 mod ahead;
+mod chunk_uploader;
 mod copy;
 mod durable;
 pub(crate) mod extents;
@@ -19,6 +20,7 @@ mod resize;
 mod seek;
 mod source;
 mod stored;
+pub(crate) mod stored_chunks;
 mod write;
 
 use std::sync::Arc;
@@ -39,12 +41,15 @@ use hydrations::ActiveHydrations;
 use opened::OpenInodes;
 use released::ReleasedOrphans;
 use stored::StoredByteCounts;
+use stored_chunks::UnpublishedChunks;
 
+pub use chunk_uploader::ChunkUploader;
 pub(crate) use copy::EXTENTS_MAX;
 pub(crate) use orphans::remove_inode;
 pub use resize::AllocateMode;
 pub(crate) use seek::seek_in_state;
 pub(crate) use source::ContentSource;
+pub use stored_chunks::{StoredChunk, StoredWriteTarget};
 
 /// Longest extent, bytes: as long as the longest chunk, so that what covers an offset is found by looking back no
 /// further than this.
@@ -67,6 +72,7 @@ pub struct LiveContent {
     released: ReleasedOrphans,
     stored_counts: StoredByteCounts,
     hydrations: ActiveHydrations,
+    unpublished: UnpublishedChunks,
 }
 
 impl LiveContent {
@@ -79,7 +85,8 @@ impl LiveContent {
         let released = ReleasedOrphans::default();
         let stored_counts = StoredByteCounts::default();
         let hydrations = ActiveHydrations::default();
-        Self { volume, lease, map, log, source, opened, released, stored_counts, hydrations }
+        let unpublished = UnpublishedChunks::new(volume.clone(), &map, lease.worktree_name());
+        Self { volume, lease, map, log, source, opened, released, stored_counts, hydrations, unpublished }
     }
 
     /// The hydrations under way.

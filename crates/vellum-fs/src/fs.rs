@@ -154,6 +154,7 @@ impl LiveFilesystem {
             fs.content.remove_unheld_orphans()?;
         }
         fs.release_all_retained()?;
+        fs.content.unpublished_chunks().hold_left_chunks(options.keeps_orphans)?;
         Ok(fs)
     }
 

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 use vellum_chunker::Chunker;
 use vellum_host::{DurationDistribution, DurationHistogram};
-use vellum_live::StoreTransaction;
+use vellum_live::{CommitSequence, StoreTransaction};
 use vellum_map::{KeySpan, MapRoot};
 use vellum_types::{BlobId, ErrorKind, Ino, SnapshotId};
 use vellum_volume::operations::RecordedCommand;
@@ -33,6 +33,7 @@ use vellum_volume::refs::{UnsnapshottedTree, WorktreeHead};
 use vellum_volume::{SnapshotRecord, SnapshotStatistics, Volume};
 
 use crate::content::LiveContent;
+use crate::content::stored_chunks::UnpublishedChunks;
 use crate::error::{FsError, Result};
 use crate::fs::LiveBase;
 use crate::history::past::{Epoch, LiveEpochs, PastState};
@@ -141,6 +142,8 @@ impl LivePublisher {
         // First, since it frees what publishing would otherwise carry along.
         self.remove_unused_layers()?;
         self.lease.check_held()?;
+        // What an earlier publishing could not remove, since the store was away.
+        self.content.unpublished_chunks().release_unneeded()?;
         let start = std::time::Instant::now();
         match self.map.pending_snapshots()?.into_iter().next() {
             Some((number, pending)) => {
@@ -378,6 +381,7 @@ impl LivePublisher {
             let amended = self.map.add_amendment(done, published, &newer, head.next_layer, txn)?;
             let amendment = (!amended.is_empty()).then_some(head.next_layer);
             let chunks = amend::collect_replaced_chunks(published, &amended, &newer, txn)?;
+            let keeps = (!chunks.is_empty()).then_some(head.next_layer);
             let using = newer.iter().copied().chain(amendment);
             self.map.retain_replaced_chunks(txn, done, chunks, &using.collect())?;
             // The trash refers to content of the worktree, never to that of its own base.
@@ -407,12 +411,10 @@ impl LivePublisher {
                 txn.delete_prefix(&layer_prefix(*layer));
             }
             retained_roots::release_unneeded_roots(txn, &needed)?;
+            UnpublishedChunks::note_published(txn, &needed, keeps)?;
             Ok((needed, rest))
         })?;
-        // A loss of power must not bring back what names the segments that go.
-        self.map.live_store().wait_until_confirmed(sequence)?;
-        self.remove_unused_segments(&sealed, &left)?;
-        Ok(rest)
+        self.release_content(sequence, &sealed, &left).map(|()| rest)
     }
 
     /// Deletes layers that are not needed any more: those of a state before a restore, of a past state that was
@@ -429,10 +431,23 @@ impl LivePublisher {
                 txn.delete_prefix(&layer_prefix(*layer));
             }
             retained_roots::release_unneeded_roots(txn, &needed)?;
+            UnpublishedChunks::note_published(txn, &needed, None)?;
             Ok(needed)
         })?;
-        self.map.live_store().wait_until_confirmed(sequence)?;
-        self.remove_unused_segments(&sealed, &left)
+        self.release_content(sequence, &sealed, &left)
+    }
+
+    /// Lets go of what only layers named that were removed by a transaction.
+    fn release_content(
+        &self,
+        removed: CommitSequence,
+        sealed: &SealedSegments,
+        layers: &BTreeSet<LayerId>,
+    ) -> Result<()> {
+        // A loss of power must not bring back what names the segments and chunks that go.
+        self.map.live_store().wait_until_confirmed(removed)?;
+        self.content.unpublished_chunks().release_unneeded()?;
+        self.remove_unused_segments(sealed, layers)
     }
 
     /// Removes the segments of the write log to which no layer refers.

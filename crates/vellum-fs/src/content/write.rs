@@ -14,16 +14,17 @@ use crate::tree::LiveTransaction;
 
 /// Where a write goes.
 #[derive(Debug, Clone, Copy)]
-enum WritePosition {
+pub(super) enum WritePosition {
     At(u64),
     End,
 }
 
 /// A write under way.
-struct PendingWrite<'w> {
+pub(super) struct PendingWrite {
     ino: Ino,
     place: WritePosition,
-    data: &'w [u8],
+    /// Bytes to be written.
+    len: usize,
     kill_suid: bool,
     /// When it happens; None: whoever writes keeps the file's times.
     now: Option<UnixTime>,
@@ -33,46 +34,46 @@ impl LiveContent {
     /// Writes at an offset; gives how many bytes were written, which is fewer only at the largest size.
     pub fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<usize> {
         let place = WritePosition::At(offset);
-        self.execute_write(&PendingWrite { ino, place, data, kill_suid, now: Some(current_time()) })
+        self.execute_write(&PendingWrite::new(ino, place, data.len(), kill_suid), data)
     }
 
     /// Writes back what was written before, at a time that whoever kept it tells by itself ([`crate::AttributeChanges`]).
     pub fn write_back(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
         let place = WritePosition::At(offset);
-        self.execute_write(&PendingWrite { ino, place, data, kill_suid: false, now: None })
+        let write = PendingWrite { now: None, ..PendingWrite::new(ino, place, data.len(), false) };
+        self.execute_write(&write, data)
     }
 
     /// Writes at the end, wherever that is by then.
     pub fn append_to_file(&self, ino: Ino, data: &[u8], kill_suid: bool) -> Result<usize> {
         let place = WritePosition::End;
-        self.execute_write(&PendingWrite { ino, place, data, kill_suid, now: Some(current_time()) })
+        self.execute_write(&PendingWrite::new(ino, place, data.len(), kill_suid), data)
     }
 
-    fn execute_write(&self, write: &PendingWrite<'_>) -> Result<usize> {
+    fn execute_write(&self, write: &PendingWrite, data: &[u8]) -> Result<usize> {
         // A write of 0 bytes changes nothing, not even a time, but still has to fail for what is no file.
-        if write.data.is_empty() {
+        if data.is_empty() {
             return self.map.read_head_state(|view| read_file_attr(view, write.ino)).map(|_| 0);
         }
-        if write.data.len() <= INLINE_MAX && self.can_stay_inline(write)? {
-            self.log.wait_for_disk_space(write.data.len() as u64)?;
+        if data.len() <= INLINE_MAX && self.can_stay_inline(write)? {
+            self.log.wait_for_disk_space(data.len() as u64)?;
             // It may not be inline any more by now. Then it is written as what does not fit.
-            if let Some(written) = self.map.apply_change(|txn| write.write_inline(txn))? {
+            if let Some(written) = self.map.apply_change(|txn| write.write_inline(txn, data))? {
                 return Ok(written);
             }
         }
         // Before the transaction, and without its lock: writing takes long, and a transaction only names what is
         // there. Held to the end, the frames keep their segments.
         let frames: Vec<AppendedData> =
-            write.data.chunks(FRAME_MAX).map(|data| self.log.append_data(data)).collect::<Result<_>>()?;
-        self.map.apply_change(|txn| write.write_logged(self, txn, &frames))
+            data.chunks(FRAME_MAX).map(|data| self.log.append_data(data)).collect::<Result<_>>()?;
+        let extents: Vec<Extent> = frames.iter().map(frame_extent).collect();
+        self.map.apply_change(|txn| write.write_extents(self, txn, &extents))
     }
 
     /// Looks before the data goes to the log, so that what is small does not.
-    fn can_stay_inline(&self, write: &PendingWrite<'_>) -> Result<bool> {
+    fn can_stay_inline(&self, write: &PendingWrite) -> Result<bool> {
         match write.place {
-            WritePosition::At(offset)
-                if offset.saturating_add(write.data.len() as u64) > INLINE_MAX as u64 =>
-            {
+            WritePosition::At(offset) if offset.saturating_add(write.len as u64) > INLINE_MAX as u64 => {
                 // What ends behind this is never inline, whatever the file holds.
                 Ok(false)
             }
@@ -93,7 +94,7 @@ impl LiveContent {
     ) -> Result<()> {
         let Some(content) = attr.inline.take().filter(|content| !content.is_empty()) else { return Ok(()) };
         let frame = self.log.append_without_waiting(&content)?;
-        name_frame(txn, ino, 0, &frame, frame.len);
+        name_extent(txn, ino, 0, frame_extent(&frame));
         Ok(())
     }
 }
@@ -103,13 +104,21 @@ pub(super) fn can_hold_inline(attr: &InodeAttr) -> bool {
     attr.inline.is_some() || attr.size == 0
 }
 
-/// Names the first bytes of a frame at an offset of a file.
-fn name_frame(txn: &mut LiveTransaction<'_>, ino: Ino, at: u64, frame: &AppendedData, len: u64) {
+fn frame_extent(frame: &AppendedData) -> Extent {
     let source = ExtentSource::WriteLog { segment: frame.segment, offset: frame.offset };
-    txn.set_key(MapKey::for_extent(ino, at), &Extent { len, source }.encode());
+    Extent { len: frame.len, source }
 }
 
-impl PendingWrite<'_> {
+fn name_extent(txn: &mut LiveTransaction<'_>, ino: Ino, at: u64, extent: Extent) {
+    txn.set_key(MapKey::for_extent(ino, at), &extent.encode());
+}
+
+impl PendingWrite {
+    /// A write that happens now.
+    pub fn new(ino: Ino, place: WritePosition, len: usize, kill_suid: bool) -> Self {
+        Self { ino, place, len, kill_suid, now: Some(current_time()) }
+    }
+
     fn start_offset(&self, attr: &InodeAttr) -> Result<u64> {
         let start = match self.place {
             WritePosition::At(offset) => offset,
@@ -119,11 +128,11 @@ impl PendingWrite<'_> {
     }
 
     fn end_offset(&self, attr: &InodeAttr) -> Result<u64> {
-        Ok(self.start_offset(attr)?.saturating_add(self.data.len() as u64).min(FILE_SIZE_MAX))
+        Ok(self.start_offset(attr)?.saturating_add(self.len as u64).min(FILE_SIZE_MAX))
     }
 
     /// Writes if the content is inline and stays so.
-    fn write_inline(&self, txn: &mut LiveTransaction<'_>) -> Result<Option<usize>> {
+    fn write_inline(&self, txn: &mut LiveTransaction<'_>, data: &[u8]) -> Result<Option<usize>> {
         let mut attr = read_file_attr(txn, self.ino)?;
         let start = self.start_offset(&attr)?;
         let end = self.end_offset(&attr)?;
@@ -135,20 +144,20 @@ impl PendingWrite<'_> {
         let mut content = attr.inline.take().unwrap_or_default();
         content.resize(content.len().max(end), 0);
         if let Some(place) = content.get_mut(start..end) {
-            place.copy_from_slice(self.data);
+            place.copy_from_slice(data);
         }
         attr.size = content.len() as u64;
         attr.inline = Some(content);
         self.finish_write(txn, attr)?;
-        Ok(Some(self.data.len()))
+        Ok(Some(self.len))
     }
 
-    /// Names what stands in the log.
-    fn write_logged(
+    /// Names what stands in the log, or in the store.
+    pub fn write_extents(
         &self,
         content: &LiveContent,
         txn: &mut LiveTransaction<'_>,
-        frames: &[AppendedData],
+        extents: &[Extent],
     ) -> Result<usize> {
         let mut attr = read_file_attr(txn, self.ino)?;
         let start = self.start_offset(&attr)?;
@@ -158,16 +167,16 @@ impl PendingWrite<'_> {
             attr.inline = None;
         }
         content.spill_inline_content(txn, self.ino, &mut attr)?;
-        // Nothing lies beyond the size; and what has the place of a single frame is replaced by it.
-        if start < attr.size && !(frames.len() == 1 && is_single_extent(txn, self.ino, &(start..end))?) {
+        // Nothing lies beyond the size; and what has the place of a single extent is replaced by it.
+        if start < attr.size && !(extents.len() == 1 && is_single_extent(txn, self.ino, &(start..end))?) {
             clear_extents(txn, self.ino, start..end)?;
         }
         let mut at = start;
-        for frame in frames {
-            // Frames may reach beyond the largest size. Those bytes are not named, and count as not written.
-            let len = frame.len.min(end - at);
+        for extent in extents {
+            // They may reach beyond the largest size. Those bytes are not named, and count as not written.
+            let len = extent.len.min(end - at);
             if len > 0 {
-                name_frame(txn, self.ino, at, frame, len);
+                name_extent(txn, self.ino, at, Extent { len, source: extent.source });
             }
             at += len;
         }

@@ -20,8 +20,8 @@ use vellum_volume::verify::{VerifyScope, verify_volume};
 use vellum_volume::volume::NewWorktree;
 use vellum_volume::{SnapshotOrigin, SnapshotStatistics, StateDir, Volume};
 
-use crate::content::AllocateMode;
 use crate::content::extents::find_overlapping;
+use crate::content::{AllocateMode, ChunkUploader, StoredWriteTarget};
 use crate::fs::{LiveFilesystem, LiveOptions};
 use crate::history::past::Epoch;
 use crate::history::snapshot::LiveSnapshotRequest;
@@ -42,6 +42,13 @@ struct World {
 #[derive(Debug, Clone)]
 enum Step {
     Write {
+        file: u64,
+        offset: u64,
+        len: usize,
+        seed: u8,
+    },
+    /// As a client that has stored the chunks.
+    WriteStored {
         file: u64,
         offset: u64,
         len: usize,
@@ -82,6 +89,8 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         8 => (0..FILES, offset.clone(), len, any::<u8>())
             .prop_map(|(file, offset, len, seed)| Step::Write { file, offset, len, seed }),
+        4 => (0..FILES, offset.clone(), 5000..300_000usize, any::<u8>())
+            .prop_map(|(file, offset, len, seed)| Step::WriteStored { file, offset, len, seed }),
         6 => (0..FILES, prop_oneof![0..4u64, 0..180u64], any::<u8>())
             .prop_map(|(file, page, seed)| Step::WriteBack { file, page, seed }),
         2 => (0..FILES, offset.clone()).prop_map(|(file, size)| Step::Truncate { file, size }),
@@ -168,6 +177,9 @@ impl World {
                 content.resize(content.len().max(end), 0);
                 content[*offset as usize..end].copy_from_slice(&data);
             }
+            Step::WriteStored { file, offset, len, seed } => {
+                self.write_stored(Ino(10 + file), *offset, &noise(*len, *seed));
+            }
             Step::WriteBack { file, page, seed } => {
                 let ino = Ino(10 + file);
                 let offset = *page as usize * 4096;
@@ -227,6 +239,18 @@ impl World {
         }
     }
 
+    fn write_stored(&mut self, ino: Ino, offset: u64, data: &[u8]) {
+        let uploader = ChunkUploader::new(self.fs.volume().clone());
+        let chunks = uploader.store_contents(&[data]).unwrap().remove(0);
+        let target = StoredWriteTarget { ino, offset: Some(offset), kill_suid: false };
+        assert_eq!(self.fs.content().write_stored(target, &chunks).unwrap(), data.len());
+        uploader.end_session().unwrap();
+        let content = self.now.get_mut(&ino).unwrap();
+        let end = offset as usize + data.len();
+        content.resize(content.len().max(end), 0);
+        content[offset as usize..end].copy_from_slice(data);
+    }
+
     fn snapshot(&mut self) {
         let request =
             LiveSnapshotRequest { note: String::new(), tags: Vec::new(), origin: SnapshotOrigin::User };
@@ -250,9 +274,11 @@ impl World {
     }
 
     /// Every chunk that a layer names is in a tree that the worktree's ref names, or in a snapshot: else a collection
-    /// could delete it.
+    /// could delete it, unless a session for unpublished content keeps it from that.
     fn check_retained(&self, after: &Step) {
         let volume = self.fs.volume();
+        let is_held = volume.holds_unpublished("main").unwrap();
+        assert_eq!(is_held, self.fs.names_stored_chunks().unwrap(), "after {after:?}");
         let mut roots = self.fs.base_roots().unwrap();
         assert!(roots.len() < 40, "{} trees are retained", roots.len());
         roots.extend(volume.catalog.read_all_records().unwrap().sound.iter().map(|(_, record)| record.root));
@@ -276,7 +302,7 @@ impl World {
                 let key = parse_map_key(key).unwrap();
                 let chunk = chunk_of_entry(key, decode_change(key, value).as_deref());
                 assert!(
-                    chunk.is_none_or(|id| retained.contains(&id)),
+                    is_held || chunk.is_none_or(|id| retained.contains(&id)),
                     "a chunk is in no tree after {after:?}"
                 );
                 ControlFlow::Continue(())

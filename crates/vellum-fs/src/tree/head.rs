@@ -255,6 +255,10 @@ pub fn operation_mark_prefix(session: u64) -> [u8; 9] {
     encode_numbered_key(b'q', session)
 }
 
+/// The key of the newest layer that names chunks which clients have stored (`content::stored_chunks`); not there if a tree names
+/// all of them.
+pub const STORED_CHUNKS_KEY: &[u8] = b"c";
+
 /// The prefix of all keys of sessions that have locks (`lock_holders`).
 pub const LOCK_HOLDERS: &[u8] = b"k";
 

@@ -14,7 +14,7 @@ use super::resident::ResidentNodes;
 use super::usage::UsageAmount;
 use super::{MapReader, VisitEntry, wrap_decode_error};
 use crate::error::{FsError, Result};
-use crate::tree::head::{LiveHead, orphan_key};
+use crate::tree::head::{LiveHead, STORED_CHUNKS_KEY, orphan_key};
 
 /// A transaction under way.
 pub struct LiveTransaction<'a> {
@@ -191,6 +191,17 @@ impl<'a> LiveTransaction<'a> {
     /// opened the next time.
     pub fn add_orphan(&mut self, ino: Ino) {
         self.live.set_key(&orphan_key(ino), [].into());
+    }
+
+    /// Notes that the top layer names chunks that a client has stored.
+    pub fn note_stored_chunks(&mut self) {
+        let top = self.head.top_layer().0.to_be_bytes();
+        match self.live.get(STORED_CHUNKS_KEY) {
+            // An amendment, which lies below, can have a higher number. Numbers are compared as they are written.
+            Ok(Some(noted)) if noted[..] >= top[..] => {}
+            Ok(_) => self.live.set_key(STORED_CHUNKS_KEY, top.as_slice().into()),
+            Err(error) => self.failed = Some(error.into()),
+        }
     }
 
     /// The inode is an orphan no more: it is gone, or has a name again.

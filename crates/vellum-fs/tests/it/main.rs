@@ -20,6 +20,7 @@ mod reading;
 mod renames;
 mod selected;
 mod stand;
+mod stored_chunks;
 mod together;
 mod trash;
 mod views;

@@ -32,6 +32,10 @@ pub fn fork_live_worktree(fs: &LiveFilesystem, new: &str) -> Result<()> {
     let log = claim.dir().join(LOG_FOLDER);
     let place = claim.dir().display().to_string();
     fs.fork_into(LiveStateFolders { meta: &meta, log: &log }, |head| {
+        if fs.names_stored_chunks()? {
+            // Before this worktree publishes them, and nothing protects them for the fork, whose layers name them, too.
+            volume.hold_unpublished(new)?;
+        }
         let published = volume.read_worktree_head(fs.worktree_name())?.and_then(|this| this.head);
         let live = Some(UnsnapshottedTree { root: head.state.base, counted: head.state.counted });
         // An ended lease with this token makes the fork's live state the one that changed the worktree last, and lets
