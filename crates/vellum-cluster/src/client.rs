@@ -4,6 +4,7 @@
 //! - `cached_answers` are those that are given again, as the server has granted.
 //! - `kernel_grants` is what the kernel may have cached of those; `notices` has it drop that.
 //! - `queue` holds requests until they are answered, and knows which nodes the kernel knows.
+//! - `stored_writes` puts large writes into the store, and has the server told where they are.
 //! - `unsynced` knows what a server that is lost may have taken along.
 //! - `link` is the connection: made, used, lost, made again.
 //!
@@ -18,6 +19,7 @@ mod locked_files;
 mod notices;
 mod queue;
 mod service;
+mod stored_writes;
 mod unsynced;
 
 use std::sync::Arc;
@@ -27,6 +29,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
+use vellum_fuse::transport::PendingAnswer;
 use vellum_fuse::wire::{FuseAnswer, FuseRequest, RequestHeader};
 
 use crate::connection::ConnectionIdentity;
@@ -37,9 +40,11 @@ use crate::protocol::{COMMAND_MAX, COMMAND_OPCODE, SessionId};
 use kernel_grants::KernelGrants;
 use link::{open_link, run_links};
 pub use notices::KernelCaches;
-use notices::{NoticeQueue, NoticeTask, run_notices};
-use queue::{OperationReply, RequestQueue};
+use notices::{NoticeQueue, NoticeTask, WaitingChange, run_notices};
+use queue::{EndedOperation, OperationReply, RequestQueue};
 pub use service::ForwardingService;
+pub use stored_writes::{StoredWrites, WriteStore};
+use stored_writes::{WriteUploads, run_uploads};
 
 /// How long a request waits for a server that is away, unless another time is given: longer than a server takes to come
 /// back, or another one to take its place.
@@ -90,6 +95,8 @@ pub struct ClientOptions {
     pub report: Arc<dyn Fn(&str) + Send + Sync>,
     /// Called when the server ends, and this process is to serve next.
     pub named_successor: Arc<dyn Fn() + Send + Sync>,
+    /// Writes whose bytes it puts into the store by itself; None: it sends them all.
+    pub stored_writes: Option<StoredWrites>,
 }
 
 /// A client that is connected, or tries to be. It ends when this is dropped.
@@ -102,6 +109,8 @@ pub struct WorktreeClient {
 struct ClientShared {
     options: ClientOptions,
     queue: Mutex<RequestQueue>,
+    /// None: all writes are sent.
+    uploads: Option<WriteUploads>,
     /// There is something to send, or the client ends.
     changed: Condvar,
     session: Mutex<SessionId>,
@@ -128,6 +137,35 @@ impl ClientShared {
     }
 
     /// The connection is lost.
+    /// Whether the bytes of a write, so many, are put into the store from here.
+    fn stores_write(&self, len: usize) -> bool {
+        self.uploads.as_ref().is_some_and(|uploads| uploads.takes_write(len))
+    }
+
+    fn enqueue_upload(&self, request: &FuseRequest<'_>, reply: PendingAnswer) {
+        if let Some(uploads) = &self.uploads {
+            uploads.add_write(request, reply);
+        }
+    }
+
+    /// Has a request carried out that changes something. Gives it if it must not be.
+    fn forward_change(&self, request: &FuseRequest<'_>, reply: OperationReply) -> Option<EndedOperation> {
+        let mut queue = self.queue.lock();
+        // In one step with adding the request: a loss that is noted in between finds it among those that wait.
+        let operation = request.decode_operation().ok().filter(|_| !queue.refuses(request));
+        let Some(operation) = operation else { return Some(EndedOperation::failed(reply)) };
+        let change = queue.begin_change(request, &operation);
+        // What the kernel is about to drop, the queue takes to be dropped.
+        if change.notices.is_empty() && self.notices.is_idle() {
+            queue.add_change(request, Some(&operation), change, reply);
+            drop(queue);
+            self.changed.notify_one();
+        } else {
+            self.notices.enqueue_task(NoticeTask::Change(WaitingChange::new(request, change, reply)));
+        }
+        None
+    }
+
     fn note_lost(&self) {
         let mut queue = self.queue.lock();
         let notices = queue.note_lost();
@@ -139,10 +177,12 @@ impl ClientShared {
 
 impl WorktreeClient {
     /// Connects. Fails if the server cannot be reached, or does not take this client.
-    pub fn connect(options: ClientOptions) -> Result<Self> {
+    pub fn connect(mut options: ClientOptions) -> Result<Self> {
+        let uploads = options.stored_writes.take().map(WriteUploads::new);
         let shared = Arc::new(ClientShared {
             options,
             queue: Mutex::new(RequestQueue::new()),
+            uploads,
             changed: Condvar::new(),
             session: Mutex::new(SessionId::NONE),
             notices: NoticeQueue::default(),
@@ -161,6 +201,15 @@ impl WorktreeClient {
             .name("cluster-notices".into())
             .spawn(move || run_notices(&for_thread))?;
         client.threads.push(notices);
+        if client.shared.uploads.is_some() {
+            let for_thread = client.shared.clone();
+            let uploads = std::thread::Builder::new().name("cluster-uploads".into()).spawn(move || {
+                if let Some(uploads) = &for_thread.uploads {
+                    run_uploads(&for_thread, uploads);
+                }
+            })?;
+            client.threads.push(uploads);
+        }
         Ok(client)
     }
 
@@ -248,6 +297,9 @@ impl Drop for WorktreeClient {
         // First: a notice may wait until the kernel has the answer to a request, which fails by this.
         self.shared.queue.lock().end();
         self.shared.notices.end();
+        if let Some(uploads) = &self.shared.uploads {
+            uploads.end();
+        }
         self.shared.changed.notify_all();
         for thread in self.threads.drain(..) {
             thread.thread().unpark();

@@ -89,7 +89,7 @@ impl RequestKind {
             Do::Rename { .. } => Self::Rename,
             Do::Link { .. } => Self::Link,
             Do::Read { .. } => Self::Read,
-            Do::Write { .. } => Self::Write,
+            Do::Write { .. } | Do::WriteStored { .. } => Self::Write,
             Do::Fsync { .. } => Self::Fsync,
             // Programs ask for the same in both cases: the kernel chooses between the two.
             Do::Readdir { .. } | Do::Readdirplus { .. } => Self::Readdir,

@@ -18,6 +18,7 @@ mod opcode;
 mod operation;
 pub mod patching;
 mod request;
+mod stored_write;
 #[cfg(test)]
 mod tests;
 
@@ -32,3 +33,4 @@ pub use notice::Invalidation;
 pub use opcode::Opcode;
 pub use operation::{FileLock, ForgottenNodes, FuseOperation, WriteFlags};
 pub use request::{FuseRequest, REQUEST_HEAD_LEN, RequestHeader};
+pub use stored_write::{StoredChunks, WRITE_CHUNKS_MAX, WRITE_HEAD_LEN, encode_stored_write};

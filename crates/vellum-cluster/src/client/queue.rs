@@ -4,6 +4,7 @@
 //! which they came.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
@@ -17,6 +18,7 @@ use super::kernel_grants::{KernelAnswer, KernelGrants, KernelNotice};
 use super::known_nodes::KnownNodes;
 use super::locked_files::LockedFiles;
 use super::notices::WaitingChange;
+use super::stored_writes::asks_for_bytes;
 use super::unsynced::{SyncingThread, UnsyncedChanges};
 use crate::error::Result;
 use crate::protocol::frame::{ServerProcess, encode_request};
@@ -87,6 +89,15 @@ struct ClientOperation {
 pub enum OperationReply {
     /// The kernel.
     Kernel(PendingAnswer),
+    /// The kernel. Its request was a write with this body, whose bytes are in the store.
+    StoredWrite {
+        /// Its answer.
+        kernel: PendingAnswer,
+        /// What is sent if the server does not find them there.
+        body: Vec<u8>,
+        /// While this exists, the store keeps them.
+        _under_way: Arc<()>,
+    },
     /// A thread of this process.
     Command(SyncSender<FuseAnswer>),
     /// Nobody.
@@ -108,15 +119,17 @@ pub struct AnsweredRequest<'a> {
 
 /// A request that was answered, or that nobody will answer.
 pub struct EndedOperation {
-    reply: OperationReply,
-    answer: FuseAnswer,
+    pub(super) reply: OperationReply,
+    pub(super) answer: FuseAnswer,
 }
 
 impl EndedOperation {
     /// Sends the answer to the kernel. To be called without a lock: the kernel may send a request at once.
     pub fn send_answer(self) {
         match self.reply {
-            OperationReply::Kernel(reply) => reply.send_answer(self.answer),
+            OperationReply::Kernel(reply) | OperationReply::StoredWrite { kernel: reply, .. } => {
+                reply.send_answer(self.answer);
+            }
             // Whoever sent the command may be gone.
             OperationReply::Command(reply) => drop(reply.try_send(self.answer)),
             OperationReply::Nobody => {}
@@ -185,13 +198,11 @@ impl RequestQueue {
             return;
         }
         self.cached.give_back(&mut change);
-        let number = self.next;
-        self.next += 1;
         let weight = weigh_request(request, operation);
         // The body is copied since the kernel's buffer is used for the next request, and this one may be sent several
         // times.
         let operation = ClientOperation {
-            header: RequestHeader { unique: number, ..request.header },
+            header: request.header,
             body: request.body().to_vec(),
             weight,
             since: Instant::now(),
@@ -203,6 +214,13 @@ impl RequestQueue {
             added: self.unsynced.now(),
             reply,
         };
+        self.enqueue_operation(operation);
+    }
+
+    fn enqueue_operation(&mut self, mut operation: ClientOperation) {
+        let number = self.next;
+        self.next += 1;
+        operation.header.unique = number;
         self.operations.insert(number, operation);
         self.unsent.push_back(number);
     }
@@ -414,12 +432,21 @@ impl RequestQueue {
     /// A request was answered; None: it is not known (any more).
     pub fn end_request(&mut self, answered: AnsweredRequest<'_>) -> Option<EndedOperation> {
         let AnsweredRequest { number, errno, body, is_leased } = answered;
-        let operation = self.operations.remove(&number)?;
+        let mut operation = self.operations.remove(&number)?;
         // An answer may come for a request of which this connection has sent nothing yet: the server had carried it out
         // over the connection before.
         if operation.is_sent {
             self.sent.count -= 1;
             self.sent.weight -= operation.weight;
+        }
+        if asks_for_bytes(errno) {
+            match operation.with_bytes() {
+                Ok(with_bytes) => {
+                    self.enqueue_operation(with_bytes);
+                    return None;
+                }
+                Err(other) => operation = other,
+            }
         }
         self.cached.end_change(&operation.changed);
         let mut answer = KernelAnswer { errno, body: body.to_vec() };
@@ -525,6 +552,17 @@ impl RequestQueue {
 }
 
 impl ClientOperation {
+    /// The write with its bytes, if this is one of chunks that the server does not find: it has changed nothing, and what it
+    /// changes is marked still. Otherwise gives it back.
+    fn with_bytes(self) -> std::result::Result<Self, Self> {
+        let OperationReply::StoredWrite { kernel, body, .. } = self.reply else { return Err(self) };
+        let header = RequestHeader { opcode: Opcode::Write.number(), ..self.header };
+        let request = FuseRequest::from_parts(header, &body);
+        let weight = weigh_request(&request, request.decode_operation().ok().as_ref());
+        let reply = OperationReply::Kernel(kernel);
+        Ok(Self { header, body, weight, is_sent: false, was_sent: false, reply, ..self })
+    }
+
     fn fail(self) -> EndedOperation {
         EndedOperation { reply: self.reply, answer: FuseAnswer::Failed(Errno::IO) }
     }

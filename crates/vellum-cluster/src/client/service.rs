@@ -82,6 +82,10 @@ impl RequestService for ForwardingService {
             {
                 return self.close_durably(request, later);
             }
+            FuseOperation::Write { data, .. } if self.shared.stores_write(data.len()) => {
+                self.shared.enqueue_upload(request, later.into_pending());
+                return FuseAnswer::Later;
+            }
             _ => {
                 let mut queue = self.shared.queue.lock();
                 // In one step with adding the request: a loss that is noted in between finds it among those that wait.

@@ -66,6 +66,7 @@ impl AnswerKey {
             | Do::Link { .. }
             | Do::Read { .. }
             | Do::Write { .. }
+            | Do::WriteStored { .. }
             | Do::Flush { .. }
             | Do::Release { .. }
             | Do::Releasedir
@@ -216,6 +217,7 @@ impl<'a> ChangedPlaces<'a> {
             Do::CopyFileRange { to, .. } => Self::default().with_node(to),
             Do::Setattr(_)
             | Do::Write { .. }
+            | Do::WriteStored { .. }
             | Do::Setxattr { .. }
             | Do::Removexattr { .. }
             | Do::Fallocate { .. } => Self::default().with_node(node),

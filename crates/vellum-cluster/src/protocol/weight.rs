@@ -55,6 +55,7 @@ fn answer_room(request: &FuseRequest<'_>, operation: Option<&FuseOperation<'_>>)
             | Do::Rename { .. }
             | Do::Link { .. }
             | Do::Write { .. }
+            | Do::WriteStored { .. }
             | Do::Flush { .. }
             | Do::Release { .. }
             | Do::Releasedir

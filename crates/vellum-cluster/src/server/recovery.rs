@@ -30,6 +30,7 @@ pub fn is_marked_operation(operation: &FuseOperation<'_>) -> bool {
         | Do::Rename { .. }
         | Do::Link { .. }
         | Do::Write { .. }
+        | Do::WriteStored { .. }
         | Do::Setxattr { .. }
         | Do::Removexattr { .. } => true,
         // A file without a name is gone with the process that made it. The next two take several steps, and doing them
@@ -107,6 +108,9 @@ fn describe_outcome(service: &dyn RequestService, request: &FuseRequest<'_>) -> 
         Ok(Do::Write { data, .. }) => {
             FuseAnswer::Small(SmallAnswer::for_byte_count(u32::try_from(data.len()).unwrap_or(u32::MAX)))
         }
+        Ok(Do::WriteStored { chunks, .. }) => FuseAnswer::Small(SmallAnswer::for_byte_count(
+            u32::try_from(chunks.count_bytes()).unwrap_or(u32::MAX),
+        )),
         Ok(Do::Setattr(_)) => ask_service(service, Opcode::Getattr, node, &[]),
         // Unlink, rmdir, rename and extended attributes succeed without a body.
         Ok(_) | Err(_) => FuseAnswer::Done,

@@ -49,6 +49,8 @@ pub fn is_slow_operation(service: &dyn RequestService, operation: &FuseOperation
         FuseOperation::Fsync { .. }
         | FuseOperation::Fsyncdir { .. }
         | FuseOperation::Fallocate { .. }
+        // It may have to read the index of the store.
+        | FuseOperation::WriteStored { .. }
         | FuseOperation::CopyFileRange { .. } => true,
         _ => false,
     }

@@ -11,3 +11,4 @@ mod leases;
 mod relay;
 mod sessions;
 mod stand;
+mod stored_writes;

@@ -29,6 +29,10 @@ pub const MKDIR: u32 = 9;
 pub const UNLINK: u32 = 10;
 pub const RENAME: u32 = 12;
 pub const READ: u32 = 15;
+pub const WRITE: u32 = 16;
+
+/// A node whose chunks the server does not find.
+pub const UNKNOWN_CHUNKS: u64 = 77;
 
 /// The longest time that a test waits for anything.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -182,6 +186,18 @@ impl RequestService for CountingService {
                 self.0.change(&format!("-{}", String::from_utf8_lossy(name)));
                 FuseAnswer::Done
             }
+            FuseOperation::Write { data, offset, .. } => {
+                self.0.change(&format!("{}+{} as bytes", offset, data.len()));
+                FuseAnswer::Small(SmallAnswer::for_byte_count(data.len() as u32))
+            }
+            FuseOperation::WriteStored { .. } if request.header.node == UNKNOWN_CHUNKS => {
+                FuseAnswer::Failed(Errno::NODATA)
+            }
+            FuseOperation::WriteStored { offset, chunks, .. } => {
+                let count = chunks.iter_chunks().count();
+                self.0.change(&format!("{offset}+{} in {count} chunks", chunks.count_bytes()));
+                FuseAnswer::Small(SmallAnswer::for_byte_count(chunks.count_bytes() as u32))
+            }
             FuseOperation::Read { len, .. } => FuseAnswer::Bytes(vec![7; (len as usize).min(1 << 20)]),
             _ => FuseAnswer::Failed(Errno::NOSYS),
         }
@@ -279,6 +295,7 @@ pub fn client_options(server: SocketAddr) -> ClientOptions {
         close: CloseGuarantee::Applied,
         report: Arc::new(|_| {}),
         named_successor: Arc::new(|| {}),
+        stored_writes: None,
     }
 }
 
@@ -410,6 +427,13 @@ impl Kernel {
         assert!(matches!(self.send(FORGET, node, &times.to_le_bytes()).wait(), FuseAnswer::None));
     }
 
+    pub fn write(&self, node: u64, offset: u64, data: &[u8]) -> Pending {
+        let mut body = [0; 40];
+        body[8..16].copy_from_slice(&offset.to_le_bytes());
+        body[16..20].copy_from_slice(&(data.len() as u32).to_le_bytes());
+        self.send(WRITE, node, &[&body[..], data].concat())
+    }
+
     pub fn read(&self, len: u32) -> Pending {
         let mut body = [0; 40];
         body[16..20].copy_from_slice(&len.to_le_bytes());
@@ -435,6 +459,12 @@ impl Pending {
     fn number_at(self, place: usize) -> Option<u64> {
         let FuseAnswer::Bytes(bytes) = self.wait() else { return None };
         Some(u64::from_le_bytes(bytes.get(place..place + 8)?.try_into().unwrap()))
+    }
+
+    /// How many bytes were written; None: it has failed.
+    pub fn written(self) -> Option<u32> {
+        let FuseAnswer::Bytes(bytes) = self.wait() else { return None };
+        Some(u32::from_le_bytes(*bytes.first_chunk()?))
     }
 
     pub fn gives_entry(self) -> bool {

@@ -2,14 +2,14 @@
 
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
-use vellum_fs::{AllocateMode, FsError, Result, SeekTarget, StateReader};
+use vellum_fs::{AllocateMode, FsError, Result, SeekTarget, StateReader, StoredWriteTarget};
 use vellum_store::FetchPolicy;
 
 use super::seeking::{SeekFinding, SeekGoal, StaleCache, UncertainSeek, build_seek_answer};
 use super::{FuseAdapter, InodeOwner, MountedState, request_caller};
 use crate::metrics::ServedRequest;
 use crate::transport::{DeferredReply, MAX_WRITE};
-use crate::wire::{FuseAnswer, SmallAnswer, WriteFlags};
+use crate::wire::{FuseAnswer, SmallAnswer, StoredChunks, WriteFlags};
 
 /// The `whence` of `lseek` that searches for data (`SEEK_DATA`). The kernel sends only this one and `SEEK_HOLE`.
 const SEEK_DATA: u32 = 3;
@@ -22,6 +22,24 @@ const NARROW_COPY_MAX: u64 = 1 << 31;
 pub(super) struct FilePosition {
     pub node: u64,
     pub offset: u64,
+}
+
+/// What a program writes.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum WrittenContent<'a> {
+    /// The bytes.
+    Bytes(&'a [u8]),
+    /// Chunks that a client has put into the store.
+    Stored(StoredChunks<'a>),
+}
+
+impl WrittenContent<'_> {
+    fn count_bytes(self) -> u64 {
+        match self {
+            Self::Bytes(data) => data.len() as u64,
+            Self::Stored(chunks) => chunks.count_bytes(),
+        }
+    }
 }
 
 /// Limits a requested length to what one answer can carry.
@@ -99,7 +117,7 @@ impl FuseAdapter {
         call: ServedRequest<'_>,
         offset: u64,
         flags: WriteFlags,
-        data: &[u8],
+        content: WrittenContent<'_>,
         later: DeferredReply<'_>,
     ) -> FuseAnswer {
         let node = call.head.node;
@@ -107,7 +125,7 @@ impl FuseAdapter {
         let had_set_ids = flags.should_clear_set_ids() && self.has_set_ids(node);
         let answer = self.answer_small(
             call,
-            || self.write(FilePosition { node, offset }, data, flags),
+            || self.write(FilePosition { node, offset }, content, flags),
             |&len| SmallAnswer::for_byte_count(len),
         );
         // The kernel does not drop pages that were read during an asynchronous direct write, so they may hold the old
@@ -115,7 +133,7 @@ impl FuseAdapter {
         let has_stale_pages =
             flags.is_direct_write() && !flags.is_write_back() && self.cached_files.contains_node(node);
         let stale = if has_stale_pages {
-            Some(StaleCache::Pages(node, offset..offset.saturating_add(data.len() as u64)))
+            Some(StaleCache::Pages(node, offset..offset.saturating_add(content.count_bytes())))
         } else {
             // The kernel does not ask for the mode again after a write: it would still execute the file with the rights
             // of its owner.
@@ -124,24 +142,40 @@ impl FuseAdapter {
         self.answer_after_invalidation(answer, stale, later)
     }
 
-    fn write(&self, at: FilePosition, data: &[u8], flags: WriteFlags) -> Result<u32> {
+    fn write(&self, at: FilePosition, content: WrittenContent<'_>, flags: WriteFlags) -> Result<u32> {
+        let written = match content {
+            WrittenContent::Bytes(data) => self.write_bytes(at, data, flags)?,
+            WrittenContent::Stored(chunks) => self.write_stored(at, chunks, flags)?,
+        };
+        self.metrics.count_written_bytes(written);
+        // A write has at most `MAX_WRITE` bytes, so this does not fail.
+        u32::try_from(written).map_err(|_| Errno::IO.into())
+    }
+
+    fn write_stored(&self, at: FilePosition, chunks: StoredChunks<'_>, flags: WriteFlags) -> Result<usize> {
         let (fs, ino) = self.live_inode(at.node)?;
-        let written = if flags.is_write_back() && self.posture.keeps_times_in_kernel() {
+        let is_append = flags.is_append() && !flags.is_write_back() && self.posture.decides_append_offset();
+        let offset = (!is_append).then_some(at.offset);
+        let target = StoredWriteTarget { ino, offset, kill_suid: flags.should_clear_set_ids() };
+        let chunks: Vec<_> = chunks.iter_chunks().collect();
+        fs.content().write_stored(target, &chunks)
+    }
+
+    fn write_bytes(&self, at: FilePosition, data: &[u8], flags: WriteFlags) -> Result<usize> {
+        let (fs, ino) = self.live_inode(at.node)?;
+        if flags.is_write_back() && self.posture.keeps_times_in_kernel() {
             // The program wrote these bytes earlier; the kernel sends the time of that by itself. If writing back
             // fails, a program that closes the file learns only whether space ran out, so an exceeded quota is reported
             // as that.
             fs.content().write_back(ino, at.offset, data).map_err(|error| match error {
                 FsError::Posix(Errno::DQUOT) => FsError::Posix(Errno::NOSPC),
                 error => error,
-            })?
+            })
         } else if flags.is_append() && !flags.is_write_back() && self.posture.decides_append_offset() {
-            fs.content().append_to_file(ino, data, flags.should_clear_set_ids())?
+            fs.content().append_to_file(ino, data, flags.should_clear_set_ids())
         } else {
-            fs.content().write(ino, at.offset, data, flags.should_clear_set_ids())?
-        };
-        self.metrics.count_written_bytes(written);
-        // A write has at most `MAX_WRITE` bytes, so this does not fail.
-        u32::try_from(written).map_err(|_| Errno::IO.into())
+            fs.content().write(ino, at.offset, data, flags.should_clear_set_ids())
+        }
     }
 
     /// Searches for data or a hole. In a live file of which the kernel may have changed pages, the answer is sent

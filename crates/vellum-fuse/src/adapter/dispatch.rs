@@ -8,7 +8,7 @@
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::content::FilePosition;
+use super::content::{FilePosition, WrittenContent};
 use super::listing::ListingRange;
 use super::opening::FileCreation;
 use super::{FuseAdapter, InodeOwner, MountedState};
@@ -36,7 +36,12 @@ impl RequestService for FuseAdapter {
             Do::Ioctl { command, input, room } => self.answer_ioctl(call.head.node, command, input, room),
             Do::Readlink => self.answer_readlink(call),
             Do::Read { offset, len, direct } => self.answer_read(call, offset, len, direct),
-            Do::Write { offset, flags, data } => self.answer_write(call, offset, flags, data, later),
+            Do::Write { offset, flags, data } => {
+                self.answer_write(call, offset, flags, WrittenContent::Bytes(data), later)
+            }
+            Do::WriteStored { offset, flags, chunks } => {
+                self.answer_write(call, offset, flags, WrittenContent::Stored(chunks), later)
+            }
             Do::Lseek { offset, whence } => self.answer_lseek(call, offset, whence, later),
             Do::Fallocate { offset, len, mode } => self.answer_fallocate(call, offset, len, mode, later),
             Do::CopyFileRange { offset, to, to_offset, len, wide } => {

@@ -234,6 +234,9 @@ fn collect_arguments(what: &FuseOperation<'_>) -> [RequestArgument; ARGUMENTS] {
         Do::Write { offset, flags: how, data } => {
             pad_arguments([len(data), number(offset), flags(how.kernel_bits())])
         }
+        Do::WriteStored { offset, flags: how, chunks } => {
+            pad_arguments([number(chunks.count_bytes()), number(offset), flags(how.kernel_bits())])
+        }
         Do::Fsync { data_only } | Do::Fsyncdir { data_only } => pad_arguments([number(u64::from(data_only))]),
         Do::Setxattr { name: n, value, flags: how, .. } => pad_arguments([name(n), len(value), flags(how)]),
         Do::Getxattr { name: n, room } => pad_arguments([name(n), number(u64::from(room))]),

@@ -83,6 +83,7 @@ fn is_change(operation: &FuseOperation<'_>) -> bool {
         | FuseOperation::Rename { .. }
         | FuseOperation::Link { .. }
         | FuseOperation::Write { .. }
+        | FuseOperation::WriteStored { .. }
         | FuseOperation::Setxattr { .. }
         | FuseOperation::Removexattr { .. }
         | FuseOperation::Fallocate { .. }

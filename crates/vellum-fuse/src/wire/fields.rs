@@ -11,6 +11,9 @@ pub enum MalformedRequest {
     /// A name is not terminated.
     #[error("a name in a request from the kernel is not terminated")]
     Endless,
+    /// The chunks of a stored write are none, too many, or not those of its length.
+    #[error("a stored write does not name the chunks of its length")]
+    Chunks,
     /// The stated length differs from the length that was read.
     #[error("a request from the kernel states {stated} bytes, but has {found}")]
     Length {

@@ -84,4 +84,6 @@ opcodes! {
     Tmpfile = 51 "TMPFILE"
     Statx = 52 "STATX"
     CopyFileRange64 = 53 "COPY_FILE_RANGE"
+    // Not the kernel's, whose numbers are below 2^16: a client of a shared worktree has stored what a program writes.
+    WriteStored = 0x1_0001 "WRITE"
 }

@@ -16,6 +16,7 @@ use super::body::{
 use super::fields::{MalformedRequest, RequestFields};
 use super::init::InitRequest;
 use super::opcode::Opcode;
+use super::stored_write::StoredChunks;
 
 type Result<T, E = MalformedRequest> = std::result::Result<T, E>;
 
@@ -217,6 +218,12 @@ pub enum FuseOperation<'a> {
         flags: WriteFlags,
         data: &'a [u8],
     },
+    /// A write of what a client of a shared worktree has put into the store; never the kernel's.
+    WriteStored {
+        offset: u64,
+        flags: WriteFlags,
+        chunks: StoredChunks<'a>,
+    },
     /// A program has closed a descriptor of an open file; `owner`: that of its POSIX locks.
     Flush {
         handle: u64,
@@ -339,6 +346,12 @@ impl<'a> FuseOperation<'a> {
                 let body = WriteBody::read(fields)?;
                 let flags = WriteFlags::from_body(&body);
                 Self::Write { offset: body.offset, flags, data: fields.read_data(body.len)? }
+            }
+            Opcode::WriteStored => {
+                let body = WriteBody::read(fields)?;
+                let flags = WriteFlags::from_body(&body);
+                let chunks = StoredChunks::decode(fields, body.len)?;
+                Self::WriteStored { offset: body.offset, flags, chunks }
             }
             Opcode::Statfs => Self::Statfs,
             Opcode::Open => Self::Open { flags: OpenBody::read(fields)?.flags },

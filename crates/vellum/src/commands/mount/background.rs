@@ -119,12 +119,14 @@ fn daemon_arguments(args: &Args, context: &CommandContext) -> Vec<OsString> {
     option("meta", args.log.url.clone().map(OsString::from));
     option("meta-credentials", args.log.credentials.clone().map(OsString::from));
     option("meta-wait", args.log.wait.map(|time| format!("{}s", time.as_secs()).into()));
-    let SharingArgs { shared, listen, no_serve, server, wait, close, names_pause } = &args.sharing;
+    let SharingArgs { shared, listen, no_serve, server, wait, close, store_writes, names_pause } =
+        &args.sharing;
     option("shared", shared.clone().map(OsString::from));
     option("listen", listen.map(|address| address.to_string().into()));
     option("server", server.clone().map(OsString::from));
     option("wait", wait.map(|time| format!("{}s", time.as_secs()).into()));
     option("close", close.and_then(|when| Some(when.to_possible_value()?.get_name().into())));
+    option("store-writes", store_writes.map(|size| size.to_string().into()));
     option("names-pause", names_pause.map(|millis| millis.to_string().into()));
     option("table-name", args.table_name.clone().map(OsString::from));
     for name in &args.deny_hydrate {

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vellum_cluster::client::{
-    ClientOptions, CloseGuarantee, DEFAULT_NAMES_PAUSE, DEFAULT_WAIT, ServerLocator, WorktreeClient,
+    ClientOptions, CloseGuarantee, DEFAULT_NAMES_PAUSE, DEFAULT_WAIT, ServerLocator, StoredWrites,
+    WorktreeClient,
 };
 use vellum_cluster::protocol::frame::ClientDescription;
+use vellum_fs::ChunkUploader;
 use vellum_fuse::mount::{AttachOptions, mount_service};
 use vellum_fuse::transport::mounting::MountParameters;
 use vellum_fuse::{MountPosture, ServedFilesystem};
@@ -99,7 +101,7 @@ impl<'a> ClientPlace<'a> {
         Ok(Self { mountpoint, held, log, control, socket })
     }
 
-    pub fn connect(&self, args: &Args, volume: &Volume, link: ServerLink) -> Result<WorktreeClient> {
+    pub fn connect(&self, args: &Args, volume: &Arc<Volume>, link: ServerLink) -> Result<WorktreeClient> {
         let ServerLink { locator, stands_by, named_successor } = link;
         let name = args.sharing.shared.as_deref().unwrap_or_default();
         let report = self.log.clone();
@@ -112,6 +114,10 @@ impl<'a> ClientPlace<'a> {
             close: args.sharing.close.map(CloseGuarantee::from).unwrap_or_default(),
             report: Arc::new(move |text: &str| report.write_warning(text)),
             named_successor,
+            stored_writes: args
+                .sharing
+                .store_writes
+                .map(|min_len| StoredWrites { store: Box::new(ChunkUploader::new(volume.clone())), min_len }),
         })?;
         // There is one client, so it was not set before.
         let _ = self.control.server.set(client.command_sender());

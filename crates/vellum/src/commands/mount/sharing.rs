@@ -4,10 +4,12 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use vellum_cluster::client::CloseGuarantee;
+use vellum_fuse::transport::MAX_WRITE;
 
 use super::{Args, parse_interval};
 use crate::error::{CliError, Result};
 use crate::mounting::sharing::{SharingRole, parse_server_address};
+use crate::ui::format;
 
 /// How a shared worktree is mounted.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -33,9 +35,23 @@ pub struct SharingArgs {
     /// When close(2) of a changed file returns [default: applied]
     #[arg(long, value_name = "WHEN", requires = "shared", value_enum)]
     pub close: Option<CloseArg>,
+    /// Put what programs write in pieces of SIZE or more, 64K to 1M, into the store from this machine, and tell the process that
+    /// serves where it is; by default it is sent there
+    #[arg(long, value_name = "SIZE", requires = "shared", value_parser = parse_stored_size)]
+    pub store_writes: Option<usize>,
     /// Milliseconds for which the kernel caches no names, at least, after it has dropped them
     #[arg(long, hide = true, requires = "shared")]
     pub names_pause: Option<u64>,
+}
+
+/// Smallest writes that can be put into the store, bytes: below, an object costs more than the bytes that are not sent.
+const STORED_MIN: u64 = 64 << 10;
+
+/// Parses a size of writes that are put into the store: one that a kernel can write at once.
+fn parse_stored_size(typed: &str) -> Result<usize, String> {
+    let size = format::parse_size(typed)?;
+    let fits = (STORED_MIN..=MAX_WRITE as u64).contains(&size);
+    usize::try_from(size).ok().filter(|_| fits).ok_or_else(|| "write a size from 64K to 1M".into())
 }
 
 /// Moments at which closing a file may return.
@@ -90,6 +106,7 @@ impl Args {
             (self.sharing.server.is_some(), "--server"),
             (self.sharing.wait.is_some(), "--wait"),
             (self.sharing.close.is_some(), "--close"),
+            (self.sharing.store_writes.is_some(), "--store-writes"),
             (self.inode_cache.is_some(), "--inode-cache"),
             (self.log_limit.is_some(), "--log-limit"),
             (self.rpo.is_some(), "--rpo"),
@@ -106,8 +123,14 @@ impl Args {
         }
     }
 
-    /// Fails if closing is to wait in a mount that has the worktree open itself, where closing a file asks nobody.
+    /// Fails if closing is to wait, or writes are to be stored apart, in a mount that has the worktree open itself.
     pub(super) fn check_close_of_direct_mount(&self) -> Result<()> {
+        if self.sharing.store_writes.is_some() {
+            return Err(CliError::usage_error(
+                "--store-writes works for clients, and for the process that serves if the worktree has a shared log",
+                "leave it out, or give the worktree a log, with --meta",
+            ));
+        }
         match self.sharing.close {
             Some(CloseArg::Durable) => Err(CliError::usage_error(
                 "--close=durable works for clients, and for the process that serves if the worktree has a shared log",

@@ -128,6 +128,7 @@ fn connect_without_mount(
         close: CloseGuarantee::Applied,
         report: Arc::new(move |text: &str| report.write_warning(text)),
         named_successor: Arc::new(move || named.note_named()),
+        stored_writes: None,
     })?)
 }
 
