@@ -110,6 +110,7 @@ mod shared_locks_moved;
 mod shared_no_room;
 mod shared_readers;
 mod shared_standby;
+mod shared_stored_writes;
 mod shared_take_over;
 mod show;
 mod silent_store;

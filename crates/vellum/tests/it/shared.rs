@@ -19,7 +19,7 @@ use crate::world::{Ran, World, run};
 pub struct Cluster<'w> {
     world: &'w World,
     pub server: Mount<'w>,
-    address: String,
+    pub address: String,
 }
 
 impl<'w> Cluster<'w> {
@@ -40,7 +40,7 @@ impl<'w> Cluster<'w> {
     }
 
     /// A state directory of another machine.
-    fn attach(&self, name: &str) -> String {
+    pub fn attach(&self, name: &str) -> String {
         let dir = format!("../{name}-state");
         fs::create_dir(self.world.tree().join(&dir)).unwrap();
         let store = self.world.tree().join(".vellum/store");
