@@ -439,14 +439,9 @@ impl RequestQueue {
             self.sent.count -= 1;
             self.sent.weight -= operation.weight;
         }
-        if asks_for_bytes(errno) {
-            match operation.with_bytes() {
-                Ok(with_bytes) => {
-                    self.enqueue_operation(with_bytes);
-                    return None;
-                }
-                Err(other) => operation = other,
-            }
+        if asks_for_bytes(errno) && operation.take_bytes() {
+            self.enqueue_operation(operation);
+            return None;
         }
         self.cached.end_change(&operation.changed);
         let mut answer = KernelAnswer { errno, body: body.to_vec() };
@@ -552,15 +547,22 @@ impl RequestQueue {
 }
 
 impl ClientOperation {
-    /// The write with its bytes, if this is one of chunks that the server does not find: it has changed nothing, and what it
-    /// changes is marked still. Otherwise gives it back.
-    fn with_bytes(self) -> std::result::Result<Self, Self> {
-        let OperationReply::StoredWrite { kernel, body, .. } = self.reply else { return Err(self) };
-        let header = RequestHeader { opcode: Opcode::Write.number(), ..self.header };
-        let request = FuseRequest::from_parts(header, &body);
-        let weight = weigh_request(&request, request.decode_operation().ok().as_ref());
-        let reply = OperationReply::Kernel(kernel);
-        Ok(Self { header, body, weight, is_sent: false, was_sent: false, reply, ..self })
+    /// Becomes the write with its bytes, if it is one of chunks that the server does not find: it has changed nothing, and what
+    /// it changes is marked still. Otherwise gives false.
+    fn take_bytes(&mut self) -> bool {
+        if !matches!(self.reply, OperationReply::StoredWrite { .. }) {
+            return false;
+        }
+        let reply = std::mem::replace(&mut self.reply, OperationReply::Nobody);
+        let OperationReply::StoredWrite { kernel, body, .. } = reply else { return false };
+        self.reply = OperationReply::Kernel(kernel);
+        self.header.opcode = Opcode::Write.number();
+        self.body = body;
+        let request = FuseRequest::from_parts(self.header, &self.body);
+        self.weight = weigh_request(&request, request.decode_operation().ok().as_ref());
+        self.is_sent = false;
+        self.was_sent = false;
+        true
     }
 
     fn fail(self) -> EndedOperation {

@@ -75,7 +75,7 @@ fn nothing_that_a_client_has_stored_is_collected() {
     assert_eq!((report.deleted, report.writers.len()), (0, 1));
     // The collector has said that it is going to delete this. So it is not relied on, and the client stores it again.
     assert_eq!(errno(stand.content().write_stored(at(ino, 0), &chunks)), Errno::NODATA);
-    assert_eq!(uploader.store_contents(&[&bytes]).unwrap(), [chunks.clone()]);
+    assert_eq!(uploader.store_contents(&[&bytes]).unwrap().remove(0), chunks);
     stand.content().write_stored(at(ino, 0), &chunks).unwrap();
     uploader.end_session().unwrap();
     let report = collect(&stand);
