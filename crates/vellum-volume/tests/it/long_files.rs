@@ -46,7 +46,9 @@ fn store_file(
         let mut push = |key: MapKey, value: &[u8]| builder.push_entry(key.as_bytes(), value).unwrap();
         push(MapKey::for_attr(Ino::SUPER), &SuperBlock { next_ino: Ino(3) }.encode());
         push(MapKey::for_attr(Ino::ROOT), &InodeAttr::new(FileKind::Dir, 0o755).encode());
-        push(MapKey::for_attr(FILE), &InodeAttr { size, ..InodeAttr::new(FileKind::File, 0o644) }.encode());
+        let mut attr = InodeAttr::new(FileKind::File, 0o644);
+        (attr.size, attr.parent, attr.name) = (size, Ino::ROOT, b"file".to_vec());
+        push(MapKey::for_attr(FILE), &attr.encode());
         xattrs.iter().for_each(|(name, value)| push(MapKey::for_xattr(FILE, name), value));
         extents.iter().for_each(|(at, extent)| push(MapKey::for_extent(FILE, *at), &extent.encode()));
         builder.finish_tree().unwrap()
