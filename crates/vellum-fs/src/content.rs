@@ -24,6 +24,7 @@ pub(crate) mod stored_chunks;
 mod write;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use rustix::io::Errno;
 use vellum_types::limits::BLOB_MAX;
@@ -70,6 +71,8 @@ pub struct LiveContent {
     source: ContentSource,
     opened: OpenInodes,
     released: ReleasedOrphans,
+    /// Whether files without a name stay when their last use ends: whoever has them open will use them by another process.
+    leaves_orphans: AtomicBool,
     stored_counts: StoredByteCounts,
     hydrations: ActiveHydrations,
     unpublished: UnpublishedChunks,
@@ -86,7 +89,20 @@ impl LiveContent {
         let stored_counts = StoredByteCounts::default();
         let hydrations = ActiveHydrations::default();
         let unpublished = UnpublishedChunks::new(volume.clone(), &map, lease.worktree_name());
-        Self { volume, lease, map, log, source, opened, released, stored_counts, hydrations, unpublished }
+        let leaves_orphans = AtomicBool::new(false);
+        Self {
+            volume,
+            lease,
+            map,
+            log,
+            source,
+            opened,
+            released,
+            leaves_orphans,
+            stored_counts,
+            hydrations,
+            unpublished,
+        }
     }
 
     /// The hydrations under way.

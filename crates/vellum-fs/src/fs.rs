@@ -164,6 +164,12 @@ impl LiveFilesystem {
         self.content.remove_unheld_orphans()
     }
 
+    /// Leaves files without a name that are open now for the process that serves next, also when they are closed here. Called by
+    /// a server before it lets its clients go; they are removed by that process, or when the worktree is opened.
+    pub fn leave_orphans(&self) {
+        self.content.leave_orphans();
+    }
+
     /// The volume.
     #[must_use]
     pub fn volume(&self) -> &Arc<Volume> {

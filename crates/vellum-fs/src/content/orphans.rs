@@ -1,6 +1,7 @@
 //! Removing orphans: inodes that lost their last name, or never had one.
 
 use std::ops::ControlFlow;
+use std::sync::atomic::Ordering;
 
 use vellum_map::KeySpan;
 use vellum_types::{Ino, MapKey};
@@ -15,12 +16,25 @@ impl LiveContent {
     /// Removes an inode that has no name and that nobody has open. For who took its last name away while it was
     /// open, too: it may have been closed meanwhile.
     pub(crate) fn remove_if_unused(&self, ino: Ino) -> Result<()> {
+        if self.are_orphans_left() {
+            return Ok(());
+        }
         if !self.map.is_nameless_inode(ino)? {
             return Ok(());
         }
         // Somebody has opened it again, and removes it later.
         let Some(_claim) = self.opened.claim_removal(ino) else { return Ok(()) };
         self.map.apply_change(|txn| remove_if_nameless(txn, ino))
+    }
+
+    /// Leaves files without a name for who opens the worktree next, though their last use ends. Each has an orphan record.
+    pub(crate) fn leave_orphans(&self) {
+        self.leaves_orphans.store(true, Ordering::Release);
+    }
+
+    /// Whether they are left.
+    pub(super) fn are_orphans_left(&self) -> bool {
+        self.leaves_orphans.load(Ordering::Acquire)
     }
 
     /// Removes what an earlier run left open and nameless, and nobody holds.

@@ -52,6 +52,9 @@ impl LiveContent {
     /// Leaves the removal of an inode whose last use has ended to [`LiveContent::remove_some_released`], if it has no
     /// name; false if it has one.
     pub(crate) fn defer_removal(&self, ino: Ino, unused: UnusedInode) -> Result<bool> {
+        if self.are_orphans_left() {
+            return Ok(false);
+        }
         // Whoever removes it looks whether it has a name again.
         if !unused.is_orphan && !self.map.is_nameless_inode(ino)? {
             return Ok(false);

@@ -167,6 +167,30 @@ fn a_server_that_was_stopped_goes_on_as_a_client() {
     second.mount.umount().ok();
 }
 
+#[test]
+fn a_file_without_a_name_stays_open_when_the_worktree_is_handed_over() {
+    let world = World::with_snapshot();
+    let [first, second] = serve_twice(&world);
+    let client = Machine::attached(&world, "client");
+    client.mounts(&[]).ok();
+    let [mut here, mut there] = [&first, &client].map(|machine| {
+        machine.mount.sh(&format!("printf before > {}", machine.dir));
+        let open = OpenFile::open(&machine.mount.at(&machine.dir));
+        second.mount.sh(&format!("rm {}", machine.dir));
+        open
+    });
+    hand_over(&first, &[]).ok();
+    for open in [&mut here, &mut there] {
+        open.append(b" after").unwrap();
+        assert_eq!(open.read(100).unwrap(), b"before after");
+    }
+    drop(here);
+    drop(there);
+    for machine in [&client, &first, &second] {
+        machine.mount.umount().ok();
+    }
+}
+
 /// A process that serves without a mount.
 struct Serve(Child);
 

@@ -212,6 +212,8 @@ impl ServingTerm {
 
     fn stop_serving(self) -> MountedLiveWorktree {
         let Self { live, sharing, service, dir, .. } = self;
+        // Ending sessions lets go of what their clients have open, and these find it with the process that serves next.
+        live.fs.leave_orphans();
         // First, so that no client changes the worktree any more when the rest of it ends.
         sharing.stop();
         // Threads that were started with the term wait for this, as there is no mount whose end they could see.
