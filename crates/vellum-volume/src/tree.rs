@@ -34,7 +34,7 @@ pub(crate) use self::content::ContentCache;
 pub use self::file_reader::{ContentPart, FileReader};
 pub use self::path_budget::PathBudget;
 pub use self::path_stack::PathStack;
-pub use self::read_streams::{PrefetchLimits, ReadStreams};
+pub use self::read_streams::{NotedRead, PrefetchLimits, ReadPattern, ReadStreams};
 pub use self::reader::{DirectoryEntry, SeekTarget, StateReader};
 use crate::error::{Result, VolumeError};
 use crate::volume::Volume;

@@ -59,7 +59,9 @@ impl ContentSource {
         range: Range<u64>,
         is_file_end: bool,
     ) -> Result<()> {
-        if let Some(ahead) = self.streams.note_read(ino, &range) {
+        let noted = self.streams.note_read(ino, &range, is_file_end);
+        self.chunks.note_file_read(noted.pattern);
+        if let Some(ahead) = noted.ahead {
             // At a later moment than the read itself: should the file have changed in between, chunks are fetched
             // that nobody wants.
             let extents = map.read_head_state(|view| find_overlapping(view, ino, ahead))?;

@@ -3,10 +3,12 @@
 //!
 //! Invariant: it changes no answer, since packs are immutable. A piece is requested once, however many threads want it.
 //! Of what is fetched from a pack, at least a quarter is used before larger spans are fetched; otherwise they become
-//! small again; of scattered reads, one that lies across two pieces is fetched alone. Deliberately absent: trust; blobs are authenticated above.
+//! small again; of scattered reads, one that lies across two pieces is fetched alone. Deliberately absent: trust; blobs are
+//! authenticated above.
 
 mod local_copies;
 mod piece_bytes;
+mod read_credit;
 mod windows;
 
 use std::collections::{HashMap, HashSet};

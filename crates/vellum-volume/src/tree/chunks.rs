@@ -15,7 +15,7 @@ use quick_cache::sync::{Cache, GuardResult, PlaceholderGuard};
 use vellum_store::{BlobError, BlobStore, FetchPolicy, RequestPurpose};
 use vellum_types::{BlobId, BlobKind};
 
-use super::read_streams::PrefetchLimits;
+use super::read_streams::{PrefetchLimits, ReadPattern};
 
 /// A chunk is about this long: what the cache sizes its tables by.
 const CHUNK_WEIGHT: u64 = 64 << 10;
@@ -156,6 +156,16 @@ impl ChunkCache {
     pub fn prefetch_chunks(&self, ids: impl Iterator<Item = BlobId>) {
         let ids: Vec<BlobId> = ids.collect();
         self.enqueue_missing(&ids, self.limits.batch);
+    }
+
+    /// Tells a store that is far away how a file is read, before the content is read.
+    pub fn note_file_read(&self, pattern: ReadPattern) {
+        let Some(copies) = self.shared.blobs.local_copies() else { return };
+        match pattern {
+            ReadPattern::InOrder => {}
+            ReadPattern::ToEnd => copies.note_whole_file(),
+            ReadPattern::Scattered => copies.note_scattered_read(),
+        }
     }
 
     /// Asks the threads for those that are missing, so many at a time. Says how many that are.

@@ -74,7 +74,10 @@ impl FsTree {
         // needless fetch at most.
         let kept = self.content.kept();
         // Before this range is fetched, so that both are on their way together.
-        if let Some(ahead) = kept.streams.note_read((self.view.base.0, ino), &(offset..end)) {
+        let is_file_end = end == file.attr.size;
+        let noted = kept.streams.note_read((self.view.base.0, ino), &(offset..end), is_file_end);
+        kept.chunks.note_file_read(noted.pattern);
+        if let Some(ahead) = noted.ahead {
             let pieces = self.pieces_of_range(&file, ahead.start..ahead.end.min(file.attr.size))?;
             kept.chunks.prefetch_chunks(pieces.iter().filter_map(FilePiece::chunk_id));
         }

@@ -70,6 +70,26 @@ struct ReadStream {
     window: AtomicU64,
 }
 
+/// What a read tells of those that will follow.
+#[derive(Debug, PartialEq, Eq)]
+pub struct NotedRead {
+    /// The range of the file to fetch ahead, bytes, if it is time to.
+    pub ahead: Option<Range<u64>>,
+    /// How the file is read.
+    pub pattern: ReadPattern,
+}
+
+/// How a file is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadPattern {
+    /// From where the last read ended, or from its beginning.
+    InOrder,
+    /// The same, to the end of the file.
+    ToEnd,
+    /// Here and there.
+    Scattered,
+}
+
 /// How far files were read, those that were read lately. `K` tells one file from another.
 #[derive(Debug)]
 pub struct ReadStreams<K> {
@@ -91,9 +111,9 @@ impl<K: Eq + Hash> ReadStreams<K> {
         Self { limits, generations: Mutex::new(generations) }
     }
 
-    /// Notes that a range of a file was read, bytes. Returns the range to fetch ahead, if it is time to.
-    pub fn note_read(&self, file: K, range: &Range<u64>) -> Option<Range<u64>> {
-        self.get_stream(file).next_prefetch_range(range, &self.limits)
+    /// Notes that a range of a file was read, bytes, and whether the file ends there.
+    pub fn note_read(&self, file: K, range: &Range<u64>, is_file_end: bool) -> NotedRead {
+        self.get_stream(file).note_read(range, is_file_end, &self.limits)
     }
 
     fn get_stream(&self, file: K) -> Arc<ReadStream> {
@@ -115,17 +135,31 @@ impl<K: Eq + Hash> ReadStreams<K> {
 impl ReadStream {
     /// As [`ReadStreams::note_read`]. Threads that race here fetch too much or too
     /// little, and nothing worse.
-    fn next_prefetch_range(&self, range: &Range<u64>, limits: &PrefetchLimits) -> Option<Range<u64>> {
+    fn note_read(&self, range: &Range<u64>, is_file_end: bool, limits: &PrefetchLimits) -> NotedRead {
         let read_to = self.read_to.swap(range.end, Ordering::Relaxed);
         let is_first = range.start == 0 && read_to == 0;
         // Who begins with a large piece goes on; who wants a little may want no more than that.
         let is_hesitant = is_first && range.end < EAGER;
-        if range.start.abs_diff(read_to) > SLACK || is_hesitant {
+        let is_jump = range.start.abs_diff(read_to) > SLACK;
+        // A file that is read again from its beginning is not read here and there.
+        let pattern = if is_jump && range.start > 0 {
+            ReadPattern::Scattered
+        } else if is_file_end {
+            ReadPattern::ToEnd
+        } else {
+            ReadPattern::InOrder
+        };
+        if is_jump || is_hesitant {
             // A jump: whoever reads here and there gains nothing from what lies behind.
             self.window.store(0, Ordering::Relaxed);
             self.fetched_to.store(range.end, Ordering::Relaxed);
-            return None;
+            return NotedRead { ahead: None, pattern };
         }
+        NotedRead { ahead: self.next_prefetch_range(range, limits), pattern }
+    }
+
+    /// What to fetch ahead of a reader in order, if it is time to.
+    fn next_prefetch_range(&self, range: &Range<u64>, limits: &PrefetchLimits) -> Option<Range<u64>> {
         let window = self.window.load(Ordering::Relaxed).max(WINDOW_MIN);
         let fetched_to = self.fetched_to.load(Ordering::Relaxed).max(range.end);
         // Asking in large pieces lets neighbours in a pack be one request.
@@ -150,7 +184,7 @@ mod tests {
     /// Reads a file in steps from its beginning; gives what is fetched ahead, and checks that it is without gaps.
     fn read_in_order(streams: &ReadStreams<u8>, step: u64, end: u64) -> Vec<Range<u64>> {
         let reads = (0..end / step).map(|number| number * step..(number + 1) * step);
-        let ahead: Vec<_> = reads.filter_map(|range| streams.note_read(1, &range)).collect();
+        let ahead: Vec<_> = reads.filter_map(|range| streams.note_read(1, &range, false).ahead).collect();
         assert!(ahead.windows(2).all(|pair| pair[0].end == pair[1].start), "{ahead:?}");
         ahead
     }
@@ -172,7 +206,7 @@ mod tests {
         let mut fetched_to = 0;
         for number in 0..(256 << 20) / step {
             let read_to = (number + 1) * step;
-            if let Some(ahead) = streams.note_read(1, &(number * step..read_to)) {
+            if let Some(ahead) = streams.note_read(1, &(number * step..read_to), false).ahead {
                 fetched_to = ahead.end;
             }
             if read_to > 4 << 20 {
@@ -187,10 +221,24 @@ mod tests {
     #[test]
     fn nothing_is_fetched_ahead_of_small_and_scattered_reads() {
         let streams = ReadStreams::new(limits(32 << 20, 4));
-        assert_eq!(streams.note_read(1, &(0..4096)), None, "it may want no more");
-        assert_eq!(streams.note_read(1, &(50 << 20..(50 << 20) + 4096)), None);
-        assert_eq!(streams.note_read(1, &(9 << 20..(9 << 20) + 4096)), None);
+        let note = |range: Range<u64>| streams.note_read(1, &range, false);
+        let expect = |pattern| NotedRead { ahead: None, pattern };
+        assert_eq!(note(0..4096), expect(ReadPattern::InOrder), "it may want no more");
+        assert_eq!(note(50 << 20..(50 << 20) + 4096), expect(ReadPattern::Scattered));
+        assert_eq!(note(9 << 20..(9 << 20) + 4096), expect(ReadPattern::Scattered));
         // Another file is another stream.
-        assert!(streams.note_read(2, &(0..1 << 20)).is_some());
+        assert!(streams.note_read(2, &(0..1 << 20), false).ahead.is_some());
+    }
+
+    #[test]
+    fn a_file_is_read_to_its_end_in_one_read_or_in_several() {
+        let streams = ReadStreams::new(limits(32 << 20, 4));
+        let pattern =
+            |file: u8, range: Range<u64>, is_file_end| streams.note_read(file, &range, is_file_end).pattern;
+        assert_eq!(pattern(1, 0..5000, true), ReadPattern::ToEnd);
+        assert_eq!(pattern(2, 0..4 << 20, false), ReadPattern::InOrder);
+        assert_eq!(pattern(2, 4 << 20..5 << 20, true), ReadPattern::ToEnd);
+        assert_eq!(pattern(2, 0..4 << 20, false), ReadPattern::InOrder, "it is read again");
+        assert_eq!(pattern(3, 8 << 20..9 << 20, true), ReadPattern::Scattered, "only its end is read");
     }
 }

@@ -149,6 +149,7 @@ mod sync_watch;
 mod tag;
 mod times;
 mod trash;
+mod tree_requests;
 mod trouble;
 mod try_command;
 mod try_copy;

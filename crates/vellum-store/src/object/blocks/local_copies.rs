@@ -31,8 +31,21 @@ impl BlockStore {
         self.windows.lock().announce_pieces(pieces);
     }
 
-    /// Tells which packs hold nodes, instead of those that were told before: the cache keeps them apart from content.
+    /// Tells that a file was read to its end. After several of them, those that were stored beside them are expected to be
+    /// read as well, and longer spans are fetched as long as a quarter of these is used.
+    pub fn note_whole_file(&self) {
+        self.windows.lock().note_whole_file();
+    }
+
+    /// Tells that a file was read here and there: then nothing beside it is expected to be read.
+    pub fn note_scattered_read(&self) {
+        self.windows.lock().note_scattered_read();
+    }
+
+    /// Tells which packs hold nodes, instead of those that were told before: the cache keeps them apart from content, and
+    /// more of them is fetched at once.
     pub(crate) fn set_node_packs(&self, packs: HashSet<PackId>) {
+        self.windows.lock().set_node_packs(&packs);
         if let Some(cache) = &self.cache {
             cache.set_node_packs(packs);
         }

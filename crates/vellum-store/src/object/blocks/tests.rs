@@ -1,5 +1,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod trees;
+
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

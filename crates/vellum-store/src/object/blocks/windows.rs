@@ -1,25 +1,30 @@
 //! How much of a pack is fetched at once.
 //!
-//! Invariant: spans grow only while reads of a pack follow one another, and at least a quarter of what was fetched from it
-//! was used. What a reader announced is fetched in long spans, each once; if it is wanted again, it counts as a
-//! scattered read.
+//! Invariant: spans grow only while at least a quarter of what was fetched was used, and reads of a pack follow one another,
+//! or nodes or whole files are read. What a reader announced is fetched in long spans, each once; if it is wanted again, it
+//! counts as a scattered read.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 
+use vellum_types::PackId;
+
+use super::read_credit::ReadCredit;
 use crate::object::{ObjectKey, PieceSet};
 use crate::pack::pack_key;
 
 /// Most pieces in one request, a count: 4 MiB, of which 8 under way hide the latency of any service.
-const PIECES_MAX: u64 = 16;
+pub(super) const PIECES_MAX: u64 = 16;
 /// Fetched bytes for each used byte above which spans become small.
-const WASTE_MAX: u64 = 4;
+pub(super) const WASTE_MAX: u64 = 4;
 /// Pieces between two requests that follow one another, at most: 1 MiB. Between them lies what was here already, or is not
 /// wanted.
 const GAP_MAX: u64 = 4;
 /// So many requests in a row that follow no other one are those of a reader that reads here and there: one that reads in
 /// order begins anew in each pack.
 const JUMPS_MIN: u32 = 2;
+/// Files that were read to their ends in a row before those beside them are expected to be read, too, a count.
+const WHOLE_FILES_MIN: u32 = 8;
 /// Packs whose use is remembered, a count.
 const PACKS_MAX: usize = 1024;
 
@@ -35,6 +40,12 @@ pub(super) struct FetchWindows {
     jumps: u32,
     /// Pieces that somebody is going to read.
     announced: HashMap<ObjectKey, BTreeSet<u64>>,
+    /// The packs that hold nodes.
+    node_packs: HashSet<ObjectKey>,
+    node_credit: ReadCredit,
+    content_credit: ReadCredit,
+    /// Files that were read to their ends since something was read here and there.
+    whole_files: u32,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -66,6 +77,7 @@ impl FetchWindows {
         if let Some(span) = self.find_announced_span(key, number) {
             return span;
         }
+        let around = self.find_credit(key).map_or(number..number + 1, |credit| credit.choose_span(number));
         let jumps = self.jumps;
         let pack = self.pack_use(key);
         let before = pack.last.end - pack.last.start;
@@ -79,16 +91,55 @@ impl FetchWindows {
             // Several threads that share a pack, or a reader that leaves something out.
             false => (before / 2).max(1),
         };
-        pack.last = number..number + count;
+        let ahead = number..number + count;
+        let span = if around.end - around.start > count { around } else { ahead };
+        pack.last = span.clone();
         self.jumps = if follows { 0 } else { jumps.saturating_add(1) };
-        number..number + count
+        span
+    }
+
+    /// What may be fetched beside a piece that is wanted, wherever in its pack that is.
+    ///
+    /// Directories are listed and read in another order than the one in which they were stored. That is no sign of scattered
+    /// reads while nodes are read, since nobody reads a part of these, or while files are read to their ends. Whoever reads a
+    /// large file here and there uses as much of each piece, and wants nothing else of it.
+    fn find_credit(&self, key: &ObjectKey) -> Option<ReadCredit> {
+        match self.node_packs.contains(key) {
+            true => Some(self.node_credit),
+            false => (self.whole_files >= WHOLE_FILES_MIN).then_some(self.content_credit),
+        }
+    }
+
+    fn credit_mut(&mut self, key: &ObjectKey) -> &mut ReadCredit {
+        match self.node_packs.contains(key) {
+            true => &mut self.node_credit,
+            false => &mut self.content_credit,
+        }
+    }
+
+    /// Remembers which packs hold nodes, instead of those that were known before.
+    pub fn set_node_packs(&mut self, packs: &HashSet<PackId>) {
+        self.node_packs = packs.iter().map(pack_key).collect();
+    }
+
+    /// Notes that a file was read to its end.
+    pub fn note_whole_file(&mut self) {
+        self.whole_files = self.whole_files.saturating_add(1);
+    }
+
+    /// Notes that a file was read elsewhere than where its last read ended.
+    pub fn note_scattered_read(&mut self) {
+        self.whole_files = 0;
+        self.content_credit = ReadCredit::default();
     }
 
     /// Whether a range that begins in this piece and ends in the next is fetched alone, since nothing near it is wanted. It
     /// counts as a request.
     pub fn begin_lone_range(&mut self, key: &ObjectKey, number: u64) -> bool {
         let is_announced = [number, number + 1].iter().any(|piece| self.is_announced(key, *piece));
-        let is_scattered = self.jumps >= JUMPS_MIN && !is_announced;
+        // Whoever reads a tree wants both pieces.
+        let is_tree = self.find_credit(key).is_some_and(ReadCredit::is_dense);
+        let is_scattered = self.jumps >= JUMPS_MIN && !is_announced && !is_tree;
         let pack = self.pack_use(key);
         if !is_scattered || pack.is_followed_by(number) {
             return false;
@@ -126,6 +177,7 @@ impl FetchWindows {
     /// Notes pieces that were fetched, and how many bytes they have.
     pub fn note_fetched(&mut self, key: &ObjectKey, pieces: &Range<u64>, bytes: u64) {
         self.packs.entry(key.clone()).or_default().fetched += bytes;
+        self.credit_mut(key).take_fetched(bytes);
         if let Some(announced) = self.announced.get_mut(key) {
             announced.retain(|piece| !pieces.contains(piece));
         }
@@ -134,5 +186,6 @@ impl FetchWindows {
     /// Notes bytes that were used.
     pub fn note_used(&mut self, key: &ObjectKey, bytes: u64) {
         self.packs.entry(key.clone()).or_default().used += bytes;
+        self.credit_mut(key).add_used(bytes);
     }
 }
