@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use vellum_map::{KeySpan, MapRoot, diff_maps};
+use vellum_map::{MapRoot, diff_maps};
 use vellum_types::value::SuperBlock;
 use vellum_types::{Dentry, Ino, InodeAttr, MapKeyRef, SnapshotId};
 
