@@ -1,8 +1,9 @@
 //! File content: reading, writing, resizing, and the location of the bytes.
 //!
 //! A file's content is inline in its attributes, or in extents. Invariants: extents do not overlap, lie within the
-//! size and are at most [`EXTENT_MAX`] long; a range that none covers reads as zeros; what an extent in the write
-//! log names was written there before. Content of one file is changed by one transaction at a time, whole.
+//! size and are at most [`EXTENT_MAX`](vellum_types::limits::EXTENT_MAX) long; a range that none covers reads as zeros;
+//! what an extent in the write log names was written there before. Content of one file is changed by one transaction at
+//! a time, whole.
 
 mod ahead;
 mod chunk_uploader;
@@ -27,7 +28,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use rustix::io::Errno;
-use vellum_types::limits::BLOB_MAX;
 use vellum_types::{FileKind, Ino, InodeAttr, UnixTime};
 use vellum_volume::Volume;
 use vellum_volume::tree::{ChunkCache, PrefetchLimits};
@@ -51,10 +51,6 @@ pub use resize::AllocateMode;
 pub(crate) use seek::seek_in_state;
 pub(crate) use source::ContentSource;
 pub use stored_chunks::{StoredChunk, StoredWriteTarget};
-
-/// Longest extent, bytes: as long as the longest chunk, so that what covers an offset is found by looking back no
-/// further than this.
-pub(crate) const EXTENT_MAX: u64 = BLOB_MAX as u64;
 
 /// Set-user-id.
 const SET_UID: u32 = 0o4000;

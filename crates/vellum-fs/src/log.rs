@@ -34,7 +34,7 @@ const SEGMENT_SIZE: u64 = 64 << 20;
 /// A quarter of the limit at most, so that something can be freed before the limit is reached.
 const SEGMENTS_MIN: u64 = 4;
 /// Most bytes of one frame's data: what the longest extent names.
-pub(crate) const FRAME_MAX: usize = crate::content::EXTENT_MAX as usize;
+pub(crate) const FRAME_MAX: usize = vellum_types::limits::EXTENT_MAX as usize;
 /// Segments that may be neither flushed nor written to: what recovery has to read.
 const UNFLUSHED_MAX: usize = 3;
 /// Files kept open for reading.

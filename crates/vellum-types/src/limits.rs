@@ -14,6 +14,9 @@ pub const VALUE_MAX: usize = XATTR_VALUE_MAX + 4096;
 pub const FILE_SIZE_MAX: u64 = i64::MAX as u64;
 /// Largest blob before compression, bytes: 16 chunks of the greatest size. Caps what a decoder allocates.
 pub const BLOB_MAX: usize = 4 << 20;
+/// Longest extent of a file, bytes: as long as the longest chunk, so that what covers an offset is found by looking back no
+/// further than this.
+pub const EXTENT_MAX: u64 = BLOB_MAX as u64;
 /// Content up to this many bytes lives in the map beside the attributes: no chunk, no extra fetch.
 pub const INLINE_MAX: usize = 4096;
 /// Longest snapshot note, bytes: a page of prose.

@@ -10,7 +10,7 @@ pub use bare::BareInodeAttr;
 use crate::codec::{DecodeError, FieldReader, FieldWriter};
 use crate::id::{BlobId, Ino};
 use crate::key::check_name;
-use crate::limits::{FILE_SIZE_MAX, INLINE_MAX, NAME_MAX, SYMLINK_MAX};
+use crate::limits::{EXTENT_MAX, FILE_SIZE_MAX, INLINE_MAX, NAME_MAX, SYMLINK_MAX};
 
 /// Permission bits, set-id bits and the sticky bit.
 pub const MODE_MASK: u32 = 0o7777;
@@ -413,7 +413,7 @@ pub enum ExtentSource {
 /// A piece of a file's content; its offset is in its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Extent {
-    /// Bytes that it covers; at least 1.
+    /// Bytes that it covers: 1 to [`EXTENT_MAX`].
     pub len: u64,
     /// Where they are.
     pub source: ExtentSource,
@@ -451,8 +451,9 @@ impl Extent {
             _ => return Err(DecodeError::Invalid("extent source")),
         };
         reader.expect_end()?;
-        // An empty extent would take the key of the one that begins there.
-        if len == 0 || len > FILE_SIZE_MAX {
+        // An empty extent would take the key of the one that begins there, and a longer one would be overlooked by those who
+        // look for what covers an offset.
+        if len == 0 || len > EXTENT_MAX {
             return Err(DecodeError::Invalid("extent length"));
         }
         Ok(Self { len, source })

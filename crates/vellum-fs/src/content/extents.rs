@@ -3,9 +3,9 @@
 use std::ops::{ControlFlow, Range};
 
 use vellum_map::KeySpan;
+use vellum_types::limits::EXTENT_MAX;
 use vellum_types::{Extent, ExtentSource, FileKind, Ino, InodeAttr, MapKey, MapKeyRef};
 
-use super::EXTENT_MAX;
 use crate::error::{FsError, Result};
 use crate::tree::{LiveTransaction, MapReader, wrap_decode_error};
 
@@ -43,9 +43,7 @@ fn parse_extent(ino: Ino, key: &[u8], value: &[u8]) -> Result<PlacedExtent> {
     let parsed = MapKeyRef::parse(key).and_then(|key| Ok((key, Extent::decode(value)?)));
     let bad = || FsError::BadTree(format!("inode {ino} has an extent that is none"));
     match parsed.map_err(wrap_decode_error("an extent"))? {
-        // A longer extent, as a hostile tree may have it, would be overlooked: nobody looks back further than
-        // this.
-        (MapKeyRef::Extent(_, offset), extent) if extent.len <= EXTENT_MAX => {
+        (MapKeyRef::Extent(_, offset), extent) => {
             offset.checked_add(extent.len).map(|_| (offset, extent)).ok_or_else(bad)
         }
         _ => Err(bad()),

@@ -49,7 +49,7 @@ proptest! {
     }
 
     #[test]
-    fn extents_round_trip(len in 1..=FILE_SIZE_MAX, id: [u8; 32], skip: u32, segment: u64, offset: u64) {
+    fn extents_round_trip(len in 1..=EXTENT_MAX, id: [u8; 32], skip: u32, segment: u64, offset: u64) {
         for source in [
             ExtentSource::Hole,
             ExtentSource::Chunk { id: BlobId(id), skip },
@@ -97,4 +97,16 @@ fn only_an_orphan_has_no_links_and_it_has_no_name() {
     assert_eq!(InodeAttr::decode(&attr.encode()), Err(DecodeError::Invalid("link count")));
     (attr.parent, attr.name, attr.nlink) = (Ino::SUPER, Vec::new(), 1);
     assert_eq!(InodeAttr::decode(&attr.encode()), Err(DecodeError::Invalid("name")));
+}
+
+/// Who looks for what covers an offset looks back no further: a longer one would be read as zeros there.
+#[test]
+fn an_extent_covers_something_and_no_more_than_the_longest_chunk() {
+    for (len, decoded) in
+        [(0, false), (1, true), (EXTENT_MAX, true), (EXTENT_MAX + 1, false), (u64::MAX, false)]
+    {
+        let extent = Extent { len, source: ExtentSource::Hole };
+        let expected = if decoded { Ok(extent) } else { Err(DecodeError::Invalid("extent length")) };
+        assert_eq!(Extent::decode(&extent.encode()), expected, "{len} bytes");
+    }
 }

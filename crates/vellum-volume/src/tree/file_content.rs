@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 use vellum_map::KeySpan;
-use vellum_types::limits::BLOB_MAX;
+use vellum_types::limits::EXTENT_MAX;
 use vellum_types::{BlobId, DecodeError, Extent, ExtentSource, Ino, InodeAttr, MapKey, MapKeyRef, MapKeyTag};
 
 use super::{
@@ -187,7 +187,7 @@ impl FsTree {
         let range = start..start.saturating_add(WINDOW).min(file.attr.size);
         let load = || {
             // An extent that begins before it can reach into it.
-            let starts = range.start.saturating_sub(BLOB_MAX as u64)..range.end;
+            let starts = range.start.saturating_sub(EXTENT_MAX)..range.end;
             let extents: Vec<_> = self.read_extents(file, starts)?.collect::<Result<_>>()?;
             check_extent_bounds(file.ino, &file.attr, &extents)?;
             Ok(collect_pieces_within(file.ino, &extents, range.clone())?.into())
@@ -214,10 +214,8 @@ impl FsTree {
             let parsed: Result<_, DecodeError> =
                 MapKeyRef::parse(&entry.key).and_then(|key| Ok((key, Extent::decode(&entry.value)?)));
             match parsed.map_err(wrap_inode_error(ino))? {
-                // A longer one, as a hostile tree may have it, would be overlooked: nobody looks back further than this.
                 (MapKeyRef::Extent(_, offset), extent)
-                    if extent.len <= BLOB_MAX as u64
-                        && offset.checked_add(extent.len).is_some_and(|end| end <= size) =>
+                    if offset.checked_add(extent.len).is_some_and(|end| end <= size) =>
                 {
                     Ok((offset, extent))
                 }
@@ -272,7 +270,7 @@ impl FsTree {
             return Ok(found.map_or(at_end, |piece| Some(piece.offset.max(offset))));
         }
         let mut at = offset;
-        for extent in self.read_extents(file, offset.saturating_sub(BLOB_MAX as u64)..size)? {
+        for extent in self.read_extents(file, offset.saturating_sub(EXTENT_MAX)..size)? {
             let (start, extent) = extent?;
             let end = start + extent.len;
             if end <= at {

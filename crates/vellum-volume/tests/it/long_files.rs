@@ -2,7 +2,7 @@
 
 use rustix::io::Errno;
 use vellum_map::MapBuilder;
-use vellum_types::limits::BLOB_MAX;
+use vellum_types::limits::EXTENT_MAX;
 use vellum_types::value::SuperBlock;
 use vellum_types::{BlobId, BlobKind, Extent, ExtentSource, FileKind, Ino, InodeAttr, MapKey};
 use vellum_volume::tree::{FsTree, SeekTarget, StateReader};
@@ -185,7 +185,7 @@ fn forged_extents_of_a_long_file_are_errors_and_never_other_content() {
     let far = 40 << 20;
     let size = 80 << 20;
     let bad = [
-        (far, hole(BLOB_MAX as u64 + 1), "too long"),
+        (far, hole(EXTENT_MAX + 1), "extent length"),
         (size - 5, hole(6), "too long"),
         (far - 5, hole(20_000), "overlapping"),
         (far, log, "write log"),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use rustix::io::Errno;
-use vellum_types::limits::{FILE_SIZE_MAX, INLINE_MAX};
+use vellum_types::limits::{EXTENT_MAX, FILE_SIZE_MAX, INLINE_MAX};
 use vellum_volume::VolumeError;
 
 use crate::StateReader;
@@ -13,7 +13,6 @@ use super::world::{
     CHUNK, CHUNKED, NEW, SMALL, World, attr, check, chunked, content, extents, make, pattern, small,
 };
 use crate::attributes::clock::wait_for_tick;
-use crate::content::EXTENT_MAX;
 use crate::{AllocateMode, FsError, LiveFilesystem, Result, SeekTarget};
 
 fn errno<T>(result: Result<T>) -> Option<Errno> {
