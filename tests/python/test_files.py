@@ -171,3 +171,36 @@ def test_handles_do_not_outlive_a_fork(volume, work):
     assert os.waitstatus_to_exitcode(status) == 7
     work.write_bytes("f", b"22")
     assert work.read_bytes("f") == b"22"
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_fork_has_threads_of_its_own(tmp_path):
+    """What the parent's threads shared among themselves, and what they wait for, is made anew there."""
+    place = tmp_path / "volume"
+    with vellum.create(place) as volume, volume.create_worktree("work") as work:
+        for number in range(50):
+            work.write_bytes(f"{number}", b"%d" % number * 20_000)
+        work.snapshot("one", tags=["v1"])
+        work.remove("7")
+        work.snapshot("two", tags=["v2"])
+    with vellum.open(place) as volume:
+        # All processors compare.
+        assert [change.path for change in volume.compare("v1", "v2")] == ["7"]
+        child = os.fork()
+        if child == 0:
+            # Whoever waits for a thread that is not here would wait for ever.
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(60)
+            outcome = 1
+            try:
+                with vellum.open(place) as again, again.worktree("work") as work:
+                    assert [change.path for change in again.compare("v1", "v2")] == ["7"]
+                    work.write_bytes("made", b"there" * 20_000)
+                    work.snapshot("three", tags=["v3"])
+                outcome = 0
+            finally:
+                os._exit(outcome)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+    with vellum.open(place) as volume:
+        assert volume.snapshot("v3").read_bytes("made") == b"there" * 20_000

@@ -20,6 +20,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use rayon::prelude::*;
 use vellum_chunker::Chunker;
 use vellum_host::ProgressMeter;
+use vellum_host::parallel::run_parallel;
 use vellum_types::{Ino, MapKey};
 use vellum_volume::{FsTree, SnapshotStatistics};
 
@@ -185,7 +186,7 @@ impl CaptureRequest<'_> {
             reader.content.sink.renew_session()?;
             let ready = std::mem::take(&mut done);
             let work = || batch.par_iter().map(|job| reader.run_job(*job)).collect::<Result<Vec<_>>>();
-            let (emitted, worked) = rayon::join(|| sum.emit_outcomes(ready, changes), work);
+            let (emitted, worked) = run_parallel(|| rayon::join(|| sum.emit_outcomes(ready, changes), work));
             emitted?;
             done = worked?;
             self.meter.add_progress(batch.len() as u64, 0);

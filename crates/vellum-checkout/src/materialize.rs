@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use vellum_host::ProgressMeter;
 use vellum_host::error_chain::format_error_chain;
+use vellum_host::parallel::run_parallel;
 use vellum_types::{FileKind, Ino};
 use vellum_volume::tree::{DEPTH_MAX, InodeRecord};
 use vellum_volume::{FsTree, Volume, VolumeError};
@@ -217,7 +218,7 @@ impl MaterializeRun<'_> {
             what.meter.check_stopped()?;
             rest = rest.get(batch.len()..).unwrap_or_default();
             let (outcomes, gathered) =
-                rayon::join(|| batch.write_files(self), || collect_next_batch(what, rest));
+                run_parallel(|| rayon::join(|| batch.write_files(self), || collect_next_batch(what, rest)));
             // Directories of this batch get their names although the gathering of the next batch may have
             // failed: what was written so far is kept when the error ends the run.
             self.publish_filled_dirs(&batch)?;

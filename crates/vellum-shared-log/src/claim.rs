@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use vellum_host::fork_safe::{Condvar, Mutex};
 use vellum_volume::lease::MonotonicClock;
 
 use crate::error::SharedLogError;

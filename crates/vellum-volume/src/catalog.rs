@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use vellum_crypto::{RecordDomain, VolumeKeys};
+use vellum_host::parallel::run_parallel;
 use vellum_store::{ObjectKey, ObjectStore, RequestPurpose, StoreError, join_requests, map_requests};
 use vellum_types::{ErrorKind, FieldReader, LookupResult, SnapshotId};
 
@@ -333,7 +334,7 @@ impl SnapshotCatalog {
             let _scope = purpose.enter();
             self.list_ids()
         };
-        let ((), listed) = rayon::join(|| self.with_known_records(|_| ()), list);
+        let ((), listed) = run_parallel(|| rayon::join(|| self.with_known_records(|_| ()), list));
         let listed: Arc<[SnapshotId]> = listed?.into();
         self.with_known_records(|known| known.listed = Some(listed.clone()));
         Ok(listed)

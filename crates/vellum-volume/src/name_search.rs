@@ -13,6 +13,7 @@ use std::collections::HashMap;
 use std::hash::RandomState;
 
 use rayon::prelude::*;
+use vellum_host::parallel::run_parallel;
 use vellum_map::{KeySpan, MapChange, MapRoot, diff_maps, read_range};
 use vellum_types::{DecodeError, Dentry, FileKind, Ino, InodeAttr, MapKeyRef};
 
@@ -94,18 +95,15 @@ impl Volume {
         let search = NameSearch { volume: self, is_wanted, split, hasher: RandomState::new() };
         let root = |place: usize| history.entries[place].record.root;
         // Each is compared with its first parent alone, so that all can be compared at once.
-        let changes = (0..history.entries.len())
-            .into_par_iter()
-            .map(|place| match history.parents[place].first() {
-                Some(parent) => search.compare_names(root(*parent), root(place)),
-                None => search.list_names(root(place)),
-            })
-            .collect::<Result<_>>()?;
-        let mut found: Vec<_> = history
-            .trace_periods(changes)
-            .into_par_iter()
-            .map(|period| self.resolve_period(&history.entries, period))
-            .collect::<Result<_>>()?;
+        let compare = |place: usize| match history.parents[place].first() {
+            Some(parent) => search.compare_names(root(*parent), root(place)),
+            None => search.list_names(root(place)),
+        };
+        let places = (0..history.entries.len()).into_par_iter();
+        let changes = run_parallel(|| places.map(compare).collect::<Result<_>>())?;
+        let periods = history.trace_periods(changes).into_par_iter();
+        let resolve = |period| self.resolve_period(&history.entries, period);
+        let mut found: Vec<_> = run_parallel(|| periods.map(resolve).collect::<Result<_>>())?;
         // Of periods that count as one below, the one with the latest end comes first, and stays.
         found.sort_by(|a, b| {
             a.path.cmp(&b.path).then_with(|| a.first.cmp(&b.first)).then_with(|| b.last.cmp(&a.last))

@@ -11,6 +11,7 @@
 use std::collections::{HashSet, VecDeque};
 
 use rayon::prelude::*;
+use vellum_host::parallel::run_parallel;
 use vellum_map::{KeySpan, MapRoot, diff_maps_in_span};
 use vellum_types::{FileKind, Ino, InodeAttr, MapKey};
 
@@ -60,10 +61,9 @@ impl<'a, I: Iterator<Item = Result<HistoryStep>> + Send> PathHistory<'a, I> {
         // Growing: whoever asks for a page does not wait for more, and whoever asks for all keeps all threads busy.
         let next_len = (window.len() * 3 / 2).min(WINDOW_MAX);
         // Only one thread can walk the history: the others compare meanwhile, instead of waiting for it.
-        let (changed, next) = rayon::join(
-            || compare_steps(self.volume, self.path, window),
-            || self.steps.by_ref().take(next_len).collect(),
-        );
+        let compare = || compare_steps(self.volume, self.path, window);
+        let read_next = || self.steps.by_ref().take(next_len).collect();
+        let (changed, next) = run_parallel(|| rayon::join(compare, read_next));
         self.window = next;
         self.found.extend(changed.into_iter().filter_map(Result::transpose));
         true

@@ -5,6 +5,7 @@
 use std::io::Read;
 
 use vellum_chunker::{HEAD_LEN, is_in_place_format};
+use vellum_host::parallel::run_parallel;
 use vellum_types::ChunkingMode;
 use vellum_types::limits::INLINE_MAX;
 use vellum_types::value::Extent;
@@ -54,7 +55,8 @@ impl ContentReader<'_> {
                     }
                 }
             };
-            let (stored, next) = rayon::join(|| self.store_piece_parallel(&piece), read_next);
+            let store = || self.store_piece_parallel(&piece);
+            let (stored, next) = run_parallel(|| rayon::join(store, read_next));
             content.extents.extend(stored?);
             content.size += piece.chunked_len() as u64;
             let Some(next) = next? else { return Ok(content) };

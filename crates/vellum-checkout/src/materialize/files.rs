@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use rayon::prelude::*;
 use vellum_host::beneath::{HeldDir, ReplacePolicy, stat_file};
 use vellum_host::clone::{CopyStrategy, clone_or_copy_content, copy_data};
+use vellum_host::parallel::run_parallel;
 use vellum_store::FetchedBlobs;
 use vellum_types::{BlobId, BlobKind, ErrorKind, FileKind};
 use vellum_volume::tree::{FilePiece, InodeRecord, collect_file_pieces, slice_chunk};
@@ -79,10 +80,10 @@ impl<'a> FileBatch<'a> {
             if bytes >= BATCH_BYTES {
                 break;
             }
-            let found = portion
-                .par_iter()
-                .map(|write| BatchItem::load_item(what, write))
-                .collect::<Result<Vec<_>>>()?;
+            let load = || {
+                portion.par_iter().map(|write| BatchItem::load_item(what, write)).collect::<Result<Vec<_>>>()
+            };
+            let found = run_parallel(load)?;
             for mut item in found {
                 if bytes >= BATCH_BYTES {
                     break;

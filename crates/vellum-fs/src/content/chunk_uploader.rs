@@ -8,6 +8,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rayon::prelude::*;
 use vellum_chunker::Chunker;
+use vellum_host::parallel::run_parallel;
 use vellum_types::BlobKind;
 use vellum_volume::{Volume, WriteSession};
 
@@ -40,7 +41,7 @@ impl ChunkUploader {
         // If it fails the session ends: its writer stores nothing any more.
         session.renew_if_due()?;
         let stored = contents.par_iter().map(|content| self.store_content(&session, content));
-        let chunks = stored.collect::<Result<Vec<_>>>()?;
+        let chunks = run_parallel(|| stored.collect::<Result<Vec<_>>>())?;
         session.flush_blobs()?;
         session.resume_session(&self.volume)?;
         *held = Some(session);

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
 use vellum_host::clock::current_time;
+use vellum_host::fork_safe::{Condvar, Mutex};
 use vellum_store::RequestPurpose;
 use vellum_types::ErrorKind;
 

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use rayon::prelude::*;
+use vellum_host::parallel::run_parallel;
 use vellum_map::{MapApplier, MapValue};
 use vellum_types::{Ino, MapKey, MapKeyRef};
 use vellum_volume::WriteSession;
@@ -80,9 +81,9 @@ impl PublishSink<'_> {
     fn publish_batch(&mut self, publication: &Publication<'_>, batch: Vec<PublishJob>) -> Result<()> {
         // The session is what keeps the collector from blobs that no record names yet.
         publication.session.renew_if_due()?;
-        let outcomes: Vec<Result<InodePublication>> =
-            // Worked on side by side, and applied in order below: the tree's writer takes ascending keys only.
-            batch.into_par_iter().map(|job| publication.publish_inode(job)).collect();
+        // Worked on side by side, and applied in order below: the tree's writer takes ascending keys only.
+        let work = || batch.into_par_iter().map(|job| publication.publish_inode(job)).collect();
+        let outcomes: Vec<Result<InodePublication>> = run_parallel(work);
         for outcome in outcomes {
             self.apply_outcome(outcome?)?;
         }

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use vellum_host::fork_safe::{Condvar, Mutex};
 use vellum_live::folder::SyncDelayed;
 use vellum_types::FieldWriter;
 

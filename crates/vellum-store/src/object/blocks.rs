@@ -16,9 +16,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::{Condvar, Mutex};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
+use vellum_host::fork_safe::{Condvar, Mutex};
 
 use self::piece_bytes::PieceBytes;
 use self::windows::FetchWindows;

@@ -4,6 +4,7 @@ use std::fmt;
 
 use rayon::prelude::*;
 use vellum_crypto::VolumeKeys;
+use vellum_host::parallel::run_parallel;
 use vellum_types::{BlobId, BlobKind, ErrorKind, PackId};
 
 use super::{
@@ -123,7 +124,8 @@ pub fn check_pack(
         Err(error) => return Err(error.into()),
     };
     // A sample reads only a few packs: if each were the work of one processor, the others would wait for the last.
-    let (hash, blobs) = rayon::join(|| blake3::hash(&bytes), || check_blobs(keys, pack, &bytes));
+    let (hash, blobs) =
+        run_parallel(|| rayon::join(|| blake3::hash(&bytes), || check_blobs(keys, pack, &bytes)));
     let mut findings = Vec::new();
     if hash.as_bytes() != pack.as_bytes() {
         findings.push(whole(PackFlaw::Hash));
@@ -211,7 +213,7 @@ fn check_entries(
         let start = offset.checked_sub(start)? as usize;
         bytes.get(start..start.checked_add(len as usize)?)
     };
-    entries.par_iter().try_for_each(|entry| {
+    let check = |entry: &PackEntry| {
         let damaged = |fault| BlobError::Damaged { kind: entry.kind, id: entry.id, pack: *pack, fault };
         let sealed = slice(entry.offset, entry.len).unwrap_or_default();
         let opened = body::open_blob(keys, entry.kind, &entry.id, sealed).map_err(damaged)?;
@@ -229,7 +231,8 @@ fn check_entries(
         let plaintext =
             opened.resolve_plaintext(keys, entry.kind, &entry.id, |_| Ok::<_, body::BlobBodyFault>(base));
         plaintext.map(drop).map_err(damaged)
-    })?;
+    };
+    run_parallel(|| entries.par_iter().try_for_each(check))?;
     Ok(next)
 }
 

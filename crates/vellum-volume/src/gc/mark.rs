@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use rayon::prelude::*;
 use vellum_host::ProgressMeter;
+use vellum_host::parallel::run_parallel;
 use vellum_map::{MapError, MapNode, MapRoot};
 use vellum_store::BlobError;
 use vellum_types::{BlobId, BlobKind, DecodeError, Extent, ExtentSource, MapKeyRef};
@@ -151,7 +152,7 @@ pub(crate) fn read_node_references(volume: &Volume, ids: &[BlobId]) -> Result<Ve
         collect_node_references(&node, id)
     };
     // To open a blob is to decrypt and decompress it, which all processors share.
-    ids.par_iter().enumerate().map(read).collect()
+    run_parallel(|| ids.par_iter().enumerate().map(read).collect())
 }
 
 fn collect_node_references(node: &MapNode, id: &BlobId) -> Result<NodeReferences> {

@@ -6,6 +6,7 @@
 use parking_lot::Mutex;
 use rayon::prelude::*;
 use vellum_crypto::VolumeKeys;
+use vellum_host::parallel::run_parallel;
 use vellum_map::{MapError, NodeSink};
 use vellum_types::{BlobId, BlobKind};
 
@@ -36,7 +37,7 @@ impl<'a> NodeBatch<'a> {
     fn seal_nodes(&self, nodes: &[(BlobId, Vec<u8>)]) -> Result<()> {
         let writer = self.session.blobs()?;
         let seal = |(id, bytes): &(BlobId, Vec<u8>)| writer.put_blob_with_id(BlobKind::Node, id, bytes);
-        Ok(nodes.par_iter().try_for_each(seal)?)
+        Ok(run_parallel(|| nodes.par_iter().try_for_each(seal))?)
     }
 }
 

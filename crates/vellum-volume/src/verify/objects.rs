@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 use vellum_host::ProgressMeter;
+use vellum_host::parallel::run_parallel;
 use vellum_store::pack::{PackFlaw, pack_key};
 use vellum_store::{BlobOptions, BlobStore, PackFinding, PackRangeCheck, StoreError, map_requests};
 use vellum_types::{BlobKind, ErrorKind, LookupResult, PackId, SnapshotId};
@@ -300,7 +301,7 @@ fn read_packs(
         };
         // Of a service, what takes the time is the answers, not the processors.
         let results: Vec<_> = match is_local {
-            true => batch.par_iter().map(check).collect(),
+            true => run_parallel(|| batch.par_iter().map(check).collect()),
             false => map_requests(&**objects, batch, check),
         };
         for (reading, found) in batch.iter().zip(results) {

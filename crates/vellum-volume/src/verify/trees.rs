@@ -5,6 +5,7 @@ use std::collections::HashSet;
 
 use rayon::prelude::*;
 use vellum_host::ProgressMeter;
+use vellum_host::parallel::run_parallel;
 use vellum_map::{ChildDescription, MapNode};
 use vellum_types::value::SuperBlock;
 use vellum_types::{
@@ -152,7 +153,7 @@ fn check_nodes(
             Ok((node_claim(&node), collect_blob_references(&node).map_err(|error| error.to_string())?))
         }))
     };
-    (0..batch.len()).into_par_iter().map(read).collect()
+    run_parallel(|| (0..batch.len()).into_par_iter().map(read).collect())
 }
 
 fn classify_outcome<T>(outcome: Result<T, vellum_store::BlobError>) -> Result<BlobCheck<T>> {
@@ -248,7 +249,7 @@ fn read_chunks(
         let fetched = volume.blobs.fetch_blobs(&wanted)?;
         let read = |place| classify_outcome(fetched.open_blob(place).map(|bytes| bytes.len() as u64));
         let outcomes: Vec<BlobCheck<u64>> =
-            (0..batch.len()).into_par_iter().map(read).collect::<Result<_>>()?;
+            run_parallel(|| (0..batch.len()).into_par_iter().map(read).collect::<Result<_>>())?;
         for ((_, id), outcome) in batch.iter().zip(outcomes) {
             read_so_far.add_blob(volume, id);
             match outcome {

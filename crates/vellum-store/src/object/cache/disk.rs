@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Once, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use vellum_host::fork_safe::{Condvar, Mutex};
 use vellum_host::per_process::PerProcess;
 
 use self::workers::DiskWorkers;
@@ -236,10 +236,7 @@ impl<T> DiskWork<T> {
         let mut state = self.state.lock();
         loop {
             let steps = self.steps.load(Ordering::Relaxed);
-            if state.output.is_none() {
-                // `parking_lot` wakes nobody without a reason: without an output, all of the time has passed.
-                self.ended.wait_for(&mut state, disk.answer_max);
-            }
+            self.ended.wait_while_for(&mut state, |state| state.output.is_none(), disk.answer_max);
             if let Some(output) = state.output.take() {
                 return Some(output);
             }

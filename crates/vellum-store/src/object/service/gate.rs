@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use parking_lot::{Condvar, Mutex};
+use vellum_host::fork_safe::{Condvar, Mutex};
 
 use crate::object::{PerPurpose, RequestPurpose};
 

@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use vellum_host::fork_safe::{Condvar, Mutex};
 
 /// How long a thread waits for further work.
 const IDLE_TIME: Duration = Duration::from_secs(5);
