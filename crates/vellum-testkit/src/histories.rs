@@ -29,7 +29,7 @@ mod worker;
 pub use self::event::{HistoryEvent, HistoryOutcome, HistoryViolation};
 pub use self::run::{HistoryMounts, HistoryPlan, HistoryReport, run_history};
 pub use self::take_over::TakeOver;
-pub use self::worker::run_worker_if_asked;
+pub use self::worker::{now as history_time, run_worker_if_asked};
 
 /// What programs do, and what must be true of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -292,7 +292,8 @@ impl RecordedResult for File {
 }
 
 /// The time by which all workers record, nanoseconds: one clock of the machine, which does not step.
-pub(super) fn now() -> u64 {
+#[must_use]
+pub fn now() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }

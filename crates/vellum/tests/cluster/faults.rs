@@ -163,33 +163,6 @@ impl ClusterFault {
         self == Self::StepClocks
     }
 
-    /// Whether another machine continues from the log, without what was not synced.
-    fn is_of_take_over(self) -> bool {
-        match self {
-            Self::KillServer | Self::FreezeServer | Self::CutServer | Self::CutServerFromEngine => true,
-            Self::None
-            | Self::KillHost
-            | Self::FreezeHost
-            | Self::CutHost
-            | Self::CutDirection
-            | Self::CutFromEngine
-            | Self::CutFromServer
-            | Self::CutServerFromEngineAlone
-            | Self::CutObjects
-            | Self::SlowObjects
-            | Self::RefuseObjects
-            | Self::LoseObjectAnswers
-            | Self::HandOver
-            | Self::RestartEngine
-            | Self::EmptyEngine
-            | Self::RestartEngineWithNothing
-            | Self::EmptyEngineAndKillServer
-            | Self::FailOverEngine
-            | Self::FillEngine
-            | Self::StepClocks => false,
-        }
-    }
-
     /// Causes the fault after a third of the time, and mends it after another third. Returns when another machine continued
     /// from the log, if one did.
     pub fn cause(self, hosts: &MountedHosts, time: Duration) -> Option<TakeOver> {
@@ -197,13 +170,14 @@ impl ClusterFault {
             return None;
         }
         std::thread::sleep(time / 3);
-        let begun = TakeOver::measure(|| self.begin(hosts));
+        let take_over = self.begin(hosts);
         std::thread::sleep(time / 3);
         self.end(hosts);
-        self.is_of_take_over().then_some(begun)
+        take_over
     }
 
-    fn begin(self, hosts: &MountedHosts) {
+    /// Returns when another machine continued from the log, without what was not synced, if one did.
+    fn begin(self, hosts: &MountedHosts) -> Option<TakeOver> {
         let cluster = &hosts.cluster;
         let first = hosts.first();
         match self {
@@ -215,19 +189,19 @@ impl ClusterFault {
             Self::CutFromEngine => cluster.cut_direction(FAILING, ENGINE_HOST),
             Self::KillServer => {
                 first.kill_all();
-                hosts.serve_next();
+                return Some(hosts.serve_next());
             }
             Self::FreezeServer => {
                 first.freeze();
-                hosts.serve_next();
+                return Some(hosts.serve_next());
             }
             Self::CutServer => {
                 cluster.cut_host(first.name());
-                hosts.serve_next();
+                return Some(hosts.serve_next());
             }
             Self::CutServerFromEngine => {
                 cluster.cut_direction(first.name(), ENGINE_HOST);
-                hosts.serve_next();
+                return Some(hosts.serve_next());
             }
             Self::CutServerFromEngineAlone => cluster.cut_direction(first.name(), ENGINE_HOST),
             Self::CutObjects => cluster.cut_host(OBJECTS_HOST),
@@ -255,6 +229,7 @@ impl ClusterFault {
                 hosts.set_clock(cluster.host(FAILING), "-1h");
             }
         }
+        None
     }
 
     fn end(self, hosts: &MountedHosts) {

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use rustix::process::Signal;
 use tempfile::TempDir;
 use vellum_testkit::cluster::{ClusterHost, HostProcess, TestCluster, run_command};
-use vellum_testkit::histories::{HistoryMounts, SNAPSHOT_PROGRAM};
+use vellum_testkit::histories::{HistoryMounts, SNAPSHOT_PROGRAM, TakeOver, history_time};
 use vellum_testkit::{RedisServer, SeaweedServer};
 
 use crate::services::{ClusterServices, ENGINE_HOST, LogEngine, OBJECTS_HOST, ObjectPlace};
@@ -63,6 +63,17 @@ pub struct MountedHosts {
     /// Whether programs work on all of these hosts but the first.
     works_on_others: AtomicBool,
     dir: TempDir,
+}
+
+/// What the spare host's process has said of the times in which it serves.
+#[derive(Debug, Clone, Copy)]
+struct StandbyLook {
+    /// Before its log was read; nanoseconds by the clock of histories.
+    time: u64,
+    /// How often it has continued from the log of a lost server: it says so before it serves anybody.
+    continued: usize,
+    /// How often it has begun to serve after it stood by: it says so afterwards.
+    served: usize,
 }
 
 /// A process on the spare host that serves.
@@ -229,34 +240,51 @@ impl MountedHosts {
         command.stdin(Stdio::null()).output().unwrap()
     }
 
-    /// Lets the spare host serve the worktree, as soon as the server before cannot be serving any more.
-    pub fn serve_next(&self) {
+    /// Lets the spare host serve the worktree, as soon as the server before cannot be serving any more. Returns when it began.
+    pub fn serve_next(&self) -> TakeOver {
         let host = self.cluster.host(SPARE_HOST);
-        let terms_before = self.count_standby_terms();
+        let before = self.look_at_standby();
         let mut process = host.spawn(self.serve_command().stdin(Stdio::null()).stdout(Stdio::piped()));
         let mut line = String::new();
         let mut output = BufReader::new(process.child().stdout.take().unwrap());
         output.read_line(&mut line).unwrap();
         let server = NextServer { process, output };
-        if line.contains("Stands by") {
-            self.wait_for_standby(terms_before);
+        let take_over = if line.contains("Stands by") {
+            self.wait_for_standby(before)
         } else {
             assert!(line.contains("Serves the worktree"), "{SPARE_HOST} does not serve: {line}");
-        }
+            TakeOver { start: before.time, end: history_time() }
+        };
         *self.next_server.lock() = Some(server);
+        take_over
     }
 
-    /// How often the spare host's process has begun to serve after it stood by.
-    fn count_standby_terms(&self) -> usize {
+    fn look_at_standby(&self) -> StandbyLook {
+        let time = history_time();
         let spare = self.tree(self.cluster.host(SPARE_HOST));
         let log = std::fs::read_to_string(spare.join(".vellum/live").join(WORKTREE).join("daemon.log"));
-        log.unwrap_or_default().lines().filter(|line| line.contains("serves clients at")).count()
+        let log = log.unwrap_or_default();
+        let count = |words| log.lines().filter(|line| line.contains(words)).count();
+        let [continued, served] = ["continued from the shared log", "serves clients at"].map(count);
+        StandbyLook { time, continued, served }
     }
 
-    /// Waits until the spare host, which stood by, serves.
-    fn wait_for_standby(&self, terms_before: usize) {
+    /// Waits until the spare host, which stood by, serves. Returns when that began. The less time is named, the less may be
+    /// lost: until the claim of a server is over that is only cut off from the engine, it answers for seconds.
+    fn wait_for_standby(&self, before: StandbyLook) -> TakeOver {
         let start = Instant::now();
-        while self.count_standby_terms() == terms_before {
+        let mut last_idle = before;
+        loop {
+            let look = self.look_at_standby();
+            if look.served > before.served {
+                // What was handed over is continued without a word.
+                let is_known = look.continued > before.continued;
+                let idle = if is_known { last_idle } else { before };
+                return TakeOver { start: idle.time, end: history_time() };
+            }
+            if look.continued == before.continued {
+                last_idle = look;
+            }
             assert!(start.elapsed() < STANDBY_PATIENCE, "{SPARE_HOST} goes on standing by");
             std::thread::sleep(POLL);
         }
@@ -277,7 +305,7 @@ impl MountedHosts {
     /// Lets the server hand the worktree over to the spare host while all work; the first host stays mounted, and stands by.
     pub fn hand_over_to_spare(&self) {
         let host = self.cluster.host(SPARE_HOST);
-        let terms_before = self.count_standby_terms();
+        let before = self.look_at_standby();
         let mut process = host.spawn(self.serve_command().stdin(Stdio::null()).stdout(Stdio::piped()));
         let mut line = String::new();
         let mut output = BufReader::new(process.child().stdout.take().unwrap());
@@ -285,7 +313,7 @@ impl MountedHosts {
         assert!(line.contains("Stands by"), "{SPARE_HOST} does not stand by: {line}");
         *self.next_server.lock() = Some(NextServer { process, output });
         run_command(&mut self.vellum(self.first(), &["worktree", "hand-over", WORKTREE, SPARE_HOST]));
-        self.wait_for_standby(terms_before);
+        self.wait_for_standby(before);
     }
 
     /// Lets the spare host give the worktree back to the first one, and ends its process.
