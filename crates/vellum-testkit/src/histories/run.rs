@@ -46,7 +46,8 @@ pub struct HistoryPlan {
     pub worker_test: &'static str,
     /// Number of workers, on the mounts in turns.
     pub clients: usize,
-    /// A worker stops after this many operations or this time, whichever comes first.
+    /// A worker stops after this many operations or this time, whichever comes first; it does four
+    /// also if they take longer.
     pub operations: u64,
     /// See there.
     pub limit: Duration,

@@ -93,6 +93,7 @@ pub fn expect_none(kind: HistoryKind, hosts: &MountedHosts, fault: ClusterFault)
     // Otherwise nothing was tried.
     let known = report.events.iter().filter(|event| event.results().is_some()).count();
     assert!(known > 20, "{} with {fault:?}: {}", kind.name(), report.describe());
+    println!("{}", report.describe());
 }
 
 #[test]
