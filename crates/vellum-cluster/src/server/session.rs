@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use rustix::io::Errno;
 use vellum_fs::OperationMark;
 use vellum_fuse::NodeReferences;
@@ -77,6 +77,8 @@ struct SessionState {
     served: u64,
     /// Nothing is taken from its client any more.
     has_ended: bool,
+    /// How often it has ended.
+    endings: u64,
 }
 
 /// A request that is not answered yet.
@@ -92,6 +94,7 @@ struct OperationUnderWay {
 
 struct KeptResult {
     number: u64,
+    opcode: u32,
     frame: Arc<Vec<u8>>,
 }
 
@@ -145,6 +148,7 @@ impl ClientSession {
             recovered,
             served: 0,
             has_ended: false,
+            endings: 0,
         };
         let workers = SessionWorkers::start()?;
         Ok(Self { service, services, workers, leases, carried_out, state: Mutex::new(state) })
@@ -160,7 +164,7 @@ impl ClientSession {
         &self.carried_out
     }
 
-    /// Begins anew, after its end: without nodes. Its last answers are still those of its client.
+    /// Begins anew, after its end: without nodes and locks. Its other last answers are still those of its client.
     pub fn begin_again(&self, client: ClientDescription, address: SocketAddr) {
         let mut state = self.state.lock();
         state.client = client;
@@ -261,6 +265,7 @@ impl ClientSession {
     pub fn end(&self, is_successor: bool) {
         let mut state = self.state.lock();
         state.has_ended = true;
+        state.forget_lock_requests();
         let id = state.id;
         let outbox = state.outbox.take();
         // Not removed: a client that is cut off may answer from its cache until its term is over.
@@ -347,7 +352,7 @@ impl ClientSession {
         });
         // Before the request is looked at: a change from here on keeps its answer from being granted.
         let came = self.leases.now();
-        {
+        let endings = {
             let mut state = self.state.lock();
             // The client sends it again, when it has another session.
             if state.has_ended {
@@ -369,7 +374,8 @@ impl ClientSession {
                 self.accept_answer(number, FuseAnswer::Failed(Errno::NFILE));
                 return Ok(());
             }
-        }
+            state.endings
+        };
         match operation {
             // The handshake is the client's own affair, and so is the end of its mount.
             Ok(FuseOperation::Init(_) | FuseOperation::Destroy) => {
@@ -383,7 +389,7 @@ impl ClientSession {
                 let is_slow = request.header.opcode == COMMAND_OPCODE
                     || operation.is_ok_and(|operation| is_slow_operation(&*self.service, &operation));
                 let session = self.clone();
-                self.workers.enqueue_task(is_slow, Box::new(move || session.carry_out(&frame)));
+                self.workers.enqueue_task(is_slow, Box::new(move || session.carry_out(&frame, endings)));
                 return Ok(());
             }
         }
@@ -391,7 +397,8 @@ impl ClientSession {
         Ok(())
     }
 
-    fn carry_out(self: &Arc<Self>, frame: &[u8]) {
+    /// `endings`: how often the session had ended when the request came.
+    fn carry_out(self: &Arc<Self>, frame: &[u8], endings: u64) {
         // It was decoded before it was enqueued, so this succeeds.
         if let Ok(ClientFrame::Request(request)) = ClientFrame::decode(frame) {
             if request.header.opcode == COMMAND_OPCODE {
@@ -400,7 +407,20 @@ impl ClientSession {
                 let answer = answer.map_or(FuseAnswer::Failed(Errno::MSGSIZE), FuseAnswer::Bytes);
                 return self.accept_answer(request.header.unique, answer);
             }
+            if is_lock_request(request.header.opcode) {
+                return self.answer_lock(&request, endings);
+            }
             self.answer_marked(&request);
+        }
+    }
+
+    /// Has the service set a lock, or unlock, for the session as it was when the request came.
+    fn answer_lock(self: &Arc<Self>, request: &FuseRequest<'_>, endings: u64) {
+        let session = self.clone();
+        // It has waited for its turn until the session had ended. Its client has sent it again, or will.
+        if session.state.lock().endings == endings {
+            let sink: Arc<dyn AnswerSink> = Arc::new(LockAnswer { session, endings });
+            answer_forwarded_request(&*self.service, request, &sink);
         }
     }
 
@@ -477,6 +497,28 @@ fn names_nodes(operation: &std::result::Result<FuseOperation<'_>, MalformedReque
     )
 }
 
+fn is_lock_request(opcode: u32) -> bool {
+    matches!(Opcode::from_number(opcode), Some(Opcode::Setlk | Opcode::Setlkw))
+}
+
+/// The answer to a request for a lock.
+struct LockAnswer {
+    session: Arc<ClientSession>,
+    /// How often the session had ended when the request came.
+    endings: u64,
+}
+
+impl AnswerSink for LockAnswer {
+    fn accept_answer(&self, unique: u64, answer: FuseAnswer) {
+        let Some(frame) = encode_answer(unique, &answer).map(Arc::new) else { return };
+        // Taken once for the look and for the answer: in between, the lock that was granted could be freed.
+        let state = self.session.state.lock();
+        if state.endings == self.endings {
+            self.session.end_operation(state, unique, frame);
+        }
+    }
+}
+
 /// The answer to a request that is marked after it was carried out.
 struct MarkedAnswer {
     session: Arc<ClientSession>,
@@ -499,6 +541,15 @@ impl AnswerSink for MarkedAnswer {
 impl SessionState {
     fn is_connected_by(&self, outbox: &Arc<Outbox>) -> bool {
         self.outbox.as_ref().is_some_and(|current| Arc::ptr_eq(current, outbox))
+    }
+
+    /// Whatever was answered, or is about to be, is no longer so: all locks of the session are freed. Its client sends again
+    /// what it has no answer to, and a lock that it were said to have would be one that others can get.
+    fn forget_lock_requests(&mut self) {
+        self.endings += 1;
+        self.results.retain(|kept| !is_lock_request(kept.opcode));
+        let forgotten = self.under_way.extract_if(|_, operation| is_lock_request(operation.opcode));
+        self.weight -= forgotten.map(|(_, operation)| operation.weight).sum::<usize>();
     }
 
     fn new_mark(&mut self, number: u64) -> OperationMark {
@@ -533,8 +584,15 @@ impl SessionState {
 
 impl AnswerSink for ClientSession {
     fn accept_answer(&self, unique: u64, answer: FuseAnswer) {
-        let Some(frame) = encode_answer(unique, &answer).map(Arc::new) else { return };
-        let mut state = self.state.lock();
+        if let Some(frame) = encode_answer(unique, &answer).map(Arc::new) {
+            self.end_operation(self.state.lock(), unique, frame);
+        }
+    }
+}
+
+impl ClientSession {
+    /// A request is answered by this frame.
+    fn end_operation(&self, mut state: MutexGuard<'_, SessionState>, unique: u64, frame: Arc<Vec<u8>>) {
         let Some(done) = state.under_way.remove(&unique) else { return };
         state.weight -= done.weight;
         state.served += 1;
@@ -549,7 +607,7 @@ impl AnswerSink for ClientSession {
             if state.results.len() >= RESULTS_KEPT {
                 state.results.pop_front();
             }
-            state.results.push_back(KeptResult { number: unique, frame: frame.clone() });
+            state.results.push_back(KeptResult { number: unique, opcode: done.opcode, frame: frame.clone() });
         }
         match leases {
             // With the lock, so that it goes to the connection that the client has now.

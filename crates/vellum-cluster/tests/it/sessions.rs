@@ -88,6 +88,27 @@ fn what_a_silent_client_holds_goes_after_the_term() {
     assert_eq!(shared.held(), [(97, 1), (98, 1)]);
 }
 
+/// What it was granted is free since its session has ended, and others may have it.
+#[test]
+fn a_lock_whose_answer_was_lost_is_asked_for_again_in_a_new_session() {
+    let shared = Arc::new(Shared::default());
+    let server = serve_for(&shared, Duration::from_millis(300));
+    let relay = Relay::to(server.address());
+    let kernel = Kernel::connect(client_options(relay.address));
+    assert!(kernel.mkdir("a").gives_entry());
+    relay.lose_answers();
+    let locked = kernel.lock(97);
+    let made = kernel.mkdir("b");
+    wait_until("both are done", || shared.done().len() == 3);
+    relay.redirect("127.0.0.1:1".parse().unwrap());
+    relay.cut();
+    wait_until("the session has ended", || server.list_sessions().is_empty());
+    relay.redirect(server.address());
+    assert!(matches!(locked.wait(), FuseAnswer::Done) && made.gives_entry());
+    let count = |name| shared.done().iter().filter(|done| *done == name).count();
+    assert_eq!(["locked", "+b"].map(count), [2, 1]);
+}
+
 #[test]
 fn an_evicted_client_begins_anew() {
     let shared = Arc::new(Shared::default());

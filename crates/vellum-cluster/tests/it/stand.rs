@@ -30,6 +30,7 @@ pub const UNLINK: u32 = 10;
 pub const RENAME: u32 = 12;
 pub const READ: u32 = 15;
 pub const WRITE: u32 = 16;
+pub const SETLKW: u32 = 33;
 
 /// A node whose chunks the server does not find.
 pub const UNKNOWN_CHUNKS: u64 = 77;
@@ -197,6 +198,10 @@ impl RequestService for CountingService {
                 let count = chunks.iter_chunks().count();
                 self.0.change(&format!("{offset}+{} in {count} chunks", chunks.count_bytes()));
                 FuseAnswer::Small(SmallAnswer::for_byte_count(chunks.count_bytes() as u32))
+            }
+            FuseOperation::Setlk { .. } => {
+                self.0.change("locked");
+                FuseAnswer::Done
             }
             FuseOperation::Read { len, .. } => FuseAnswer::Bytes(vec![7; (len as usize).min(1 << 20)]),
             _ => FuseAnswer::Failed(Errno::NOSYS),
@@ -432,6 +437,14 @@ impl Kernel {
         body[8..16].copy_from_slice(&offset.to_le_bytes());
         body[16..20].copy_from_slice(&(data.len() as u32).to_le_bytes());
         self.send(WRITE, node, &[&body[..], data].concat())
+    }
+
+    /// Waits for an exclusive lock on all of a file.
+    pub fn lock(&self, node: u64) -> Pending {
+        let mut body = [0; 48];
+        body[24..32].copy_from_slice(&i64::MAX.to_le_bytes());
+        body[32..36].copy_from_slice(&1_u32.to_le_bytes());
+        self.send(SETLKW, node, &body)
     }
 
     pub fn read(&self, len: u32) -> Pending {
