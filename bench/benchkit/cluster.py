@@ -184,9 +184,9 @@ class SharedWorktree:
 
     PORT, NAME = 7788, "bench"
 
-    def __init__(self, hosts: Hosts, names, folder: Path, words, spare=""):
-        """`words`: options of the first mount, such as that of a log; `spare`: a host that may serve later. The store is a
-        directory that all hosts see."""
+    def __init__(self, hosts: Hosts, names, folder: Path, words, spare="", client_words=None):
+        """`words`: options of the first mount, such as that of a log; `spare`: a host that may serve later; `client_words`:
+        options of other mounts, by host. The store is a directory that all hosts see."""
         self.hosts, self.names, self.folder, self.spare = hosts, list(names), folder, spare
         self.mountpoint = folder / "mnt"
         self.mountpoint.mkdir()
@@ -198,7 +198,7 @@ class SharedWorktree:
             (folder / name).mkdir()
             self.vellum(name, "init", "-q", "--store", folder / "store", "--passphrase-file", folder / "passphrase")
         for name in self.names:
-            self.mount(name, words if name == self.names[0] else ())
+            self.mount(name, words if name == self.names[0] else (client_words or {}).get(name, ()))
         # A mount that is stopped cannot be asked.
         self.processes = {name: self.find_process(name) for name in self.names}
 
@@ -234,8 +234,8 @@ class SharedWorktree:
         address = f"{self.hosts[name].address}:{self.PORT}"
         server = f"{self.hosts[self.names[0]].address}:{self.PORT}"
         client = [] if self.has_log else ["--server", server]
-        how = ["--listen", address, *words] if name == self.names[0] else client
-        self.vellum(name, "mount", "--shared", self.NAME, *how, self.mountpoint)
+        how = ["--listen", address] if name == self.names[0] else client
+        self.vellum(name, "mount", "--shared", self.NAME, *how, *words, self.mountpoint)
 
     def path(self, name) -> Path:
         """Its root on a host, as it is seen from here."""

@@ -2,7 +2,8 @@
 
 Hosts are namespaces of this machine. `vellum bench cluster` has all of them work at the same moment; what a single client
 does is timed beside it. The column "local mount" is the same work of as many threads on a mount of one host, which shares
-nothing. The line to Redis can be made longer.
+nothing. The line to Redis can be made longer. Large files of a single client are written in turns with and without
+--store-writes: through the host that serves, and into the store by the client itself.
 """
 
 import contextlib
@@ -21,6 +22,11 @@ CLIENTS = ["h1", "h2", "h3"]
 LOCAL = "local mount"
 # Which of them are measured, of those that 'vellum bench cluster' knows.
 ROWS = "create,create-empty,create-empty-one-dir,read-cold,read,stat,mix,big-write,append,lock"
+# Threads of a single client that write a large file each.
+STREAMS = 4
+# From which size on a write is put into the store by a client: all that 'vellum bench' writes to large files are larger.
+STORE_WRITES = "256K"
+ONE_CLIENT, STORING_CLIENT = "one client", "one client with --store-writes"
 
 
 def measure_together(run: Run, words, group, tool):
@@ -39,6 +45,17 @@ def measure_together(run: Run, words, group, tool):
             run.add(row, tool, whole["operations_per_second"], unit="per second", quantity="rate", **kind)
         for part in ("p50", "p99"):
             run.add(row, tool, whole["latency_ms"][part] / 1000, group=group, quantity=part)
+
+
+def measure_streams(run: Run, words, row, tool):
+    """The large files of a single host."""
+    command = [host.vellum(), "bench", "cluster", "--json", "--workloads", "big-write", "-p", STREAMS]
+    for found in json.loads(host.run(*command, "--big-file-size", run.options.large, *words))["workloads"]:
+        whole = found["whole"]
+        if whole["errors"]:
+            raise host.CommandFailed(f"{row}: {whole['errors']} operations failed: {whole['first_error']}")
+        rate = {"unit": "bytes per second", "quantity": "rate", "better": "more", "group": group_of(0)}
+        run.add(f"{row}: {found['row']}", tool, whole["bytes"] / whole["seconds"], **rate)
 
 
 def pack(run: Run):
@@ -158,20 +175,40 @@ def measure_eviction(run: Run, shared, group):
             shared.signal_mount("h3", signal.SIGCONT)
 
 
+def start_log(run: Run, hosts, folder, stack, delay):
+    """The words that name the log; what counts the bytes on the line to Redis, and Redis, if that has it."""
+    if run.options.log != "redis":
+        return ["--meta", "store:"] if run.options.log == "store" else [], None, None
+    (folder / "redis").mkdir()
+    redis = cluster.Redis(hosts["meta"], folder / "redis")
+    stack.callback(redis.end)
+    counts = stack.enter_context(hosts.line(hosts["meta"], 7379, ("127.0.0.1", redis.PORT), delay / 1000))
+    return ["--meta", f"redis://{hosts['meta'].address}:7379"], counts, redis
+
+
+def measure_large_writes(run: Run):
+    """Large files of a single client, which sends them to the host that serves, or puts them into the store."""
+    folder = run.folder(f"large-{run.number}")
+    with cluster.Hosts([*CLIENTS, "meta"]) as hosts, contextlib.ExitStack() as stack:
+        words, _, _ = start_log(run, hosts, folder, stack, 0)
+        sends, stores = CLIENTS[1:3]
+        storing = {stores: ["--store-writes", STORE_WRITES]}
+        shared = cluster.SharedWorktree(hosts, CLIENTS, folder, words, client_words=storing)
+        stack.callback(shared.end)
+        rows = {sends: ONE_CLIENT, stores: STORING_CLIENT}
+        for name in run.turns(rows):
+            enter = ["-e", hosts.shell(folder), "--remote-program", host.vellum(), "--host", name, shared.mountpoint]
+            measure_streams(run, enter, rows[name], "vellum")
+            # What was written is published now, and not beside what the other one writes.
+            shared.vellum_in_mount(CLIENTS[0], "flush")
+
+
 def measure_shared(run: Run, delay: float):
     """All rows with one line to Redis."""
     group = group_of(delay)
     folder = run.folder(f"shared-{delay:g}-{run.number}")
     with cluster.Hosts([*CLIENTS, "h4", "meta"]) as hosts, contextlib.ExitStack() as stack:
-        words, counts, redis = [], None, None
-        if run.options.log == "redis":
-            (folder / "redis").mkdir()
-            redis = cluster.Redis(hosts["meta"], folder / "redis")
-            stack.callback(redis.end)
-            counts = stack.enter_context(hosts.line(hosts["meta"], 7379, ("127.0.0.1", redis.PORT), delay / 1000))
-            words = ["--meta", f"redis://{hosts['meta'].address}:7379"]
-        elif run.options.log == "store":
-            words = ["--meta", "store:"]
+        words, counts, redis = start_log(run, hosts, folder, stack, delay)
         shared = cluster.SharedWorktree(hosts, CLIENTS, folder, words, spare="h4" if words else "")
         stack.callback(shared.end)
         members = [word for name in CLIENTS for word in ("--host", name)]
@@ -203,6 +240,8 @@ def measure_local(run: Run):
             measure_together(run, ["--host", "localhost", "-p", threads, folder / "root"], group, LOCAL)
             measure_tree(run, folder / "root", group, LOCAL)
             measure_listing(run, folder / "root", group, LOCAL)
+        for row in (ONE_CLIENT, STORING_CLIENT):
+            measure_streams(run, ["--host", "localhost", folder / "root"], row, LOCAL)
     finally:
         host.run(host.vellum(), "umount", "-q", folder / "root")
 
@@ -244,6 +283,7 @@ def measure(run: Run):
     for _ in run.rounds():
         for delay in delays(run):
             measure_shared(run, delay)
+        measure_large_writes(run)
         measure_local(run)
 
 
@@ -258,9 +298,10 @@ CASE = Case(
         Option("files", 100, "small files of each thread, and files that a client asks for"),
         Option("operations", 500, "records, locks and files that are written here and read there"),
         Option("big", "64M", "bytes of the large file of each thread"),
+        Option("large", "256M", f"bytes of the large file of each of the {STREAMS} threads of a single client"),
         Option("tree", 2000, "files of the archive that a client unpacks"),
         Option("names", 10_000, "of the directory that a client lists"),
     ),
     rounds=1,
-    short=("--rounds 1 --delays 0 --threads 1 --files 10 --operations 20 --big 1M --tree 50 --names 50",),
+    short=("--rounds 1 --delays 0 --threads 1 --files 10 --operations 20 --big 1M --large 1M --tree 50 --names 50",),
 )
