@@ -5,7 +5,7 @@
 //! does not limit how much is under way.
 
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -50,6 +50,8 @@ struct DelayShared {
     mode: AtomicU8,
     /// Pieces of answers so far.
     answers: AtomicU64,
+    /// Connections that were refused or broken so far.
+    faults: AtomicU64,
     is_over: AtomicBool,
 }
 
@@ -66,24 +68,41 @@ impl DelayingRelay {
     /// Panics if the port is taken.
     #[must_use]
     pub fn start(host: &ClusterHost, port: u16, target: SocketAddr, delay: Duration) -> Self {
+        // All of its threads descend from one that entered the network of the host.
+        let relay = host.run_in_network(|| Self::listen((host.address(), port).into(), target));
+        relay.set_delay(delay);
+        relay
+    }
+
+    /// Starts a relay without a delay on the loopback address of this machine, to a server of this machine.
+    ///
+    /// # Panics
+    /// Panics if there is no free port.
+    #[must_use]
+    pub fn start_local(target: SocketAddr) -> Self {
+        Self::listen((Ipv4Addr::LOCALHOST, 0).into(), target)
+    }
+
+    fn listen(at: SocketAddr, target: SocketAddr) -> Self {
         let shared = Arc::new(DelayShared {
             target,
             delay: AtomicU64::default(),
             mode: AtomicU8::default(),
             answers: AtomicU64::default(),
+            faults: AtomicU64::default(),
             is_over: AtomicBool::default(),
         });
         let accepting = Arc::clone(&shared);
-        // All of its threads descend from one that entered the network of the host.
-        let address = host.run_in_network(|| {
-            let listener = TcpListener::bind((host.address(), port)).expect("a free port");
-            let address = listener.local_addr().expect("its address");
-            std::thread::spawn(move || accepting.accept(&listener));
-            address
-        });
-        let relay = Self { address, shared };
-        relay.set_delay(delay);
-        relay
+        let listener = TcpListener::bind(at).expect("a free port");
+        let address = listener.local_addr().expect("its address");
+        std::thread::spawn(move || accepting.accept(&listener));
+        Self { address, shared }
+    }
+
+    /// How many connections were refused so far, or broken in place of an answer.
+    #[must_use]
+    pub fn count_faults(&self) -> u64 {
+        self.shared.faults.load(Ordering::Relaxed)
     }
 
     /// Where it listens.
@@ -135,6 +154,7 @@ impl DelayShared {
 
     fn relay_connection(self: &Arc<Self>, client: TcpStream) -> io::Result<()> {
         if self.is_in(RelayMode::Refuse) {
+            self.faults.fetch_add(1, Ordering::Relaxed);
             return refuse_request(client);
         }
         let server = TcpStream::connect(self.target)?;
@@ -164,6 +184,7 @@ impl DelayShared {
             // A request that comes on a connection from before is not carried out; the client tries again with a new one.
             let is_refused = !is_answer && self.is_in(RelayMode::Refuse);
             if len > 0 && (is_refused || is_answer && self.loses_answer()) {
+                self.faults.fetch_add(1, Ordering::Relaxed);
                 // Both of its ends see that the connection is over.
                 return from.shutdown(Shutdown::Both);
             }
