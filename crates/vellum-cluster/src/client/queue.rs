@@ -4,7 +4,6 @@
 //! which they came.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
@@ -18,7 +17,7 @@ use super::kernel_grants::{KernelAnswer, KernelGrants, KernelNotice};
 use super::known_nodes::KnownNodes;
 use super::locked_files::LockedFiles;
 use super::notices::WaitingChange;
-use super::stored_writes::asks_for_bytes;
+use super::stored_writes::{KeptContent, asks_for_bytes};
 use super::unsynced::{SyncingThread, UnsyncedChanges};
 use crate::error::Result;
 use crate::protocol::frame::{ServerProcess, encode_request};
@@ -96,7 +95,7 @@ pub enum OperationReply {
         /// What is sent if the server does not find them there.
         body: Vec<u8>,
         /// While this exists, the store keeps them.
-        _under_way: Arc<()>,
+        _kept: KeptContent,
     },
     /// A thread of this process.
     Command(SyncSender<FuseAnswer>),

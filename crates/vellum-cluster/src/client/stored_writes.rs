@@ -65,6 +65,12 @@ pub struct StoredWrites {
 /// The writes that wait until they are stored.
 pub(super) struct WriteUploads {
     writes: StoredWrites,
+    queue: Arc<UploadQueue>,
+}
+
+/// What the thread that stores writes waits for.
+#[derive(Default)]
+struct UploadQueue {
     state: Mutex<UploadState>,
     changed: Condvar,
 }
@@ -72,9 +78,72 @@ pub(super) struct WriteUploads {
 #[derive(Default)]
 struct UploadState {
     waiting: Vec<UploadedWrite>,
+    /// Whether something was stored since the store was told that nothing is under way.
+    has_stored: bool,
+    /// How many requests that name what was stored are not answered.
+    under_way: u64,
+    /// When the last one was answered, or the last content stored.
+    idle_since: Option<Instant>,
     /// None: the store is used.
     paused_until: Option<Instant>,
     has_ended: bool,
+}
+
+/// What that thread does next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum UploadStep {
+    /// Stores writes.
+    Store,
+    /// Tells the store that nothing is under way.
+    EndWrites,
+    /// Ends.
+    End,
+    /// Waits until that moment for something else to do.
+    WaitUntil(Instant),
+    /// Waits until something changes.
+    Wait,
+}
+
+impl UploadState {
+    fn next_step(&self, now: Instant) -> UploadStep {
+        if !self.waiting.is_empty() {
+            return UploadStep::Store;
+        }
+        match (self.has_stored, self.has_ended) {
+            (true, true) => UploadStep::EndWrites,
+            (false, true) => UploadStep::End,
+            (false, false) => UploadStep::Wait,
+            // The server relies on the store keeping what was named until it has answered.
+            (true, false) if self.under_way > 0 => UploadStep::Wait,
+            (true, false) => match self.idle_since.map(|since| since + IDLE).filter(|until| now < *until) {
+                Some(until) => UploadStep::WaitUntil(until),
+                None => UploadStep::EndWrites,
+            },
+        }
+    }
+}
+
+/// While this exists, the store keeps what a request names.
+pub(super) struct KeptContent(Arc<UploadQueue>);
+
+impl KeptContent {
+    fn new(queue: &Arc<UploadQueue>) -> Self {
+        queue.state.lock().under_way += 1;
+        Self(queue.clone())
+    }
+}
+
+impl Drop for KeptContent {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        state.under_way = state.under_way.saturating_sub(1);
+        state.idle_since = Some(Instant::now());
+        let is_last = state.under_way == 0;
+        drop(state);
+        if is_last {
+            self.0.changed.notify_one();
+        }
+    }
 }
 
 /// A write.
@@ -98,7 +167,7 @@ impl UploadedWrite {
 
 impl WriteUploads {
     pub fn new(writes: StoredWrites) -> Self {
-        Self { writes, state: Mutex::default(), changed: Condvar::new() }
+        Self { writes, queue: Arc::default() }
     }
 
     /// Whether a write of so many bytes is to be stored from here.
@@ -106,7 +175,7 @@ impl WriteUploads {
         if len < self.writes.min_len {
             return false;
         }
-        let mut state = self.state.lock();
+        let mut state = self.queue.state.lock();
         state.paused_until = state.paused_until.filter(|until| Instant::now() < *until);
         state.paused_until.is_none() && !state.has_ended
     }
@@ -114,43 +183,39 @@ impl WriteUploads {
     /// Adds a write, which is answered later.
     pub fn add_write(&self, request: &FuseRequest<'_>, reply: PendingAnswer) {
         let write = UploadedWrite { header: request.header, body: request.body().to_vec(), reply };
-        let mut state = self.state.lock();
+        let mut state = self.queue.state.lock();
         // Dropped after the end, it fails.
         if !state.has_ended {
             state.waiting.push(write);
-            self.changed.notify_one();
+            self.queue.changed.notify_one();
         }
     }
 
     /// Nothing is stored any more. Writes that wait fail.
     pub fn end(&self) {
-        let mut state = self.state.lock();
+        let mut state = self.queue.state.lock();
         state.has_ended = true;
         let waiting = std::mem::take(&mut state.waiting);
-        self.changed.notify_one();
+        self.queue.changed.notify_one();
         drop(state);
         // Without the lock: a kernel that has its answer may send the next request at once.
         drop(waiting);
     }
 
-    /// The next writes to be stored together; none: there were none for so long, or this has ended.
-    fn take_writes(&self) -> Vec<UploadedWrite> {
-        let until = Instant::now() + IDLE;
-        let mut state = self.state.lock();
-        while state.waiting.is_empty() && !state.has_ended {
-            if self.changed.wait_until(&mut state, until).timed_out() {
-                return Vec::new();
+    /// Waits until there is something to do: [`UploadStep::Store`], with the writes that are to be stored together, or an end.
+    fn wait_for_step(&self) -> (UploadStep, Vec<UploadedWrite>) {
+        let mut state = self.queue.state.lock();
+        loop {
+            match state.next_step(Instant::now()) {
+                UploadStep::Store => return (UploadStep::Store, state.take_writes()),
+                step @ (UploadStep::EndWrites | UploadStep::End) => {
+                    state.has_stored = false;
+                    return (step, Vec::new());
+                }
+                UploadStep::WaitUntil(until) => drop(self.queue.changed.wait_until(&mut state, until)),
+                UploadStep::Wait => self.queue.changed.wait(&mut state),
             }
         }
-        let mut bytes = 0;
-        let is_taken = |write: &UploadedWrite| {
-            bytes += write.body.len();
-            bytes <= TOGETHER_MAX
-        };
-        // At least one, however long.
-        let count = state.waiting.iter().map(is_taken).take_while(|is_taken| *is_taken).count().max(1);
-        let count = count.min(state.waiting.len());
-        state.waiting.drain(..count).collect()
     }
 
     /// Stores what some writes write; None: that is not possible now.
@@ -161,10 +226,14 @@ impl WriteUploads {
     ) -> Option<Vec<Vec<StoredChunk>>> {
         let contents: Vec<&[u8]> = writes.iter().map(UploadedWrite::data).collect();
         match self.writes.store.store_writes(&contents) {
-            Ok(chunks) if chunks.len() == writes.len() => Some(chunks),
+            Ok(chunks) if chunks.len() == writes.len() => {
+                let mut state = self.queue.state.lock();
+                (state.has_stored, state.idle_since) = (true, Some(Instant::now()));
+                Some(chunks)
+            }
             Ok(_) => None,
             Err(error) => {
-                self.state.lock().paused_until = Some(Instant::now() + PAUSE);
+                self.queue.state.lock().paused_until = Some(Instant::now() + PAUSE);
                 (shared.options.report)(&format!(
                     "what programs write cannot be put into the store from here, and goes to the server: {}",
                     format_error_chain(&*error)
@@ -174,38 +243,46 @@ impl WriteUploads {
         }
     }
 
-    fn has_ended(&self) -> bool {
-        self.state.lock().has_ended
+    fn end_stored_writes(&self) {
+        if let Err(error) = self.writes.store.end_writes() {
+            // The collector finds out that the process has ended, or waits for a day.
+            tracing::debug!(error = %format_error_chain(&*error), "a session is left in the store");
+        }
+    }
+}
+
+impl UploadState {
+    /// The next writes to be stored together.
+    fn take_writes(&mut self) -> Vec<UploadedWrite> {
+        let mut bytes = 0;
+        let is_taken = |write: &UploadedWrite| {
+            bytes += write.body.len();
+            bytes <= TOGETHER_MAX
+        };
+        // At least one, however long.
+        let count = self.waiting.iter().map(is_taken).take_while(|is_taken| *is_taken).count().max(1);
+        let count = count.min(self.waiting.len());
+        self.waiting.drain(..count).collect()
     }
 }
 
 /// Stores writes and has them carried out, until the client ends.
 pub(super) fn run_uploads(shared: &ClientShared, uploads: &WriteUploads) {
-    // Each request that names what was stored has a clone of it.
-    let under_way = Arc::new(());
-    let mut has_stored = false;
     loop {
-        let writes = uploads.take_writes();
+        let (step, writes) = uploads.wait_for_step();
+        match step {
+            UploadStep::End => return,
+            UploadStep::EndWrites => uploads.end_stored_writes(),
+            UploadStep::Store | UploadStep::WaitUntil(_) | UploadStep::Wait => {}
+        }
         if writes.is_empty() {
-            // Not before all are answered: the server relies on the store keeping them for it until then.
-            let is_over = uploads.has_ended() || Arc::strong_count(&under_way) == 1;
-            if has_stored && is_over {
-                has_stored = false;
-                if let Err(error) = uploads.writes.store.end_writes() {
-                    // The collector finds out that the process has ended, or waits for a day.
-                    tracing::debug!(error = %format_error_chain(&*error), "a session is left in the store");
-                }
-            }
-            if uploads.has_ended() {
-                return;
-            }
             continue;
         }
         let stored = uploads.store_together(&writes, shared);
-        has_stored |= stored.is_some();
         let mut chunks = stored.into_iter().flatten();
         for write in writes {
-            let chunks = chunks.next().map(|chunks| NamedContent { chunks, under_way: under_way.clone() });
+            let chunks =
+                chunks.next().map(|chunks| NamedContent { chunks, kept: KeptContent::new(&uploads.queue) });
             forward_write(shared, write, chunks);
         }
     }
@@ -214,17 +291,17 @@ pub(super) fn run_uploads(shared: &ClientShared, uploads: &WriteUploads) {
 /// What a write writes, in the store.
 struct NamedContent {
     chunks: Vec<StoredChunk>,
-    under_way: Arc<()>,
+    kept: KeptContent,
 }
 
 /// Has a write carried out, with its chunks or with its bytes.
 fn forward_write(shared: &ClientShared, write: UploadedWrite, content: Option<NamedContent>) {
-    let named = content.and_then(|content| Some((write.name_chunks(&content.chunks)?, content.under_way)));
+    let named = content.and_then(|content| Some((write.name_chunks(&content.chunks)?, content.kept)));
     let UploadedWrite { header, body, reply } = write;
     let ended = match named {
-        Some((named, under_way)) => {
+        Some((named, kept)) => {
             let header = RequestHeader { opcode: Opcode::WriteStored.number(), ..header };
-            let reply = OperationReply::StoredWrite { kernel: reply, body, _under_way: under_way };
+            let reply = OperationReply::StoredWrite { kernel: reply, body, _kept: kept };
             shared.forward_change(&FuseRequest::from_parts(header, &named), reply)
         }
         None => shared.forward_change(&FuseRequest::from_parts(header, &body), OperationReply::Kernel(reply)),
@@ -243,5 +320,40 @@ impl EndedOperation {
     /// One that fails before it is sent.
     pub(super) fn failed(reply: OperationReply) -> Self {
         Self { reply, answer: FuseAnswer::Failed(Errno::IO) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_anything_stored_nothing_wakes_the_thread() {
+        let now = Instant::now();
+        let mut state = UploadState::default();
+        assert_eq!(state.next_step(now), UploadStep::Wait);
+        state.has_stored = true;
+        state.idle_since = Some(now);
+        assert_eq!(state.next_step(now), UploadStep::WaitUntil(now + IDLE));
+        assert_eq!(state.next_step(now + IDLE), UploadStep::EndWrites);
+        // However long the server takes.
+        state.under_way = 1;
+        assert_eq!(state.next_step(now + 100 * IDLE), UploadStep::Wait);
+        state.has_ended = true;
+        assert_eq!(state.next_step(now), UploadStep::EndWrites);
+        state.has_stored = false;
+        assert_eq!(state.next_step(now), UploadStep::End);
+    }
+
+    #[test]
+    fn what_was_named_last_counts_from_its_answer_on() {
+        let queue = Arc::new(UploadQueue::default());
+        queue.state.lock().has_stored = true;
+        let kept = [KeptContent::new(&queue), KeptContent::new(&queue)];
+        assert_eq!(queue.state.lock().under_way, 2);
+        let answered = Instant::now();
+        drop(kept);
+        let state = queue.state.lock();
+        assert!(state.under_way == 0 && state.idle_since.is_some_and(|since| since >= answered));
     }
 }
