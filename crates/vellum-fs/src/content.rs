@@ -50,7 +50,7 @@ pub(crate) use orphans::remove_inode;
 pub use resize::AllocateMode;
 pub(crate) use seek::seek_in_state;
 pub(crate) use source::ContentSource;
-pub use stored_chunks::{StoredChunk, StoredWriteTarget};
+pub use stored_chunks::{StoredChunk, StoredWriteTarget, names_stored_chunks};
 
 /// Set-user-id.
 const SET_UID: u32 = 0o4000;

@@ -22,7 +22,7 @@ pub mod tree;
 pub use attributes::statfs::FilesystemStatistics;
 pub use attributes::xattr::XattrFlags;
 pub use attributes::{AttributeChanges, TimeChange};
-pub use content::{AllocateMode, ChunkUploader, StoredChunk, StoredWriteTarget};
+pub use content::{AllocateMode, ChunkUploader, StoredChunk, StoredWriteTarget, names_stored_chunks};
 pub use error::{FsError, Result};
 pub use fs::{BareInode, InodeAttributes, LiveFilesystem, LiveOptions, RequestCaller};
 pub use history::past::{EPOCHS_MAX, Epoch, EpochGuard};

@@ -27,7 +27,7 @@ use vellum_types::{BlobId, BlobKind, FieldReader, FieldWriter, UnixTime};
 pub(crate) use self::claim::SessionClaim;
 pub(crate) use self::node_batch::NodeBatch;
 pub use self::others::WaitingSession;
-pub(crate) use self::others::{end_sessions, list_sessions};
+pub(crate) use self::others::{OtherSession, end_sessions, list_sessions};
 pub use self::reader::{ReadSession, TreeReader};
 pub(crate) use self::reader::{end_expired_readers, list_read_trees};
 use crate::error::{Result, VolumeError};
@@ -140,6 +140,13 @@ impl SessionObject {
         self.unpublished.is_none()
             && self.scope == process_scope()
             && read_process_start(self.pid) != self.started
+    }
+
+    /// Returns whether whoever put it cannot be at work any more, also if the session is that of no process: its process is known
+    /// to have ended, or it was put longer ago than [`LEASE`].
+    pub(crate) fn is_writer_gone(&self) -> bool {
+        let of_process = Self { unpublished: None, ..self.clone() };
+        of_process.is_process_dead() || of_process.is_expired()
     }
 
     /// Returns whether its process is known to be stopped, as by SIGSTOP.

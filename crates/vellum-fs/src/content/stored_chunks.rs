@@ -60,6 +60,8 @@ pub(crate) struct UnpublishedChunks {
 /// What this process knows of that session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum HeldSession {
+    /// An earlier process may have left one, which nothing here needs.
+    Unneeded,
     /// There is none.
     Absent,
     /// There is one, and the index may have been read before it was put.
@@ -71,18 +73,21 @@ enum HeldSession {
 impl UnpublishedChunks {
     pub fn new(volume: Arc<Volume>, map: &LiveMap, worktree: &str) -> Self {
         let live = map.live_store().clone();
-        Self { volume, live, worktree: worktree.into(), session: RwLock::new(HeldSession::Absent) }
+        Self { volume, live, worktree: worktree.into(), session: RwLock::new(HeldSession::Unneeded) }
     }
 
-    /// Puts the session if an earlier process has left such chunks: a fork or a rename has another name for it. `is_shared`:
-    /// clients may have stored some, and that process may have ended after it put the session and before anything was named.
+    /// Puts the session if an earlier process has left such chunks: a fork or a rename has another name for it. If it has not, the
+    /// session may be there all the same: that process may have ended after it put it and before anything was named, or this one
+    /// has taken the worktree over from another machine. Without `is_shared` that is looked for when something is published, and
+    /// not by whoever waits for the mount.
     pub fn hold_left_chunks(&self, is_shared: bool) -> Result<()> {
         let mut session = self.session.write();
         if self.live.get(STORED_CHUNKS_KEY)?.is_some() {
             self.volume.hold_unpublished(&self.worktree)?;
             *session = HeldSession::Left;
         } else if is_shared {
-            self.volume.release_unpublished(&self.worktree)?;
+            self.volume.release_or_leave_unpublished(&self.worktree)?;
+            *session = HeldSession::Absent;
         }
         Ok(())
     }
@@ -136,17 +141,28 @@ impl UnpublishedChunks {
         // Whoever names chunks now holds it for reading, and has written the key before it lets go.
         let mut session = self.session.write();
         if *session != HeldSession::Absent && self.live.get(STORED_CHUNKS_KEY)?.is_none() {
-            self.volume.release_unpublished(&self.worktree)?;
-            *session = HeldSession::Absent;
+            match self.volume.release_or_leave_unpublished(&self.worktree) {
+                Ok(()) => *session = HeldSession::Absent,
+                // Most likely there is none: nobody's publishing fails because of it. The next one looks again.
+                Err(error) if *session == HeldSession::Unneeded => {
+                    tracing::debug!(%error, "it is not known whether a session for unpublished content is left");
+                }
+                Err(error) => return Err(error.into()),
+            }
         }
         Ok(())
     }
 }
 
+/// Whether layers of a live state that nobody has open name chunks that clients have stored, and that no tree is known to have.
+pub fn names_stored_chunks(live: &dyn LiveStore) -> Result<bool> {
+    Ok(live.get(STORED_CHUNKS_KEY)?.is_some())
+}
+
 impl LiveFilesystem {
     /// Whether layers name chunks that clients have stored, and that no tree is known to have.
     pub fn names_stored_chunks(&self) -> Result<bool> {
-        Ok(self.live_map().live_store().get(STORED_CHUNKS_KEY)?.is_some())
+        names_stored_chunks(&**self.live_map().live_store())
     }
 }
 

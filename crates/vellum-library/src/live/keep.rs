@@ -53,6 +53,10 @@ fn register_worktree(volume: &Volume, worktree: &str, new: &str) -> Result<()> {
     // Any of them will do: whoever opens the worktree claims it with all that are in the file.
     let token = TokenFile::in_dir(claim.dir()).load_tokens()?.into_iter().next_back().ok_or_else(nothing)?;
     let head = claim.read_head()?.ok_or_else(nothing)?;
+    if claim.names_stored_chunks()? {
+        // Before the session ends that keeps them while the live state is left behind.
+        volume.hold_unpublished(new)?;
+    }
     let live = UnsnapshottedTree { root: head.state.base, counted: head.state.counted };
     // The last snapshot may be one that was never published, and has no record then.
     let published = head.snapshot.map(|last| last.id).filter(|id| volume.catalog.get_record(id).is_ok());

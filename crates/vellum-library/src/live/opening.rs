@@ -332,6 +332,11 @@ impl LiveStateClaim {
         Ok(vellum_fs::lease::read_stored_head(&self.open_metadata(&self.open_write_log()?)?)?)
     }
 
+    /// Whether it names chunks that clients of the worktree have stored, and that no tree is known to have.
+    pub(super) fn names_stored_chunks(&self) -> Result<bool> {
+        Ok(vellum_fs::names_stored_chunks(&self.open_metadata(&self.open_write_log()?)?)?)
+    }
+
     /// Removes the live state.
     pub(super) fn remove_live_state(&self) -> Result<()> {
         let [meta, old, log] = [META_FOLDER, OLD_META_FOLDER, LOG_FOLDER].map(|name| self.dir().join(name));

@@ -13,12 +13,15 @@ use super::{LiveStateClaim, Result, live_state_dir};
 /// Renames a worktree. Fails while the worktree is mounted or open.
 pub fn rename_worktree(volume: &Volume, old: &str, new: &str) -> Result<()> {
     check_ref_name(new)?;
-    // If the new name is another worktree's, nothing is moved, and that one's content is not this one's concern.
-    if !volume.holds_unpublished(old)? || volume.read_worktree_head(new)?.is_some() {
+    if !volume.holds_unpublished(old)? {
         return move_worktree(volume, old, new);
     }
-    // Before it is moved: at no moment is there a worktree whose content nothing protects.
-    volume.hold_unpublished(new)?;
+    // If the new name is another worktree's, nothing is moved, and that one's content is not this one's concern. If it is that of
+    // a run that was killed, this was done by that run.
+    if volume.read_worktree_head(new)?.is_none() {
+        // Before it is moved: at no moment is there a worktree whose content nothing protects.
+        volume.hold_unpublished(new)?;
+    }
     // If it fails, a second run continues, and both are held until then.
     move_worktree(volume, old, new)?;
     Ok(volume.release_unpublished(old)?)

@@ -1,4 +1,5 @@
-//! Sessions of writers, and leases of mounted worktrees: those of processes that are gone, or stopped.
+//! Sessions of writers, and leases of mounted worktrees: those of processes that are gone, or stopped. Sessions for what clients of
+//! worktrees have stored: those of worktrees that are gone, or that nobody publishes.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,7 +13,7 @@ use crate::error::Result;
 use crate::lease::Lease;
 use crate::merge::{MergeStage, find_merge_lock, read_progress};
 use crate::refs::WorktreeHead;
-use crate::session::{SessionObject, current_time, list_sessions};
+use crate::session::{OtherSession, SessionObject, current_time, list_sessions};
 use crate::state::STATE_DIR;
 use crate::volume::Volume;
 
@@ -21,7 +22,11 @@ pub(super) fn examine_sessions(volume: &Volume, findings: &mut DoctorFindings) -
     // examination waits for no lock.
     let lock = volume.objects.local_dir().map(|store| store.join(vellum_store::LOCAL_LOCK_FILE));
     let is_blocked = lock.is_some_and(|lock| report_stopped_holder(&lock, "the store", findings));
-    for other in list_sessions(&*volume.objects, &volume.keys)? {
+    let (unpublished, others): (Vec<_>, Vec<_>) = list_sessions(&*volume.objects, &volume.keys)?
+        .into_iter()
+        .partition(|other| other.session.as_ref().is_ok_and(|session| session.unpublished.is_some()));
+    examine_unpublished(volume, &unpublished, is_blocked, findings)?;
+    for other in others {
         let object = other.key.to_string();
         let warn = |id, meaning: String, remedy: String| {
             DoctorFinding::new(FindingSeverity::Warning, id, object.clone(), meaning, remedy)
@@ -31,15 +36,7 @@ pub(super) fn examine_sessions(volume: &Volume, findings: &mut DoctorFindings) -
                 let pid = session.pid;
                 let meaning = format!("process {pid} on this machine is gone, and had not ended its session");
                 findings.add_repairable(warn("stale-session", meaning, "removes the session".into()), || {
-                    if is_blocked {
-                        return Err("the lock of the store is held by a stopped process".to_owned());
-                    }
-                    // Only if it is still what was judged.
-                    match other.remove_if_unrenewed(&*volume.objects) {
-                        Ok(true) => Ok(()),
-                        Ok(false) => Err("somebody has changed it meanwhile".to_owned()),
-                        Err(error) => Err(error.to_string()),
-                    }
+                    remove_session(volume, &other, is_blocked)
                 });
             }
             // A reader keeps nobody from anything.
@@ -66,6 +63,86 @@ pub(super) fn examine_sessions(volume: &Volume, findings: &mut DoctorFindings) -
         }
     }
     Ok(())
+}
+
+/// Removes a session, unless it is not what was judged any more.
+fn remove_session(volume: &Volume, other: &OtherSession, is_blocked: bool) -> Result<(), String> {
+    if is_blocked {
+        return Err("the lock of the store is held by a stopped process".to_owned());
+    }
+    match other.remove_if_unrenewed(&*volume.objects) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err("somebody has changed it meanwhile".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Sessions for what clients of worktrees have stored.
+fn examine_unpublished(
+    volume: &Volume,
+    sessions: &[OtherSession],
+    is_blocked: bool,
+    findings: &mut DoctorFindings,
+) -> Result<()> {
+    if sessions.is_empty() {
+        return Ok(());
+    }
+    // After the sessions: one is put before its worktree is on the list.
+    let (heads, unreadable) = volume.list_readable_worktrees()?;
+    for other in sessions {
+        let Ok(session) = &other.session else { continue };
+        let warn = |id, meaning: String, remedy: String| {
+            DoctorFinding::new(FindingSeverity::Warning, id, other.key.to_string(), meaning, remedy)
+        };
+        match volume.find_unpublished_owner(&other.key, &heads)? {
+            Some(((name, head), is_left)) => {
+                if let Some((meaning, remedy)) = explain_unpublished(name, head, is_left) {
+                    let end = format!("; 'vellum gc run --end-session {}' gives it up", other.key.name());
+                    findings.add(warn("unpublished-content", meaning, remedy + &end));
+                }
+            }
+            // It may be that of one whose ref cannot be read, or that is about to be made.
+            None if !unreadable.is_empty() || !session.is_writer_gone() => {}
+            None => {
+                let name = session.unpublished.as_deref().unwrap_or_default();
+                let meaning = format!(
+                    "it keeps what clients of the worktree '{name}' have stored, and there is no such worktree: 'vellum gc \
+                     run' deletes nothing until it ends"
+                );
+                findings
+                    .add_repairable(warn("ownerless-session", meaning, "removes the session".into()), || {
+                        remove_session(volume, other, is_blocked)
+                    });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What it means that a worktree has such a session, and what ends it; None: it is published soon.
+fn explain_unpublished(name: &str, head: &WorktreeHead, is_left: bool) -> Option<(String, String)> {
+    let deletes_nothing = "'vellum gc run' deletes nothing meanwhile";
+    if is_left {
+        return Some((
+            format!(
+                "another machine has taken the worktree '{name}' over from one on which there is a live state with what clients \
+                 have stored: {deletes_nothing}"
+            ),
+            format!("'vellum worktree keep {name} NAME' on that machine makes a worktree of it"),
+        ));
+    }
+    // A lease that is overdue may be renewed; it is a finding of its own.
+    let is_served = |lease: &Lease| !lease.ended && !lease.session.is_process_dead();
+    if head.lease.as_ref().is_some_and(is_served) {
+        return None;
+    }
+    Some((
+        format!(
+            "clients of the worktree '{name}' have stored what it has not published, and nobody has it mounted: \
+                 {deletes_nothing}"
+        ),
+        format!("'vellum mount --worktree {name} DIR' publishes it"),
+    ))
 }
 
 pub(super) fn examine_worktrees(volume: &Volume, findings: &mut DoctorFindings) -> Result<()> {

@@ -116,7 +116,8 @@ impl Volume {
             let mut head = decode_worktree_head(old)?;
             head.left.retain(|(token, _)| !tokens.contains(token));
             Ok(Some(head.encode()))
-        })
+        })?;
+        self.release_left_unpublished(tokens)
     }
 
     /// Adds a worktree that stands on a snapshot, or on none, and is kept in `place` by whoever asks.

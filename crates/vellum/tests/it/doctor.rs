@@ -12,6 +12,8 @@ use vellum_volume::state::StateDir;
 use vellum_volume::{SnapshotOrigin, SnapshotRecord, Volume};
 
 use crate::mounting::{Mount, hold, kill, sh, wait_until};
+use crate::shared::Cluster;
+use crate::shared_unpublished::{kill_at_call, leave_unpublished, unpublished_sessions};
 use crate::world::{Ran, World, copy_dir, noise};
 
 /// Runs a command without the mounts of other tests, of which some are dead on purpose: in a mount namespace of its own.
@@ -39,7 +41,7 @@ fn doctor_after(world: &World, dir: &Path, before: &[&str], args: &[&str]) -> Ra
     Ran::of(&[&["doctor"], args].concat(), command.output().unwrap())
 }
 
-fn doctor(world: &World, args: &[&str]) -> Ran {
+pub fn doctor(world: &World, args: &[&str]) -> Ran {
     doctor_after(world, &world.tree(), &[], args)
 }
 
@@ -245,6 +247,66 @@ fn a_session_of_a_killed_writer_is_ended() {
     expect_repairable(&world, "stale-session");
     assert_eq!(session_files(&world), 0);
     world.run(&["snapshot"]).ok();
+    world.run(&["verify", "--all"]).ok();
+}
+
+#[test]
+fn what_nobody_publishes_is_named_and_a_session_without_a_worktree_is_ended() {
+    let world = World::with_snapshot();
+    leave_unpublished(&world);
+    for args in [&[][..], &["--repair"]] {
+        let found = findings(&world, args);
+        assert_eq!(ids(&found), ["unpublished-content", "stale-lease"], "{found:?}");
+        assert_eq!(found[0]["repair"], "none", "{found:?}");
+        let remedy = found[0]["remedy"].as_str().unwrap();
+        assert!(remedy.contains("mount --worktree work") && remedy.contains("--end-session"), "{found:?}");
+    }
+    let own = unpublished_sessions(&world);
+    // A renaming that is killed after it has put a session for the new name, and before there is such a worktree.
+    let words = ["worktree", "rename", "work", "moved"];
+    let mut number = 0;
+    while unpublished_sessions(&world).len() == 1 {
+        number += 1;
+        assert!(kill_at_call(&world, "renameat2", number, &words), "it was not killed in time");
+    }
+    let found = findings(&world, &[]);
+    let ownerless = found.iter().find(|finding| finding["id"] == "ownerless-session").unwrap();
+    assert!(ownerless["meaning"].as_str().unwrap().contains("'moved'"), "{ownerless}");
+    assert_eq!(ownerless["repair"], "possible");
+    let found = findings(&world, &["--repair"]);
+    let repaired: Vec<_> = found.iter().filter(|finding| finding["repair"] == "done").collect();
+    assert!(repaired.len() == 1 && repaired[0]["id"] == "ownerless-session", "{found:?}");
+    assert_eq!(unpublished_sessions(&world), own);
+    let mount = Mount::place(&world, "moved-mount");
+    world.run(&words).ok();
+    mount.again(&["--worktree", "moved", "--allow-other"]).ok();
+    mount.sh("[ $(wc -c < large) -ge 1048576 ]; cat large > /dev/null");
+    doctor(&world, &[]).ok().says("Healthy");
+    mount.umount().ok();
+    doctor(&world, &[]).ok().says("Healthy");
+    world.run(&["verify", "--all"]).ok();
+}
+
+#[test]
+fn a_session_of_a_worktree_that_is_about_to_be_made_is_left_alone() {
+    let world = World::with_snapshot();
+    let volume = Volume::open(&StateDir::find_enclosing(&world.tree()).unwrap()).unwrap();
+    volume.hold_unpublished("soon").unwrap();
+    doctor(&world, &["--repair"]).ok().says("Healthy");
+    assert!(volume.holds_unpublished("soon").unwrap());
+}
+
+#[test]
+fn a_served_worktree_whose_clients_store_writes_is_healthy() {
+    let world = World::with_snapshot();
+    let cluster = Cluster::serve(&world);
+    let client = cluster.client_with("client", &["--store-writes", "256K"]);
+    client.sh("head -c 3000000 /dev/urandom > large; sync large");
+    doctor(&world, &["--repair"]).ok().says("Healthy");
+    client.sh("[ $(wc -c < large) = 3000000 ]; cat large > /dev/null");
+    client.umount().ok();
+    cluster.server.umount().ok();
+    doctor(&world, &[]).ok().says("Healthy");
     world.run(&["verify", "--all"]).ok();
 }
 

@@ -50,6 +50,7 @@ pub(super) fn remove_worktree(
     let head = volume.require_worktree_head(name)?;
     // Of one that a process has, removing it fails, and says which.
     if live::is_live_worktree(&head) && LeaseJson::from_worktree_head(name, &head).is_none() {
+        check_has_no_stored_writes(volume, name)?;
         check_live_changes(volume, name, &head)?;
     }
     if deletes {
@@ -120,6 +121,22 @@ fn check_live_changes(volume: &Volume, name: &str, head: &WorktreeHead) -> Resul
     Err(CliError::usage_error(
         format!("{name} holds changes that no snapshot does"),
         format!("mount it and take a snapshot first, or undo them: 'vellum mount --worktree {name} DIR'"),
+    ))
+}
+
+/// Fails if clients of the worktree have stored what it has not published: without it, `gc` deletes that, and the live state, whose
+/// files stay, would name what is gone.
+fn check_has_no_stored_writes(volume: &Volume, name: &str) -> Result<()> {
+    if !volume.holds_unpublished(name)? {
+        return Ok(());
+    }
+    let session = volume.unpublished_session_name(name)?;
+    Err(CliError::usage_error(
+        format!("clients of {name} have stored what it has not published"),
+        format!(
+            "mount it once more, which publishes it: 'vellum mount --worktree {name} DIR'; or give it up: \
+             'vellum gc run --end-session {session}'"
+        ),
     ))
 }
 
