@@ -101,16 +101,21 @@ fn what_a_client_puts_into_a_service_is_whole_whatever_happens() {
     let stored = ["--store-writes", "256K"];
     let ann = shared.client("ann", Some(relay.address()), &stored);
     let reader = shared.client("reader", None, &[]);
-    // Some answers are lost, and later the service is too busy for a while.
+    // After a failure, a client sends its writes for a while: so each trouble meets one that has had none.
+    let carl = shared.client("carl", Some(relay.address()), &stored);
     relay.set_mode(RelayMode::LoseAnswers);
     let writer = BlockWriter::start(&ann, "large", 64);
     wait_until("answers were lost", || writer.count_answered() >= 16 && relay.count_faults() > 0);
-    let lost = relay.count_faults();
-    relay.set_mode(RelayMode::Refuse);
-    wait_until("the service was busy", || relay.count_faults() > lost);
     relay.set_mode(RelayMode::Pass);
     let (large, is_whole) = writer.finish();
     assert!(is_whole && large.len() == 64 << 20);
+    let lost = relay.count_faults();
+    relay.set_mode(RelayMode::Refuse);
+    let writer = BlockWriter::start(&carl, "refused", 16);
+    wait_until("the service was busy", || relay.count_faults() > lost);
+    relay.set_mode(RelayMode::Pass);
+    let (refused, is_whole) = writer.finish();
+    assert!(is_whole && refused.len() == 16 << 20);
     // A client dies while it writes.
     let bob = shared.client("bob", None, &stored);
     let writer = BlockWriter::start(&bob, "cut", 1000);
@@ -122,11 +127,12 @@ fn what_a_client_puts_into_a_service_is_whole_whatever_happens() {
     world.run_at_home(&["gc", "run"]).ok();
     for mount in [&reader, &ann, &shared.server] {
         assert!(fs::read(mount.at("large")).unwrap() == large);
+        assert!(fs::read(mount.at("refused")).unwrap() == refused);
         let found = fs::read(mount.at("cut")).unwrap();
         assert!(found.get(..cut.len()) == Some(&cut[..]), "{} bytes of {}", found.len(), cut.len());
     }
     world.run_at_home(&["verify", "--all"]).ok();
-    for mount in [&reader, &ann, &shared.server] {
+    for mount in [&reader, &ann, &carl, &shared.server] {
         umount(mount).ok();
     }
     world.run_at_home(&["gc", "run"]).ok();

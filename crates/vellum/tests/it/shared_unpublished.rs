@@ -99,8 +99,12 @@ fn a_fork_has_what_a_client_has_stored_and_keeps_it_for_itself() {
     collect(&world);
     side.again(&["--worktree", "side", "--allow-other"]).ok();
     assert!(fs::read(side.at("large")).unwrap() == content);
-    flush(&side);
-    assert_eq!(unpublished_sessions(&world).len(), 0);
+    // The client's kernel may have had the removed file for a while.
+    wait_until("all of it is published", || {
+        flush(&client);
+        flush(&side);
+        unpublished_sessions(&world).is_empty()
+    });
     collect(&world);
     world.run(&["verify", "--all"]).ok();
     side.umount().ok();
