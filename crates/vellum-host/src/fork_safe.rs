@@ -137,7 +137,7 @@ mod tests {
         );
         assert_eq!(*guard, 2);
         drop(guard);
-        worker.join().unwrap();
+        worker.join().expect("no panic");
     }
 
     #[test]

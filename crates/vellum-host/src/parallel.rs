@@ -36,8 +36,8 @@ mod tests {
         let (outer, inner) = run_parallel(|| (name(), run_parallel(name)));
         assert!(outer.as_ref().is_some_and(|name| name.starts_with("vellum-")), "{outer:?}");
         assert_eq!(outer, inner);
-        let own =
-            rayon::ThreadPoolBuilder::new().thread_name(|_| "own".into()).num_threads(1).build().unwrap();
+        let own = rayon::ThreadPoolBuilder::new().thread_name(|_| "own".into()).num_threads(1).build();
+        let own = own.expect("a thread");
         assert_eq!(own.install(|| run_parallel(name)).as_deref(), Some("own"));
     }
 }

@@ -319,7 +319,7 @@ fn chunks_of_another_length_than_said_make_no_file() {
     let mut session = session;
     session.flush_blobs().unwrap();
     session.end_session().unwrap();
-    for (len, skip) in [(11, 0), (10, 1), (1, 10), (5, u32::MAX), (1 << 40, 0)] {
+    for (len, skip) in [(11, 0), (10, 1), (1, 10), (5, u32::MAX), (4 << 20, 0)] {
         let mut forged = Forged::new();
         forged.file(b"f", len, &[(0, Extent { len, source: ExtentSource::Chunk { id, skip } })]);
         forged.entry(1, b"honest", 7, FileKind::File);
@@ -329,6 +329,20 @@ fn chunks_of_another_length_than_said_make_no_file() {
         assert!(!fenced.place.on("f").exists() && fenced.place.read("honest") == b"forged");
         fenced.check("wrong lengths");
     }
+}
+
+/// What may stand behind its start, a reader that begins there would not see.
+#[test]
+fn a_tree_with_an_extent_longer_than_any_chunk_is_not_restored() {
+    let fenced = Fenced::new();
+    let mut forged = Forged::new();
+    let len = (4 << 20) + 1;
+    forged.file(b"f", len, &[(0, Extent { len, source: ExtentSource::Hole })]);
+    let snapshot = forged.commit(&fenced.place);
+    let failure = fenced.place.try_restore(&fenced.place.request(snapshot, &[])).map(drop).unwrap_err();
+    assert!(failure.to_string().contains("inode"), "{failure}");
+    assert!(!fenced.place.on("f").exists());
+    fenced.check("a long extent");
 }
 
 #[test]

@@ -240,11 +240,6 @@ fn extents_out_of_order_beyond_the_size_or_of_what_is_no_chunk_are_damage() {
     let hole = ExtentSource::Hole;
     assert_told("overlapping", |entries, _| set_extents(entries, 10, &[(0, 5, hole)]));
     assert_told("beyond its size", |entries, _| set_extents(entries, 9, &[]));
-    // A reader that begins behind the longest chunk would not look back as far as to its start.
-    assert_told("extent length", |entries, _| {
-        let len = vellum_types::limits::EXTENT_MAX + 1;
-        set_extents(entries, len, &[(0, len, hole)]);
-    });
     assert_told("should not have", |entries, _| {
         entries.insert(MapKey::for_extent(Ino(2), 0).into_bytes(), Extent { len: 1, source: hole }.encode());
     });
@@ -255,6 +250,15 @@ fn extents_out_of_order_beyond_the_size_or_of_what_is_no_chunk_are_damage() {
         session.end_session().unwrap();
         set_extents(entries, 10, &[(4, 6, ExtentSource::Chunk { id, skip: 0 })]);
     });
+}
+
+/// A reader that begins behind the longest chunk would not look back as far as to its start.
+#[test]
+fn an_extent_longer_than_any_chunk_is_damage() {
+    let len = vellum_types::limits::EXTENT_MAX + 1;
+    for told in told_of(|entries, _| set_extents(entries, len, &[(0, len, ExtentSource::Hole)])) {
+        assert!(told.len() == 1 && told[0].contains("extent length"), "{told:?}");
+    }
 }
 
 #[test]

@@ -76,7 +76,8 @@ fn some_directories_bring_three_times_their_size_of_others_at_most() {
         let count = pack.directories() / part;
         let used: u64 =
             scatter(pack.directories()).take(count as usize).map(|one| pack.read_directory(one)).sum();
-        assert!(pack.bytes() <= 4 * used + PIECE, "{} bytes for {used}", pack.bytes());
+        // Not exactly four times: which pieces of a large pack stay in memory is a matter of chance, and debt has its limit.
+        assert!(pack.bytes() <= 4 * used + 8 * MIB, "{} bytes for {used}", pack.bytes());
     }
 }
 
