@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import pickle
-import signal
 import socket
 import subprocess
 import sys
@@ -12,6 +10,7 @@ from urllib.parse import quote
 
 import pytest
 import vellum
+from forks import run_in_fork
 
 
 def open_stored(stored, **changed):
@@ -183,26 +182,19 @@ def test_a_fork_opens_the_volume_again(stored):
         walk = tree.find()
         next(walk)
         native_walk = tree._native.scan(b"")
-        child = os.fork()
-        if child == 0:
-            # Whoever waits for a thread that is not here would wait for ever.
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.alarm(60)
-            outcome = 1
-            try:
-                for number, use in enumerate((lambda: tree.read_bytes("data/x"), native_walk.next_batch), 2):
-                    try:
-                        use()
-                        os._exit(number)
-                    except vellum.ClosedError as error:
-                        if "fork" not in str(error):
-                            os._exit(10 + number)
-                with open_stored(stored) as again:
-                    outcome = 0 if again.snapshot("v1").read_bytes("data/deep/y") == b"y" * 100_000 else 5
-            finally:
-                os._exit(outcome)
-        _, status = os.waitpid(child, 0)
-        assert os.waitstatus_to_exitcode(status) == 0
+
+        def open_it_again():
+            for number, use in enumerate((lambda: tree.read_bytes("data/x"), native_walk.next_batch), 2):
+                try:
+                    use()
+                    return number
+                except vellum.ClosedError as error:
+                    if "fork" not in str(error):
+                        return 10 + number
+            with open_stored(stored) as again:
+                return 0 if again.snapshot("v1").read_bytes("data/deep/y") == b"y" * 100_000 else 5
+
+        assert run_in_fork(open_it_again) == 0
         assert tree.read_bytes("data/x") == b"0123456789" and len(list(walk)) == 4
 
 

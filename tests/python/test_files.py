@@ -10,6 +10,7 @@ import time
 
 import pytest
 import vellum
+from forks import run_in_fork
 
 
 def test_a_file_is_what_the_standard_library_has(work, tmp_path):
@@ -186,21 +187,14 @@ def test_a_fork_has_threads_of_its_own(tmp_path):
     with vellum.open(place) as volume:
         # All processors compare.
         assert [change.path for change in volume.compare("v1", "v2")] == ["7"]
-        child = os.fork()
-        if child == 0:
-            # Whoever waits for a thread that is not here would wait for ever.
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.alarm(60)
-            outcome = 1
-            try:
-                with vellum.open(place) as again, again.worktree("work") as work:
-                    assert [change.path for change in again.compare("v1", "v2")] == ["7"]
-                    work.write_bytes("made", b"there" * 20_000)
-                    work.snapshot("three", tags=["v3"])
-                outcome = 0
-            finally:
-                os._exit(outcome)
-        _, status = os.waitpid(child, 0)
-        assert os.waitstatus_to_exitcode(status) == 0
+
+        def use_it_again():
+            with vellum.open(place) as again, again.worktree("work") as work:
+                assert [change.path for change in again.compare("v1", "v2")] == ["7"]
+                work.write_bytes("made", b"there" * 20_000)
+                work.snapshot("three", tags=["v3"])
+            return 0
+
+        assert run_in_fork(use_it_again) == 0
     with vellum.open(place) as volume:
         assert volume.snapshot("v3").read_bytes("made") == b"there" * 20_000
