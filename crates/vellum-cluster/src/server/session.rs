@@ -5,6 +5,8 @@
 //!
 //! Invariant: a node that an answer has named is held until the client forgets it, or the session ends.
 
+mod late_answers;
+
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
@@ -17,6 +19,8 @@ use vellum_fs::OperationMark;
 use vellum_fuse::NodeReferences;
 use vellum_fuse::transport::{AnswerSink, RequestService, answer_forwarded_request};
 use vellum_fuse::wire::{FuseAnswer, FuseOperation, FuseRequest, MalformedRequest, Opcode};
+
+use late_answers::{LockAnswer, MarkedAnswer, is_lock_request};
 
 use super::leases::{FrameSink, LeaseTable, LeasedAnswer, RequestMoment};
 use super::outbox::Outbox;
@@ -495,47 +499,6 @@ fn names_nodes(operation: &std::result::Result<FuseOperation<'_>, MalformedReque
             | FuseOperation::Create { .. }
             | FuseOperation::Tmpfile { .. })
     )
-}
-
-fn is_lock_request(opcode: u32) -> bool {
-    matches!(Opcode::from_number(opcode), Some(Opcode::Setlk | Opcode::Setlkw))
-}
-
-/// The answer to a request for a lock.
-struct LockAnswer {
-    session: Arc<ClientSession>,
-    /// How often the session had ended when the request came.
-    endings: u64,
-}
-
-impl AnswerSink for LockAnswer {
-    fn accept_answer(&self, unique: u64, answer: FuseAnswer) {
-        let Some(frame) = encode_answer(unique, &answer).map(Arc::new) else { return };
-        // Taken once for the look and for the answer: in between, the lock that was granted could be freed.
-        let state = self.session.state.lock();
-        if state.endings == self.endings {
-            self.session.end_operation(state, unique, frame);
-        }
-    }
-}
-
-/// The answer to a request that is marked after it was carried out.
-struct MarkedAnswer {
-    session: Arc<ClientSession>,
-    mark: OperationMark,
-}
-
-impl AnswerSink for MarkedAnswer {
-    fn accept_answer(&self, unique: u64, answer: FuseAnswer) {
-        if !matches!(answer, FuseAnswer::Failed(_))
-            && let Err(error) = self.session.services.put_mark(&self.mark)
-        {
-            // Its client then takes it for lost if this process ends, and the next `fsync` fails for nothing.
-            tracing::debug!(%error, "a request cannot be marked");
-        }
-        // Behind the mark: from the answer on, its client expects to find it.
-        self.session.accept_answer(unique, answer);
-    }
 }
 
 impl SessionState {
