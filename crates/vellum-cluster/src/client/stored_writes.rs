@@ -65,18 +65,18 @@ pub struct StoredWrites {
 /// The writes that wait until they are stored.
 pub(super) struct WriteUploads {
     writes: StoredWrites,
-    queue: Arc<UploadQueue>,
+    queue: Arc<StoredWriteQueue>,
 }
 
 /// What the thread that stores writes waits for.
 #[derive(Default)]
-struct UploadQueue {
-    state: Mutex<UploadState>,
+struct StoredWriteQueue {
+    state: Mutex<StoredWriteState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct UploadState {
+struct StoredWriteState {
     waiting: Vec<UploadedWrite>,
     /// Whether something was stored since the store was told that nothing is under way.
     has_stored: bool,
@@ -91,7 +91,7 @@ struct UploadState {
 
 /// What that thread does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum UploadStep {
+enum StoredWriteStep {
     /// Stores writes.
     Store,
     /// Tells the store that nothing is under way.
@@ -104,30 +104,30 @@ enum UploadStep {
     Wait,
 }
 
-impl UploadState {
-    fn next_step(&self, now: Instant) -> UploadStep {
+impl StoredWriteState {
+    fn next_step(&self, now: Instant) -> StoredWriteStep {
         if !self.waiting.is_empty() {
-            return UploadStep::Store;
+            return StoredWriteStep::Store;
         }
         match (self.has_stored, self.has_ended) {
-            (true, true) => UploadStep::EndWrites,
-            (false, true) => UploadStep::End,
-            (false, false) => UploadStep::Wait,
+            (true, true) => StoredWriteStep::EndWrites,
+            (false, true) => StoredWriteStep::End,
+            (false, false) => StoredWriteStep::Wait,
             // The server relies on the store keeping what was named until it has answered.
-            (true, false) if self.under_way > 0 => UploadStep::Wait,
+            (true, false) if self.under_way > 0 => StoredWriteStep::Wait,
             (true, false) => match self.idle_since.map(|since| since + IDLE).filter(|until| now < *until) {
-                Some(until) => UploadStep::WaitUntil(until),
-                None => UploadStep::EndWrites,
+                Some(until) => StoredWriteStep::WaitUntil(until),
+                None => StoredWriteStep::EndWrites,
             },
         }
     }
 }
 
 /// While this exists, the store keeps what a request names.
-pub(super) struct KeptContent(Arc<UploadQueue>);
+pub(super) struct KeptContent(Arc<StoredWriteQueue>);
 
 impl KeptContent {
-    fn new(queue: &Arc<UploadQueue>) -> Self {
+    fn new(queue: &Arc<StoredWriteQueue>) -> Self {
         queue.state.lock().under_way += 1;
         Self(queue.clone())
     }
@@ -202,18 +202,18 @@ impl WriteUploads {
         drop(waiting);
     }
 
-    /// Waits until there is something to do: [`UploadStep::Store`], with the writes that are to be stored together, or an end.
-    fn wait_for_step(&self) -> (UploadStep, Vec<UploadedWrite>) {
+    /// Waits until there is something to do: [`StoredWriteStep::Store`], with the writes that are to be stored together, or an end.
+    fn wait_for_step(&self) -> (StoredWriteStep, Vec<UploadedWrite>) {
         let mut state = self.queue.state.lock();
         loop {
             match state.next_step(Instant::now()) {
-                UploadStep::Store => return (UploadStep::Store, state.take_writes()),
-                step @ (UploadStep::EndWrites | UploadStep::End) => {
+                StoredWriteStep::Store => return (StoredWriteStep::Store, state.take_writes()),
+                step @ (StoredWriteStep::EndWrites | StoredWriteStep::End) => {
                     state.has_stored = false;
                     return (step, Vec::new());
                 }
-                UploadStep::WaitUntil(until) => drop(self.queue.changed.wait_until(&mut state, until)),
-                UploadStep::Wait => self.queue.changed.wait(&mut state),
+                StoredWriteStep::WaitUntil(until) => drop(self.queue.changed.wait_until(&mut state, until)),
+                StoredWriteStep::Wait => self.queue.changed.wait(&mut state),
             }
         }
     }
@@ -251,7 +251,7 @@ impl WriteUploads {
     }
 }
 
-impl UploadState {
+impl StoredWriteState {
     /// The next writes to be stored together.
     fn take_writes(&mut self) -> Vec<UploadedWrite> {
         let mut bytes = 0;
@@ -271,9 +271,9 @@ pub(super) fn run_uploads(shared: &ClientShared, uploads: &WriteUploads) {
     loop {
         let (step, writes) = uploads.wait_for_step();
         match step {
-            UploadStep::End => return,
-            UploadStep::EndWrites => uploads.end_stored_writes(),
-            UploadStep::Store | UploadStep::WaitUntil(_) | UploadStep::Wait => {}
+            StoredWriteStep::End => return,
+            StoredWriteStep::EndWrites => uploads.end_stored_writes(),
+            StoredWriteStep::Store | StoredWriteStep::WaitUntil(_) | StoredWriteStep::Wait => {}
         }
         if writes.is_empty() {
             continue;
@@ -330,24 +330,24 @@ mod tests {
     #[test]
     fn without_anything_stored_nothing_wakes_the_thread() {
         let now = Instant::now();
-        let mut state = UploadState::default();
-        assert_eq!(state.next_step(now), UploadStep::Wait);
+        let mut state = StoredWriteState::default();
+        assert_eq!(state.next_step(now), StoredWriteStep::Wait);
         state.has_stored = true;
         state.idle_since = Some(now);
-        assert_eq!(state.next_step(now), UploadStep::WaitUntil(now + IDLE));
-        assert_eq!(state.next_step(now + IDLE), UploadStep::EndWrites);
+        assert_eq!(state.next_step(now), StoredWriteStep::WaitUntil(now + IDLE));
+        assert_eq!(state.next_step(now + IDLE), StoredWriteStep::EndWrites);
         // However long the server takes.
         state.under_way = 1;
-        assert_eq!(state.next_step(now + 100 * IDLE), UploadStep::Wait);
+        assert_eq!(state.next_step(now + 100 * IDLE), StoredWriteStep::Wait);
         state.has_ended = true;
-        assert_eq!(state.next_step(now), UploadStep::EndWrites);
+        assert_eq!(state.next_step(now), StoredWriteStep::EndWrites);
         state.has_stored = false;
-        assert_eq!(state.next_step(now), UploadStep::End);
+        assert_eq!(state.next_step(now), StoredWriteStep::End);
     }
 
     #[test]
     fn what_was_named_last_counts_from_its_answer_on() {
-        let queue = Arc::new(UploadQueue::default());
+        let queue = Arc::new(StoredWriteQueue::default());
         queue.state.lock().has_stored = true;
         let kept = [KeptContent::new(&queue), KeptContent::new(&queue)];
         assert_eq!(queue.state.lock().under_way, 2);
