@@ -50,6 +50,30 @@ impl KeySpan {
         Self { start, end }
     }
 
+    /// All keys in at most `most` spans, in order, each with about as many children of the map's root: for threads that
+    /// share a walk.
+    pub fn split_map<S: NodeSource + ?Sized>(
+        source: &S,
+        root: &MapRoot,
+        most: usize,
+    ) -> Result<Vec<Self>, MapError> {
+        let top = source.load_node(&root.0)?;
+        let each = top.len().div_ceil(most.max(1)).max(1);
+        // The least key beyond a child is its last key with a zero byte. The last span goes on to the end: what a map is
+        // compared with may have keys there.
+        let last_keys = top.children().skip(each - 1).step_by(each).map(|child| child.last_key);
+        let ends: Vec<_> = last_keys.map(|key| [key, &[0]].concat()).collect();
+        let inner = ends.len().saturating_sub(usize::from(top.len().is_multiple_of(each)));
+        let mut spans = Vec::with_capacity(inner + 1);
+        let mut start = Vec::new();
+        for end in ends.into_iter().take(inner) {
+            spans.push(Self { start, end: Some(end.clone()) });
+            start = end;
+        }
+        spans.push(Self { start, end: None });
+        Ok(spans)
+    }
+
     /// Restricts the range to keys after `key`: to continue a listing.
     #[must_use]
     pub fn after_key(mut self, key: &[u8]) -> Self {

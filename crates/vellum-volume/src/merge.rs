@@ -26,7 +26,6 @@ use std::collections::HashMap;
 
 use vellum_chunker::Chunker;
 use vellum_map::MapRoot;
-use vellum_store::join_work;
 use vellum_types::SnapshotId;
 
 pub use self::bases::{MergeBase, MergeBaseOrigin, SnapshotRelation};
@@ -36,7 +35,7 @@ use self::files::FileTable;
 pub use self::progress::{ConflictResolution, MergeProgress, MergeStage, TrackedConflict, check_no_merge_in};
 pub(crate) use self::progress::{find_merge_lock, read_progress};
 pub use self::siblings::{SiblingFinder, SiblingWorktree};
-use self::side::{PerSide, SideChanges, SideName};
+use self::side::{PerSide, SideName, collect_changes};
 pub use self::snapshot::{SnapshotMerge, StoredMerge};
 use self::work::MergeWork;
 use crate::error::Result;
@@ -85,15 +84,11 @@ impl Volume {
     pub fn merge_trees(&self, input: &MergeInput<'_>, session: &WriteSession) -> Result<MergedTree> {
         // The sides are ordered by id: whoever merges, and whichever side they call theirs, gets the same tree.
         let is_ours_first = input.ours.id <= input.theirs.id;
-        let collect = |side| SideChanges::collect(self, &input.base.root, side);
-        // Each is a walk of its own, and most of a merge is to read what differs.
-        let (ours, theirs) = join_work(|| collect(input.ours), || collect(input.theirs));
-        let ours = ours?;
-        let theirs = theirs?;
         let sides = match is_ours_first {
-            true => PerSide { first: ours, second: theirs },
-            false => PerSide { first: theirs, second: ours },
+            true => PerSide { first: input.ours, second: input.theirs },
+            false => PerSide { first: input.theirs, second: input.ours },
         };
+        let sides = collect_changes(self, &input.base.root, &sides)?;
         let mut work = MergeWork {
             volume: self,
             session,

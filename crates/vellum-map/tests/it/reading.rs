@@ -22,6 +22,28 @@ fn spans_say_which_keys_belong_to_them() {
 }
 
 #[test]
+fn a_map_is_split_into_spans_that_hold_each_key_once() {
+    let nodes = MemoryNodeStore::new();
+    for keys in [0, 1, 30, 2_000, 20_000] {
+        let model = numbered(0..keys);
+        let root = build(TINY, &nodes, &model);
+        let children = nodes.load_node(&root.0).unwrap().children().count();
+        for most in [1, 2, 3, 5, 16, 1_000] {
+            let spans = KeySpan::split_map(&nodes, &root, most).unwrap();
+            assert!(spans.len() <= most.min(children.max(1)), "{} spans of at most {most}", spans.len());
+            // As evenly as whole children allow.
+            assert!(spans.len() == 1 || children.div_ceil(spans.len()) <= 2 * children.div_ceil(most));
+            // Also what this map does not hold belongs to one of them.
+            assert_eq!((&spans[0].start[..], &spans[spans.len() - 1].end), (&[][..], &None));
+            assert!(spans.is_sorted_by(|one, next| one.end.as_ref() == Some(&next.start)));
+            let parts = spans.into_iter().map(|span| collect(read_range(&nodes, &root, span).unwrap()));
+            let parts: Vec<_> = parts.flatten().collect();
+            assert_eq!(parts, model.clone().into_iter().collect::<Vec<_>>());
+        }
+    }
+}
+
+#[test]
 fn borrowed_and_shared_scans_agree() {
     let nodes = MemoryNodeStore::new();
     let model = numbered(0..2_000);

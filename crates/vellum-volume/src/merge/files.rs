@@ -224,21 +224,22 @@ impl FileTable {
 
     /// An inode of the base without its directory entries.
     pub fn read_base_inode(&self, ino: Ino) -> Result<InodeRecord> {
-        let known = SideName::BOTH.into_iter().find_map(|side| self.sides.get(side).read.before.get(&ino));
+        let known =
+            SideName::BOTH.into_iter().find_map(|side| self.sides.get(side).keys.read.before.get(&ino));
         known.cloned().map_or_else(|| read_inode_itself(&self.base, ino), Ok)
     }
 
     /// An inode of a side without its directory entries.
     pub fn read_side_inode(&self, side: SideName, ino: Ino) -> Result<InodeRecord> {
         let changes = self.sides.get(side);
-        let known = changes.read.after.get(&ino);
+        let known = changes.keys.read.after.get(&ino);
         known.cloned().map_or_else(|| read_inode_itself(&changes.tree, ino), Ok)
     }
 
     fn match_side(&mut self, side: SideName) -> Result<()> {
         let mut gone: BTreeMap<Ino, InodeAttr> = BTreeMap::new();
         let mut new: Vec<(Vec<u8>, Ino, InodeAttr)> = Vec::new();
-        let attrs = std::mem::take(&mut self.sides.get_mut(side).attrs);
+        let attrs = std::mem::take(&mut self.sides.get_mut(side).keys.attrs);
         for (ino, changed) in attrs {
             self.base_attrs.insert(ino, changed.before.clone());
             self.side_attrs.get_mut(side).insert(ino, changed.after.clone());
@@ -259,7 +260,7 @@ impl FileTable {
                 }
             }
         }
-        for ino in std::mem::take(&mut self.sides.get_mut(side).contents) {
+        for ino in std::mem::take(&mut self.sides.get_mut(side).keys.contents) {
             if let Some(id) = self.by_side.get(side).get(&ino).copied() {
                 *self.get_mut(id).is_touched.get_mut(side) = true;
             // Only content or extended attributes changed: the attributes are those of the base.
@@ -350,12 +351,12 @@ impl FileTable {
 
     fn collect_links(&mut self, side: SideName) -> Result<()> {
         // What a side removed was in the base, so that its numbers are those of the base; what it added has its own.
-        for removed in std::mem::take(&mut self.sides.get_mut(side).removed) {
+        for removed in std::mem::take(&mut self.sides.get_mut(side).keys.removed) {
             let dir = self.find_base_file(removed.dir, FileKind::Dir);
             let id = self.find_base_file(removed.dentry.ino, removed.dentry.kind);
             self.get_mut(id).links.get_mut(side).removed.insert((dir, removed.name));
         }
-        for added in std::mem::take(&mut self.sides.get_mut(side).added) {
+        for added in std::mem::take(&mut self.sides.get_mut(side).keys.added) {
             let dir = self.find_side_file(side, added.dir, FileKind::Dir);
             let id = self.find_side_file(side, added.dentry.ino, added.dentry.kind);
             self.get_mut(id).links.get_mut(side).added.insert((dir, added.name));

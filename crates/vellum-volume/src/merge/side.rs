@@ -3,11 +3,14 @@
 //! Equal subtrees are not read. Nothing here decides anything.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use vellum_map::{MapRoot, diff_maps};
+use vellum_map::{KeySpan, MapRoot, diff_maps_in_span};
+use vellum_store::join_work;
 use vellum_types::value::SuperBlock;
 use vellum_types::{Dentry, Ino, InodeAttr, MapKeyRef, SnapshotId};
 
+use super::MergeSide;
 use crate::error::{Result, VolumeError};
 use crate::tree::{FsTree, InodeRecord};
 use crate::volume::Volume;
@@ -16,6 +19,8 @@ use crate::volume::Volume;
 const INODES_READ_MAX: usize = 1 << 16;
 /// Extended attributes and extents of one of them, a count: larger ones are read when they are asked for.
 const PARTS_READ_MAX: usize = 8;
+/// Spans of keys that two threads share, a count: one that has finished early does not wait for long.
+const SPANS_MAX: usize = 16;
 
 /// The two sides of a merge. The first is the one with the lower snapshot id, so that nothing depends on who merges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -95,6 +100,12 @@ pub(super) struct SideChanges {
     pub id: SnapshotId,
     pub tree: FsTree,
     pub next_ino: Ino,
+    pub keys: ChangedKeys,
+}
+
+/// The keys under which a side has something else than the base, and what.
+#[derive(Default)]
+pub(super) struct ChangedKeys {
     pub attrs: BTreeMap<Ino, ChangedAttr>,
     pub read: ReadInodes,
     /// Inodes whose extended attributes or extents differ.
@@ -103,24 +114,63 @@ pub(super) struct SideChanges {
     pub added: Vec<NamedInode>,
 }
 
-impl SideChanges {
-    /// Compares a side with the base.
-    pub fn collect(volume: &Volume, base: &MapRoot, side: super::MergeSide) -> Result<Self> {
-        let tree = volume.open_tree(side.root);
-        // Kept for the result, whose new files are numbered above those of both sides.
-        let next_ino = read_next_number(volume, &tree)?;
-        let mut changes = Self {
-            id: side.id,
-            tree,
-            next_ino,
-            attrs: BTreeMap::new(),
-            read: ReadInodes::default(),
-            contents: BTreeSet::new(),
-            removed: Vec::new(),
-            added: Vec::new(),
+/// Compares both sides with the base, in two threads. These share the keys, not the sides: what both sides have to be compared
+/// with is then read by one thread, and the other does not wait for it.
+pub(super) fn collect_changes(
+    volume: &Volume,
+    base: &MapRoot,
+    sides: &PerSide<MergeSide>,
+) -> Result<PerSide<SideChanges>> {
+    let spans = KeySpan::split_map(&*volume.nodes, base, SPANS_MAX)?;
+    let base = volume.open_tree(*base);
+    let first = SideWalk::new(volume, &base, sides.first);
+    let second = SideWalk::new(volume, &base, sides.second);
+    let next = AtomicUsize::new(0);
+    let walk = || {
+        let mut done = Vec::new();
+        let take_span = || {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            spans.get(number).map(|span| (number, span.clone()))
         };
-        let base_tree = volume.open_tree(*base);
-        for change in diff_maps(&*volume.nodes, base, &side.root) {
+        while let Some((number, span)) = take_span() {
+            done.push((number, first.collect_span(span.clone())?, second.collect_span(span)?));
+        }
+        Ok::<_, VolumeError>(done)
+    };
+    let (one, other) = join_work(walk, walk);
+    let mut done = one?;
+    done.extend(other?);
+    // In the order of the keys, as one walk would have found them.
+    done.sort_unstable_by_key(|(number, ..)| *number);
+    let mut changes = PerSide { first: SideChanges::new(&first)?, second: SideChanges::new(&second)? };
+    for (_, of_first, of_second) in done {
+        changes.first.keys.append(of_first);
+        changes.second.keys.append(of_second);
+    }
+    Ok(changes)
+}
+
+/// The walk over what differs between the base and a side.
+struct SideWalk<'a> {
+    volume: &'a Volume,
+    base: &'a FsTree,
+    side: MergeSide,
+    tree: FsTree,
+    /// How many more inodes are read before they are asked for.
+    reads_left: AtomicUsize,
+}
+
+impl<'a> SideWalk<'a> {
+    fn new(volume: &'a Volume, base: &'a FsTree, side: MergeSide) -> Self {
+        let tree = volume.open_tree(side.root);
+        Self { volume, base, side, tree, reads_left: AtomicUsize::new(INODES_READ_MAX) }
+    }
+
+    /// What differs in a span of keys.
+    fn collect_span(&self, span: KeySpan) -> Result<ChangedKeys> {
+        let mut changes = ChangedKeys::default();
+        let base = &self.base.map_view().base;
+        for change in diff_maps_in_span(&*self.volume.nodes, base, &self.side.root, span) {
             let change = change?;
             let before = change.before.as_deref();
             let after = change.after.as_deref();
@@ -130,25 +180,48 @@ impl SideChanges {
                 .record_change(key, before, after)
                 .map_err(VolumeError::wrap_decode_error("a changed part of the tree"))?;
             if let MapKeyRef::Attr(ino) = key {
-                changes.read_changed_inode(&base_tree, ino)?;
+                self.read_changed_inode(&mut changes, ino)?;
             }
         }
         Ok(changes)
     }
 
     /// Keeps both versions of an inode whose attributes were just found to differ.
-    fn read_changed_inode(&mut self, base: &FsTree, ino: Ino) -> Result<()> {
-        let Some(changed) = self.attrs.get(&ino).filter(|_| self.attrs.len() <= INODES_READ_MAX) else {
+    fn read_changed_inode(&self, changes: &mut ChangedKeys, ino: Ino) -> Result<()> {
+        let Some(changed) = changes.attrs.get(&ino) else { return Ok(()) };
+        let take = |left: usize| left.checked_sub(1);
+        if self.reads_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_err() {
             return Ok(());
-        };
-        let ReadInodes { before, after } = &mut self.read;
+        }
+        let ReadInodes { before, after } = &mut changes.read;
         if let Some(attr) = &changed.before {
-            before.extend(read_small_inode(base, ino, attr)?.map(|record| (ino, record)));
+            before.extend(read_small_inode(self.base, ino, attr)?.map(|record| (ino, record)));
         }
         if let Some(attr) = &changed.after {
             after.extend(read_small_inode(&self.tree, ino, attr)?.map(|record| (ino, record)));
         }
         Ok(())
+    }
+}
+
+impl SideChanges {
+    fn new(walk: &SideWalk<'_>) -> Result<Self> {
+        let tree = walk.volume.open_tree(walk.side.root);
+        // Kept for the result, whose new files are numbered above those of both sides.
+        let next_ino = read_next_number(walk.volume, &tree)?;
+        Ok(Self { id: walk.side.id, tree, next_ino, keys: ChangedKeys::default() })
+    }
+}
+
+impl ChangedKeys {
+    /// Adds those of the next span.
+    fn append(&mut self, mut next: Self) {
+        self.attrs.append(&mut next.attrs);
+        self.read.before.extend(next.read.before);
+        self.read.after.extend(next.read.after);
+        self.contents.append(&mut next.contents);
+        self.removed.append(&mut next.removed);
+        self.added.append(&mut next.added);
     }
 
     fn record_change(
