@@ -18,7 +18,8 @@
 //! # Bases
 //!
 //! The log begins with a *base*: all files, as operations of the log itself. When the log has become longer than twice the
-//! files and [`LOG_TARGET`], another base is appended while work goes on (`base`), and what came before it is discarded. The
+//! files and [`LOG_TARGET`], another base is appended while work goes on (`base`), and what came before it is discarded; when
+//! nobody works, a shorter one is worth it, too, since engines keep the log in memory. The
 //! alternative, objects of the store that hold the base, needs two places that agree about which base counts, a collector
 //! for those that do not, and an answer for a store that is away while the engine is not. In the log there is one order
 //! and one durability. The price is that the engine takes the files twice for a moment; they are small: the journal, and
@@ -53,7 +54,7 @@ use vellum_volume::lease::{ChangeGuard, GuardRefusal};
 
 use crate::claim::{HeldClaim, LogFailure};
 use crate::log::{LogIncarnation, LogPosition};
-use base::{BaseWriter, LOG_TARGET};
+use base::{BaseWriter, LOG_TARGET, REST};
 use files::{LoggedFile, LoggedFiles};
 pub use operation::LoggedFolder;
 #[doc(hidden)]
@@ -76,13 +77,15 @@ pub struct SharedFilesLimits {
     pub sync_wait: Duration,
     /// Bytes that wait in memory at most.
     pub queue: u64,
-    /// Bytes of the log up to which it is left alone.
+    /// Bytes of the log up to which it is left alone while somebody works.
     pub log: u64,
+    /// Time without changes after which a shorter log is worth a base, too.
+    pub rest: Duration,
 }
 
 impl Default for SharedFilesLimits {
     fn default() -> Self {
-        Self { sync_wait: Duration::from_secs(120), queue: QUEUE_ROOM, log: LOG_TARGET }
+        Self { sync_wait: Duration::from_secs(120), queue: QUEUE_ROOM, log: LOG_TARGET, rest: REST }
     }
 }
 
@@ -226,10 +229,10 @@ impl Drop for SharedFiles {
 
 impl BaseWriter {
     fn for_parts(parts: &SharedFilesParts, since_base: u64) -> Self {
-        let SharedFilesLimits { sync_wait, queue, log } = parts.limits;
+        let SharedFilesLimits { sync_wait, queue, log, rest } = parts.limits;
         let queue = Arc::new(OperationQueue::new(queue, sync_wait, since_base));
         let files = LoggedFiles::new(queue, parts.metadata.clone(), parts.write_log.clone());
-        Self { files: Arc::new(files), claim: parts.claim.clone(), target: log }
+        Self { files: Arc::new(files), claim: parts.claim.clone(), target: log, rest }
     }
 }
 

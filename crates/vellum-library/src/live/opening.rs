@@ -21,7 +21,7 @@ use vellum_volume::lease::{
 use vellum_volume::refs::{WorktreeHead, WorktreeLog};
 use vellum_volume::{SnapshotStatistics, Volume, VolumeError};
 
-use super::shared_log::{LogUse, OpenedSharedLog, SHARED_LOG_LIMIT, SharedFolders};
+use super::shared_log::{LogUse, OpenedSharedLog, SHARED_JOURNAL, SHARED_LOG_LIMIT, SharedFolders};
 use super::tokens::TokenFile;
 use super::{LOG_FOLDER, LiveStateClaim, META_FOLDER, OpenError, Result};
 
@@ -206,8 +206,9 @@ impl LiveStateClaim {
         let default = self.default_log_limit(log.used_bytes()).min(SHARED_LOG_LIMIT);
         log.set_limit(limits.log.unwrap_or(default));
         let hooks = LogHooks(log.clone());
-        let live =
-            EmbeddedStore::open_folder(metadata, hooks, self.engine_limits()).map_err(FsError::from)?;
+        let mut engine = self.engine_limits();
+        engine.journal = engine.journal.min(SHARED_JOURNAL);
+        let live = EmbeddedStore::open_folder(metadata, hooks, engine).map_err(FsError::from)?;
         let fs = self.open_with_metadata(volume, limits, OpenedStores { tenure, head, log, live })?;
         Ok((fs, shared_log))
     }

@@ -49,6 +49,8 @@ use super::{LOG_FOLDER, LiveStateClaim, META_FOLDER, OpenError, Result};
 const WAIT: Duration = Duration::from_secs(120);
 /// Default maximum size of the write log of a worktree with a shared log, bytes: all of it is in the log, too.
 pub(super) const SHARED_LOG_LIMIT: u64 = 512 << 20;
+/// Bytes of the journal of such a worktree up to which it is left alone: the engine of the log keeps it in memory.
+pub(super) const SHARED_JOURNAL: u64 = 8 << 20;
 
 /// Where the log of a worktree is.
 #[derive(Debug, Clone, PartialEq, Eq)]

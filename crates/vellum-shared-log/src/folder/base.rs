@@ -7,16 +7,24 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::files::LoggedFiles;
 use super::operation::WRITE_MAX;
-use super::queue::OperationQueue;
+use super::queue::{LogLength, LookPace, OperationQueue};
 use crate::claim::{HeldClaim, LogFailure};
 use crate::error::SharedLogError;
 
 /// Bytes of the log that are worth a base, beside the base before and as much as all files take: as much as a journal may
 /// have.
 pub(crate) const LOG_TARGET: u64 = 64 << 20;
+/// Where nothing is added any more, this part of them is worth a base: the engine keeps the log in memory for as long as
+/// nobody works, and a base disturbs nobody then.
+const PART_AT_REST: u64 = 16;
+/// After this part of them, the log is compared with the files again.
+const PART_OF_LOOK: u64 = 8;
+/// Time without operations after which the log is at rest.
+pub(crate) const REST: Duration = Duration::from_secs(5);
 
 /// Writes bases when they are due, until the queue ends.
 pub(crate) struct BaseWriter {
@@ -24,15 +32,28 @@ pub(crate) struct BaseWriter {
     pub claim: Arc<HeldClaim>,
     /// [`LOG_TARGET`], less in tests.
     pub target: u64,
+    /// [`REST`], less in tests.
+    pub rest: Duration,
 }
 
 impl BaseWriter {
     pub fn run(&self) {
         let queue = &self.files.queue;
-        // Asked with the queue locked, so it must not take the names, which come before it.
-        // Twice what the files take: once is the base itself.
-        let is_long = |len: u64| len > self.target.saturating_add(self.files.last_total().saturating_mul(2));
-        while queue.wait_for_due_base(is_long) {
+        let mut pace = LookPace {
+            growth: self.target / PART_OF_LOOK,
+            least: self.target / PART_AT_REST,
+            rest: self.rest,
+            seen: 0,
+            seen_at_rest: 0,
+        };
+        while let Some(log) = queue.wait_for_look(&pace) {
+            pace.seen = log.added;
+            if log.is_at_rest {
+                pace.seen_at_rest = log.added;
+            }
+            if !log.is_base_requested && !self.is_base_worth_it(&log) {
+                continue;
+            }
             if let Err(error) = self.write_base(OperationQueue::wait_for_base_without_limit) {
                 // The queue has failed, or a local file cannot be read: then the engine that uses it fails, too.
                 if queue.failure().is_none() {
@@ -44,6 +65,14 @@ impl BaseWriter {
                 return;
             }
         }
+    }
+
+    /// Whether the log is so long that a base makes it much shorter.
+    fn is_base_worth_it(&self, log: &LogLength) -> bool {
+        let spare = if log.is_at_rest { self.target / PART_AT_REST } else { self.target };
+        // Twice what the files take: once is the base itself. What they take now: much leaves the write log when it is
+        // published.
+        log.since_base > self.files.total_len().saturating_mul(2).saturating_add(spare)
     }
 
     /// Writes a base, waits with `wait` until it is durable, and discards what came before.
@@ -68,14 +97,12 @@ impl BaseWriter {
     fn repeat_files(&self, restarts: u64) -> io::Result<bool> {
         let queue = &self.files.queue;
         let mut buffer = vec![0; WRITE_MAX];
-        let mut total = 0;
         // Files that are created from here on need no copy: all their operations stand behind the beginning
         // of the base.
         for (_, file) in self.files.list_files() {
             // Removed since they were listed: the operation that removed it is in the log, behind the beginning of the
             // base.
             let Some(len) = self.files.repeat_name(&file)? else { continue };
-            total += len;
             let mut offset = 0;
             // What is added behind `len` from now on goes into the log by itself.
             while offset < len {
@@ -90,7 +117,6 @@ impl BaseWriter {
                 }
             }
         }
-        self.files.set_last_total(total);
         Ok(queue.is_base_wanted(restarts))
     }
 

@@ -35,8 +35,6 @@ pub(crate) struct LoggedFiles {
     pub metadata: Arc<dyn EngineFolder>,
     pub write_log: Arc<dyn EngineFolder>,
     names: Mutex<FileNames>,
-    /// Bytes of all files when they were last put into the log.
-    last_total: AtomicU64,
 }
 
 #[derive(Default)]
@@ -57,7 +55,7 @@ impl LoggedFiles {
         metadata: Arc<dyn EngineFolder>,
         write_log: Arc<dyn EngineFolder>,
     ) -> Self {
-        Self { queue, metadata, write_log, names: Mutex::default(), last_total: AtomicU64::new(0) }
+        Self { queue, metadata, write_log, names: Mutex::default() }
     }
 
     pub fn local_folder(&self, folder: LoggedFolder) -> &Arc<dyn EngineFolder> {
@@ -82,17 +80,11 @@ impl LoggedFiles {
     pub fn reserve_numbers(&self, next: u64) {
         let mut names = self.names.lock();
         names.next = names.next.max(next);
-        let total = names.files.values().map(|file| file.len.load(Ordering::Relaxed)).sum();
-        self.set_last_total(total);
     }
 
-    /// Bytes of all files when they were last put into the log.
-    pub fn last_total(&self) -> u64 {
-        self.last_total.load(Ordering::Relaxed)
-    }
-
-    pub fn set_last_total(&self, bytes: u64) {
-        self.last_total.store(bytes, Ordering::Relaxed);
+    /// Bytes of all files.
+    pub fn total_len(&self) -> u64 {
+        self.names.lock().files.values().map(|file| file.len.load(Ordering::Relaxed)).sum()
     }
 
     pub fn find_file(&self, folder: LoggedFolder, name: &str) -> io::Result<Arc<LoggedFile>> {

@@ -30,6 +30,31 @@ pub(crate) struct OperationBatch {
     pub upto: u64,
 }
 
+/// When the length of the log is worth a look.
+pub(crate) struct LookPace {
+    /// So many bytes were added since the last look.
+    pub growth: u64,
+    /// Nothing was added for this time, and the bytes since the last base are more than `least`.
+    pub rest: Duration,
+    pub least: u64,
+    /// Bytes of all operations that had been added at the last look.
+    pub seen: u64,
+    /// The same at the last look while nothing was added.
+    pub seen_at_rest: u64,
+}
+
+/// How long the log is.
+pub(crate) struct LogLength {
+    /// Bytes since the last base.
+    pub since_base: u64,
+    /// Bytes of all operations that were ever added.
+    pub added: u64,
+    /// Somebody has asked for a base.
+    pub is_base_requested: bool,
+    /// Nothing was added for a while.
+    pub is_at_rest: bool,
+}
+
 /// The queue, shared by those who change files and the thread that appends.
 pub(crate) struct OperationQueue {
     state: Mutex<QueueState>,
@@ -273,18 +298,24 @@ impl OperationQueue {
         self.moved.notify_all();
     }
 
-    /// Waits until a base is due: `is_long` says of the bytes since the last one whether they are too many. Returns false
-    /// if the queue ends.
-    pub fn wait_for_due_base(&self, is_long: impl Fn(u64) -> bool) -> bool {
+    /// Waits until a base was asked for, or the length of the log is worth a look. None: the queue ends.
+    pub fn wait_for_look(&self, pace: &LookPace) -> Option<LogLength> {
         let mut state = self.state.lock();
+        let mut is_at_rest = false;
         loop {
             if state.failure.is_some() || state.is_stopped {
-                return false;
+                return None;
             }
-            if state.base_due || is_long(state.since_base) {
-                return true;
+            let QueueState { added, since_base, base_due: is_base_requested, .. } = *state;
+            if is_base_requested || added - pace.seen > pace.growth || is_at_rest {
+                return Some(LogLength { since_base, added, is_base_requested, is_at_rest });
             }
-            self.moved.wait(&mut state);
+            if since_base > pace.least && added != pace.seen_at_rest {
+                is_at_rest = self.moved.wait_for(&mut state, pace.rest).timed_out() && state.added == added;
+            } else {
+                // What was looked at while nothing was added is not looked at again: nothing runs while nobody works.
+                self.moved.wait(&mut state);
+            }
         }
     }
 

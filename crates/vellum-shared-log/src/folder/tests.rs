@@ -64,7 +64,12 @@ fn trim_files(files: BTreeMap<String, Vec<u8>>) -> BTreeMap<String, Vec<u8>> {
 }
 
 fn small_limits() -> SharedFilesLimits {
-    SharedFilesLimits { sync_wait: Duration::from_secs(60), queue: 1 << 20, log: 4 << 10 }
+    SharedFilesLimits {
+        sync_wait: Duration::from_secs(60),
+        queue: 1 << 20,
+        log: 4 << 10,
+        ..SharedFilesLimits::default()
+    }
 }
 
 /// Claims a log at once.

@@ -224,3 +224,30 @@ fn the_log_stays_as_long_as_the_files_while_work_goes_on() {
     let (other, ..) = take_over(&log, 2);
     assert_eq!(other.contents(), disk.contents());
 }
+
+#[test]
+fn the_log_becomes_as_short_as_the_files_when_nobody_works() {
+    let disk = Disk::new();
+    let log = MemoryLog::new();
+    // More than is written, so that only the rest can be the reason.
+    let rest = Duration::from_millis(20);
+    let limits = SharedFilesLimits { log: 4 << 20, rest, ..SharedFilesLimits::default() };
+    let (files, _held) = begin(&disk, &log, limits);
+    let (meta, write_log) = (files.folder(LoggedFolder::Metadata), files.folder(LoggedFolder::WriteLog));
+    let segment = write_log.create_file("segment").unwrap();
+    segment.write_at(&[7; 2 << 20], 0).unwrap();
+    meta.sync_folder().unwrap();
+    // It was published. Nobody waits for its removal to be durable, and nothing comes after it.
+    write_log.remove_file("segment").unwrap();
+    let begun = Instant::now();
+    while log.kept_len() > 64 << 10 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{} bytes are kept", log.kept_len());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // And then nothing is done any more.
+    let acknowledged = log.acknowledged();
+    std::thread::sleep(10 * rest);
+    assert_eq!(log.acknowledged(), acknowledged);
+    let (other, ..) = take_over(&log, 2);
+    assert_eq!(other.contents(), disk.contents());
+}
