@@ -7,7 +7,7 @@
 //! exchanged. Memory is taken for bytes that have arrived, and a frame has at most the length that its reader allows.
 
 use std::fmt;
-use std::io::{self, Read, Write};
+use std::io::{self, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 
@@ -24,7 +24,8 @@ const FRAME_HEAD_LEN: usize = 4;
 
 /// Reads the frames of the other side.
 pub struct FrameReader {
-    stream: TcpStream,
+    /// Buffered: most frames are small, and come several at once.
+    stream: BufReader<TcpStream>,
     noise: Arc<StatelessTransportState>,
     /// The number of the next record.
     number: u64,
@@ -46,6 +47,7 @@ impl FrameReader {
     pub(super) fn new(stream: TcpStream, noise: Arc<StatelessTransportState>, frame_max: usize) -> Self {
         let sealed = vec![0; MESSAGE_MAX];
         let opened = vec![0; MESSAGE_MAX];
+        let stream = BufReader::with_capacity(RECORD_HEAD_LEN + MESSAGE_MAX, stream);
         Self { stream, noise, number: 0, frame_max, sealed, opened }
     }
 
