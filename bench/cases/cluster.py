@@ -20,8 +20,10 @@ from benchkit.runner import Case, Option, Run
 
 CLIENTS = ["h1", "h2", "h3"]
 LOCAL = "local mount"
-# Which of them are measured, of those that 'vellum bench cluster' knows.
-ROWS = "create,create-empty,create-empty-one-dir,read-cold,read,stat,mix,big-write,append,lock"
+# What is measured of what 'vellum bench cluster' knows: first what is quick and has no content, with many files, so that nothing
+# is published meanwhile.
+NAME_ROWS = "create-empty,create-empty-one-dir,stat"
+CONTENT_ROWS = "create,read-cold,read,mix,big-write,append,lock"
 # Threads of a single client that write a large file each.
 STREAMS = 4
 # From which size on a write is put into the store by a client: all that 'vellum bench' writes to large files are larger.
@@ -32,9 +34,12 @@ ONE_CLIENT, STORING_CLIENT = "one client", "one client with --store-writes"
 def measure_together(run: Run, words, group, tool):
     """What 'vellum bench cluster' finds, with the percentiles of all hosts' operations."""
     options = run.options
-    sizes = ["--small-file-count", options.files, "--operations", options.operations, "--big-file-size", options.big]
-    command = [host.vellum(), "bench", "cluster", "--json", "--workloads", ROWS, *sizes, *words]
-    for found in json.loads(host.run(*command))["workloads"]:
+    sizes = ["--operations", options.operations, "--big-file-size", options.big]
+    found_rows = []
+    for rows, files in ((NAME_ROWS, options.empty), (CONTENT_ROWS, options.files)):
+        command = [host.vellum(), "bench", "cluster", "--json", "--workloads", rows, "--small-file-count", files, *sizes]
+        found_rows += json.loads(host.run(*command, *words))["workloads"]
+    for found in found_rows:
         whole, row = found["whole"], found["row"]
         if whole["errors"]:
             raise host.CommandFailed(f"{row}: {whole['errors']} operations failed: {whole['first_error']}")
@@ -272,7 +277,7 @@ def measure_log(run: Run, shared, group, counts, redis):
     each = (counts[0] - before) / run.options.files
     run.add("create", "vellum", each, group=group, quantity="on the line to the log", unit="bytes")
     shared.vellum_in_mount("h1", "flush")
-    run.add("at rest", "vellum", redis.memory(), group=group, quantity="memory of Redis", unit="bytes")
+    run.add("at rest", "vellum", redis.memory_at_rest(), group=group, quantity="memory of Redis", unit="bytes")
 
 
 def measure(run: Run):
@@ -296,6 +301,7 @@ CASE = Case(
         Option("delays", "0,0.5", "the line to Redis there and back, milliseconds"),
         Option("threads", 4, "of each host"),
         Option("files", 100, "small files of each thread, and files that a client asks for"),
+        Option("empty", 2000, "empty files of each thread"),
         Option("operations", 500, "records, locks and files that are written here and read there"),
         Option("big", "64M", "bytes of the large file of each thread"),
         Option("large", "256M", f"bytes of the large file of each of the {STREAMS} threads of a single client"),
@@ -303,5 +309,5 @@ CASE = Case(
         Option("names", 10_000, "of the directory that a client lists"),
     ),
     rounds=1,
-    short=("--rounds 1 --delays 0 --threads 1 --files 10 --operations 20 --big 1M --large 1M --tree 50 --names 50",),
+    short=("--rounds 1 --delays 0 --threads 1 --files 10 --empty 20 --operations 20 --big 1M --large 1M --tree 50 --names 50",),
 )

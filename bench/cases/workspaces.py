@@ -106,7 +106,7 @@ CASE = Case(
     options=(
         Option("files", 1_000_000, "files of the mounted worktree"),
         Option("changed", 1000, "files that each side of the merge changes"),
-        Option("content", 2048, "files of 1 MiB in the store that is verified"),
+        Option("content", "2048,8192", "files of 1 MiB in the stores that are verified"),
     ),
     rounds=5,
     short=("--rounds 1 --files 3000 --changed 30 --content 40",),
