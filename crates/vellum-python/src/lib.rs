@@ -7,6 +7,7 @@
 //! Invariants: the interpreter's lock is released while the library works. A handle that was opened before a `fork(2)`
 //! refuses to be used after it. Errors are the exceptions of `vellum.errors`.
 
+mod content;
 mod error;
 mod file;
 mod handle;

@@ -14,8 +14,9 @@ use vellum_host::escape::format_path;
 use vellum_library::{File, OpenOptions, Snapshot, Tree, Worktree};
 use vellum_types::ErrorKind;
 
+use crate::content::read_file_range;
 use crate::error::{make_exception, run_detached, to_exception};
-use crate::file::{NativeFile, read_file_range};
+use crate::file::NativeFile;
 use crate::handle::Handle;
 use crate::rows::{EntryRow, StatRow};
 use crate::scan::NativeScan;
