@@ -16,12 +16,14 @@ use crate::mount_helper::MountHelper;
 #[command(hide = true)]
 pub struct Args {
     /// The directory, which must exist
-    directory: PathBuf,
+    // Not called `directory`: that is the name of the option -C, which would get its value, too.
+    #[arg(value_name = "DIRECTORY")]
+    target: PathBuf,
 }
 
 /// Writes them.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
-    let directory = context.resolve_local_path(&args.directory);
+    let directory = context.resolve_local_path(&args.target);
     let failed = || CliError::io_error("write manual pages to", directory.display().to_string());
     clap_mangen::generate_to(CommandLine::command(), &directory).map_err(failed())?;
     let mut page = Vec::new();

@@ -51,6 +51,14 @@ fn everything_is_installed_below_the_prefix() {
     check_units(&world, &prefix.join("lib/systemd/system"));
 }
 
+#[test]
+fn pages_go_into_a_directory_that_is_named_from_where_one_stands() {
+    let world = World::empty();
+    fs::create_dir_all(world.path("pkg/man1")).unwrap();
+    world.run_beside("", &["manual", "pkg/man1"]).ok();
+    assert!(world.path("pkg/man1/vellum.1").exists());
+}
+
 /// Every command has a page, and man(1) has nothing to say against any of them.
 fn check_manual(dir: &Path) {
     let pages = list(&dir.join("man1"));
