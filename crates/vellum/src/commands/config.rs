@@ -42,8 +42,8 @@ pub enum Command {
         /// The setting
         #[arg(value_name = "NAME")]
         name: String,
-        /// Its value; of a list, all its values
-        #[arg(value_name = "VALUE", required = true, allow_hyphen_values = true)]
+        /// Its value; of a list, all its values. Those that begin with '-' stand behind '--'
+        #[arg(value_name = "VALUE", required = true)]
         values: Vec<String>,
         #[command(flatten)]
         place: PlaceArgs,

@@ -202,6 +202,17 @@ fn ignore_files_are_those_that_are_set() {
 }
 
 #[test]
+fn options_may_stand_behind_the_value() {
+    let world = World::with_snapshot();
+    world.run_at_home(&["config", "set", "retention.keep-last", "3", "--user"]).ok().says("is 3 (user)");
+    world.run_at_home(&["config", "set", "ignore-files", "a", "b", "--volume"]).ok();
+    assert_eq!(world.run_at_home(&["config", "get", "ignore-files"]).ok().out.lines().count(), 2);
+    world.run_at_home(&["config", "set", "ignore-files", "-a"]).code(3).remarks("unexpected argument '-a'");
+    world.run_at_home(&["config", "set", "--volume", "ignore-files", "--", "-a"]).ok();
+    world.run_at_home(&["config", "get", "ignore-files"]).ok().says("-a");
+}
+
+#[test]
 fn colours_are_those_that_the_user_has_set() {
     let world = World::with_snapshot();
     let history = || world.run_at_home(&["history"]).ok().out.contains('\x1b');
