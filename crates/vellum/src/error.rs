@@ -107,6 +107,14 @@ pub enum CliError {
         /// What was probably meant.
         nearest: String,
     },
+    /// A step failed behind others that were done, and what these did is kept.
+    #[error("{error}")]
+    Unfinished {
+        /// Why it failed.
+        error: Box<CliError>,
+        /// How to go on.
+        resume: String,
+    },
     /// A hook of the user stopped the command.
     #[error(transparent)]
     Hook(#[from] HookError),
@@ -169,7 +177,7 @@ impl CliError {
             Self::Mounting(error) => error.kind(),
             Self::Bench(error) => error.kind(),
             Self::Io { source, .. } | Self::Output(source) => ErrorKind::from_io_error(source),
-            Self::Misspelt { error, .. } => error.kind(),
+            Self::Misspelt { error, .. } | Self::Unfinished { error, .. } => error.kind(),
             Self::Hook(_) => ErrorKind::Denied,
             Self::Stopped { .. } => ErrorKind::Interrupted,
         }
@@ -194,7 +202,7 @@ impl CliError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Usage { hint, .. } => (!hint.is_empty()).then(|| hint.clone()),
-            Self::Stopped { resume } => Some(resume.clone()),
+            Self::Stopped { resume } | Self::Unfinished { resume, .. } => Some(resume.clone()),
             Self::Misspelt { error, nearest } => {
                 let more = error.hint().map_or(String::new(), |hint| format!(" {hint}"));
                 Some(format!("did you mean '{nearest}'?{more}"))

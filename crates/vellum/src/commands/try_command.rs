@@ -288,6 +288,11 @@ fn finish(
     let done = finish_fork(&mut fork, status, decision, context);
     done.map_err(|error| match error {
         CliError::Stopped { .. } => CliError::Stopped { resume: how_to_go_on },
+        // The command has run, and its fork takes what room there is until it is decided on.
+        error if error.kind() == ErrorKind::NoSpace => {
+            let resume = format!("free space first, unless it is discarded; {how_to_go_on}");
+            CliError::Unfinished { error: Box::new(error), resume }
+        }
         other => other,
     })
 }

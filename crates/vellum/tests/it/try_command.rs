@@ -430,6 +430,23 @@ fn a_command_that_fills_the_disk_harms_the_try_only() {
 }
 
 #[test]
+fn a_try_that_finds_no_room_for_its_result_says_how_to_end_it() {
+    let disk = Disk::in_memory(12);
+    let world = World::on(&disk.path());
+    world.run(&["init", "--plain"]).ok();
+    world.write("a.txt", "one\n");
+    world.snapshot("first");
+    let ran = tried(&world.tree(), &[], "head -c 30M /dev/urandom > big; true").code(2);
+    let name = tries(&world.tree())[0]["name"].as_str().unwrap().to_owned();
+    let hint = format!("try --discard {name}");
+    let ran = ran.remarks("No space left on device").remarks(&hint);
+    assert!(!ran.out.contains("run the command again"), "{}", ran.out);
+    world.run(&["try", "--discard", &name]).ok();
+    assert_clean(&world);
+    assert_eq!(world.read("a.txt"), "one\n");
+}
+
+#[test]
 fn what_is_left_of_a_try_is_removed_by_the_next_list() {
     let world = World::with_snapshot();
     tried(&world.tree(), &[], "echo tried > a.txt").ok();
